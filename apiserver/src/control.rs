@@ -34,9 +34,10 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::core::Restart;
 use crate::faults::{RequestRecord, RuleScript};
-use crate::http::{StartError, bind};
+use crate::http::bind;
 use crate::route::Query;
 use crate::service::Front;
+use crate::start_error::StartError;
 use crate::store::Forgotten;
 
 /// The longest body taken, in bytes.

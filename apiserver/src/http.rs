@@ -10,10 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-#[cfg(feature = "http2")]
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-#[cfg(feature = "http2")]
 use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::config::Kubeconfig;
@@ -27,82 +25,21 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio_rustls::server::TlsStream;
 
 use crate::compression::{compress, takes_gzip};
-use crate::data::DataError;
 use crate::faults::{FaultyBody, Interrupted};
 use crate::service::{Front, Passage, auth_info};
+use crate::start_error::StartError;
 
 /// The name of HTTP/2 in the handshake of TLS.
-#[cfg(feature = "http2")]
 const HTTP_2: &[u8] = b"h2";
 
 /// The most streams of one connection at a time, as kube-apiserver has it: a client waits, or opens another one.
-#[cfg(feature = "http2")]
 const STREAMS: u32 = 100;
 
 /// The most bytes of the headers of one request.
-#[cfg(feature = "http2")]
 const HEADERS: u32 = 1 << 20;
 
 /// How long the handshake of TLS may take, as kube-apiserver has it.
 const HANDSHAKE: Duration = Duration::from_secs(32);
-
-/// Why a server over HTTP did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The address could not be listened on.
-    #[error("cannot listen on {address}: {source}; {}", remedy(source))]
-    Listen {
-        /// The requested address.
-        address: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The address is not of this machine alone.
-    #[error(
-        "will not listen on {address}: the server's tokens are public; choose a loopback address such as 127.0.0.1"
-    )]
-    NotLoopback {
-        /// The requested address.
-        address: SocketAddr,
-    },
-    /// The certificates could not be made.
-    #[error("cannot make the server's certificates: {0}")]
-    Certificates(#[from] rcgen::Error),
-    /// TLS refused the certificates.
-    #[error("cannot set up TLS: {0}")]
-    Tls(#[from] rustls::Error),
-    /// No client could be built for the server.
-    #[error("cannot build a client for the server: {0}")]
-    Client(Box<kube::Error>),
-    /// The data file can't be used.
-    #[error(transparent)]
-    Data(#[from] DataError),
-    /// A namespace was refused.
-    #[error("cannot create the namespace {name}: {message}")]
-    Namespace {
-        /// The namespace's name.
-        name: String,
-        /// The library's error.
-        message: String,
-    },
-    /// A custom resource definition was refused, or did not become established.
-    #[error("cannot install the custom resource definition {name}: {message}")]
-    Crd {
-        /// The definition's name.
-        name: String,
-        /// The library's error.
-        message: String,
-    },
-}
-
-fn remedy(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::AddrInUse => "stop what listens there, or choose another port (0 takes a free one)",
-        io::ErrorKind::PermissionDenied => "choose a port above 1023 (0 takes a free one)",
-        _ => "choose a loopback address of this machine",
-    }
-}
 
 /// The certificates of one server, made when it starts.
 struct Certificates {
@@ -140,7 +77,6 @@ impl Certificates {
             .with_no_client_auth()
             .with_single_cert(vec![self.leaf, self.authority_der], self.key.into())?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        #[cfg(feature = "http2")]
         config.alpn_protocols.insert(0, HTTP_2.to_vec());
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
@@ -276,7 +212,6 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, front: Arc<Front>)
     let serving = async {
         stream.set_nodelay(true)?;
         let stream = shake_hands(&acceptor, stream).await?;
-        #[cfg(feature = "http2")]
         if stream.get_ref().1.alpn_protocol() == Some(HTTP_2) {
             return serve_streams(stream, &front).await;
         }
@@ -311,8 +246,7 @@ async fn serve_in_turn(stream: TlsStream<TcpStream>, front: &Front) -> io::Resul
     served.map_err(io::Error::other)
 }
 
-/// Serves HTTP/2: each request is a task of its own, so that a rule breaks only its own stream.
-#[cfg(feature = "http2")]
+/// Speaks HTTP/2: each request is a task of its own, and what a rule breaks is its stream alone.
 async fn serve_streams(stream: TlsStream<TcpStream>, front: &Arc<Front>) -> io::Result<()> {
     let service = service_fn(|request| {
         let front = Arc::clone(front);

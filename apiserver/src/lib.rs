@@ -17,8 +17,28 @@
 //! # }
 //! ```
 //!
+//! What a test of an operator rarely needs is behind a cargo feature; `full` turns all of them on:
+//!
+//! | Feature | Adds |
+//! |---|---|
+//! | `cel` | rules in CEL: `x-kubernetes-validations`, match conditions of webhooks |
+//! | `tls` | [`ApiServer::http`]: TLS on loopback, HTTP/2, the control port; webhooks that listen on a port |
+//! | `rbac` | [`Builder::rbac`]: roles and bindings decide |
+//! | `persistence` | [`Builder::data`]: the state outlives the process |
+//! | `tables` | lists as `kubectl get` asks for them |
+//! | `openapi` | OpenAPI documents |
+//! | `protobuf` | bodies in protobuf |
+//! | `program` | the binary, with all of these |
+//!
+//! What needs a missing feature is refused with the name of the feature.
+//!
 //! It is not a cluster: no kubelet, no scheduler, no workload controllers. Objects are stored, watched, defaulted,
 //! validated and collected; nothing runs them.
+
+#![cfg_attr(
+    not(feature = "full"),
+    allow(dead_code, unused_imports, rustdoc::broken_intra_doc_links, reason = "features use the rest")
+)]
 
 mod status;
 
@@ -32,6 +52,7 @@ mod identity;
 
 mod facts;
 
+#[cfg_attr(not(feature = "protobuf"), path = "without/proto.rs")]
 mod proto;
 
 mod clock;
@@ -44,6 +65,7 @@ mod apply;
 
 mod patch;
 
+#[cfg_attr(not(feature = "tables"), path = "without/table.rs")]
 mod table;
 
 mod store;
@@ -54,6 +76,7 @@ mod route;
 
 mod negotiate;
 
+#[cfg(feature = "openapi")]
 mod openapi;
 
 mod session;
@@ -98,10 +121,15 @@ mod tokens;
 
 mod service;
 
+#[cfg(feature = "tls")]
 mod compression;
 
+mod start_error;
+
+#[cfg(feature = "tls")]
 mod http;
 
+#[cfg(feature = "tls")]
 mod control;
 
 pub mod kit;
@@ -115,7 +143,9 @@ pub use crate::clock::Clock;
 pub use crate::core::{Restart, Restored};
 pub use crate::data::{DamagedPart, DataError};
 pub use crate::faults::{Fault, Faults, Lag, Requests};
-pub use crate::http::StartError;
 pub use crate::kit::Kit;
 pub use crate::route::Verb;
-pub use crate::server::{ApiServer, Builder, ForHttp, ForMemory, InMemory, OverHttp};
+pub use crate::server::{ApiServer, Builder, ForMemory, InMemory};
+#[cfg(feature = "tls")]
+pub use crate::server::{ForHttp, OverHttp};
+pub use crate::start_error::StartError;

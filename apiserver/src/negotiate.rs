@@ -115,7 +115,7 @@ fn media(name: &str) -> Option<Media> {
     match name {
         "application/json" | "*/*" => Some(Media::Json),
         "application/yaml" => Some(Media::Yaml),
-        proto::MEDIA => Some(Media::Protobuf),
+        proto::MEDIA if cfg!(feature = "protobuf") => Some(Media::Protobuf),
         _ => None,
     }
 }
@@ -133,7 +133,7 @@ fn shape(clause: &Clause<'_>) -> Option<Shape> {
     match kind {
         "PartialObjectMetadata" => Some(Shape::Partial(version)),
         "PartialObjectMetadataList" => Some(Shape::PartialList(version)),
-        "Table" => Some(Shape::Table(version)),
+        "Table" if cfg!(feature = "tables") => Some(Shape::Table(version)),
         _ => None,
     }
 }

@@ -14,6 +14,7 @@ use uuid_text::format_uuid;
 use crate::call::Caller;
 use crate::clock::Clock;
 use crate::kinds::Registry;
+#[cfg(feature = "openapi")]
 use crate::openapi::Documents;
 use crate::session::Session;
 use crate::store::{Store, Unsaved};
@@ -69,6 +70,7 @@ pub(crate) struct State {
     /// The kinds.
     pub(crate) registry: Registry,
     /// The OpenAPI documents written so far.
+    #[cfg(feature = "openapi")]
     pub(crate) documents: Documents,
     /// The time.
     pub(crate) clock: Clock,
@@ -107,6 +109,7 @@ impl State {
         Self {
             store,
             registry: Registry::new(),
+            #[cfg(feature = "openapi")]
             documents: Documents::default(),
             clock,
             authorization: Authorization::default(),
@@ -131,6 +134,7 @@ impl State {
         Self {
             store: self.store.fork(),
             registry: self.registry.clone(),
+            #[cfg(feature = "openapi")]
             documents: Documents::default(),
             clock: Clock::default(),
             authorization: self.authorization,

@@ -77,6 +77,7 @@ pub mod store;
 pub mod informer;
 // work
 pub mod workqueue;
+mod keys;
 pub mod writes;
 pub mod controller;
 // process

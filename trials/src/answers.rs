@@ -6,8 +6,8 @@ use watchkeeper_apiserver::Verb;
 use watchkeeper_apiserver::inside::{RequestInfo, object};
 
 use crate::diff::{self, changed_fields};
-use crate::harness::{Book, DELETED, Harness};
-use crate::timeline::Who;
+use crate::harness::{DELETED, Harness, RunState};
+use crate::timeline::Actor;
 use crate::world::{MACHINERY, seen_as};
 
 /// How many of the requests of one sort about such kinds are told.
@@ -19,8 +19,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) info: &'a RequestInfo,
     pub(crate) name: &'a str,
     pub(crate) body: &'a [u8],
-    /// Who tells of the answer.
-    pub(crate) hears: Who,
+    /// Actor tells of the answer.
+    pub(crate) hears: Actor,
     /// The request was written by kube's own client.
     pub(crate) of_kube: bool,
 }
@@ -43,7 +43,7 @@ impl Exchange<'_> {
         }
         if changed && !beside {
             self.harness.disturb(|| format!("{} changed something", self.name));
-            self.harness.book().changes += 1;
+            self.harness.state().changes += 1;
         }
         if let Some(after) = after {
             self.wrote(before, after, changed, deletes);
@@ -51,34 +51,34 @@ impl Exchange<'_> {
                 self.harness.written(&self.info.resource, before, after, version);
             }
         }
-        let often = self.harness.book().count(self.name) > TOLD;
+        let often = self.harness.state().count(self.name) > TOLD;
         if !(beside && often && code < 300) {
             self.harness.tell(self.hears, || self.line(code, before, answer, changed));
         }
-        if self.hears == Who::Operator && code < 300 {
+        if self.hears == Actor::Operator && code < 300 {
             self.saw(answer);
         }
     }
 
     /// Keeps what was made, what was sent, and whose it was.
     fn wrote(&self, before: Option<&Value>, after: &Value, changed: bool, deletes: bool) {
-        let mut book = self.harness.book();
-        if changed && self.hears == Who::Operator {
-            self.take_for_its_own(&mut book, before, after, deletes);
+        let mut state = self.harness.state();
+        if changed && self.hears == Actor::Operator {
+            self.take_for_its_own(&mut state, before, after, deletes);
         }
         let uid = object::uid(after).to_owned();
         if before.is_none() && !deletes && !uid.is_empty() && self.info.subresource.is_empty() {
-            book.made.insert(uid);
+            state.made.insert(uid);
         } else if changed
             && let Some(before) = before
-            && !book.made.contains(object::uid(before))
+            && !state.made.contains(object::uid(before))
         {
             let resource = self.info.resource.clone();
             let fields = if deletes { vec![DELETED.to_owned()] } else { changed_fields(before, after) };
             for field in fields {
                 let what = format!("{}: {field}", self.name);
-                if book.meddled.insert((resource.clone(), field)) {
-                    book.meddled_objects.push(what);
+                if state.foreign_writes.insert((resource.clone(), field)) {
+                    state.foreign_objects_written.push(what);
                 }
             }
         }
@@ -88,21 +88,21 @@ impl Exchange<'_> {
                 "" => String::new(),
                 part => format!("/{part}"),
             };
-            book.bodies.insert(format!("{} {key}{part}", self.info.resource), sent);
+            state.bodies.insert(format!("{} {key}{part}", self.info.resource), sent);
         }
     }
 
     /// Takes note of a change of which the operator knows that it is its own.
-    fn take_for_its_own(&self, book: &mut Book, before: Option<&Value>, after: &Value, deletes: bool) {
-        book.own.extend(object::text(after, "resourceVersion").parse::<u64>());
-        book.deleted.extend(before.filter(|_| deletes).map(|gone| object::uid(gone).to_owned()));
+    fn take_for_its_own(&self, state: &mut RunState, before: Option<&Value>, after: &Value, deletes: bool) {
+        state.own.extend(object::text(after, "resourceVersion").parse::<u64>());
+        state.deleted.extend(before.filter(|_| deletes).map(|gone| object::uid(gone).to_owned()));
     }
 
     /// Takes note of what an answer has shown to the operator.
     fn saw(&self, answer: Option<&Value>) {
         let Some(answer) = answer else { return };
-        let mut book = self.harness.book();
-        if !book.tell {
+        let mut state = self.harness.state();
+        if !state.tell {
             return;
         }
         let now = Instant::now();
@@ -110,7 +110,7 @@ impl Exchange<'_> {
         let mut news = Vec::new();
         for item in answer["items"].as_array().map_or(&one[..], Vec::as_slice) {
             if let Some((key, version)) = seen_as(&self.info.resource, item) {
-                let known = book.seen.insert(key.clone(), (version, now));
+                let known = state.seen.insert(key.clone(), (version, now));
                 if known.is_none_or(|(known, _)| known < version) {
                     news.push(format!("{key}, version {version}"));
                 }
@@ -121,9 +121,9 @@ impl Exchange<'_> {
         }
         let is_last = object::text(answer, "continue").is_empty();
         if is_last {
-            book.listed.insert(self.info.resource.clone());
-        } else if self.of_kube && book.listed.contains(&self.info.resource) {
-            drop(book);
+            state.listed.insert(self.info.resource.clone());
+        } else if self.of_kube && state.listed.contains(&self.info.resource) {
+            drop(state);
             news.into_iter().for_each(|what| self.harness.paged(what));
         }
     }
@@ -163,11 +163,11 @@ impl Exchange<'_> {
     fn staleness(&self, before: &Value) -> String {
         let version = object::text(before, "resourceVersion").parse::<u64>().unwrap_or_default();
         let Some((key, _)) = seen_as(&self.info.resource, before) else { return String::new() };
-        let book = self.harness.book();
-        let since = book.written.get(&key).filter(|(last, _)| *last == version);
+        let state = self.harness.state();
+        let since = state.written.get(&key).filter(|(last, _)| *last == version);
         let since =
             since.map_or(String::new(), |(_, at)| format!(", made {:.1} s ago", at.elapsed().as_secs_f64()));
-        match book.seen.get(&key) {
+        match state.seen.get(&key) {
             Some((known, _)) if *known < version => {
                 format!("  [stale view: it knows version {known}; version {version} is there{since}]")
             }

@@ -17,23 +17,23 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use watchkeeper_apiserver::Clock;
 
-use crate::place::Case;
-use crate::play::{Played, play};
+use crate::oracle::{RunOutcome, run_schedule};
+use crate::schedule::Schedule;
 use crate::tests::{Bug, change, copier, copy_of, failed, source, trials};
 use crate::timeline::{self, Length};
-use crate::{Deed, Event, Fault, Moment, Trials, Trouble, Visit, Whose};
+use crate::{Event, ForeignChange, Moment, Trials, Trouble, Violation, Visit, Whose};
 
 /// Plays a trial after a run without trouble that is right.
-fn played(trials: Trials, case: &str) -> Played {
+fn outcome(trials: Trials, schedule: &str) -> RunOutcome {
     let plan = trials.settings.plan;
-    let calm = play(&plan, &Case::default(), None, true);
-    assert_eq!(calm.faults, [], "{}", told(&calm));
-    let case: Case = case.parse().unwrap();
-    play(&plan, &case, Some(&calm.calm), true)
+    let baseline = run_schedule(&plan, &Schedule::default(), None, true);
+    assert_eq!(baseline.faults, [], "{}", told(&baseline));
+    let schedule: Schedule = schedule.parse().unwrap();
+    run_schedule(&plan, &schedule, Some(&baseline.baseline), true)
 }
 
-fn told(played: &Played) -> String {
-    timeline::steps(&played.lines, Length::Whole).0
+fn told(outcome: &RunOutcome) -> String {
+    timeline::steps(&outcome.lines, Length::Whole).0
 }
 
 fn number() -> u64 {
@@ -88,7 +88,7 @@ fn what_is_random_by_nature_is_no_fault_once_it_is_said() {
             .pairs(0)
     };
     let report = trials().run();
-    let Fault::Chance(what) = failed(&report) else { panic!("{report}") };
+    let Violation::Chance(what) = failed(&report) else { panic!("{report}") };
     assert!(what.contains("secrets default/a-copy") && what.contains("data.password"), "{what}");
     assert!(what.contains(".random::<Kind>(\"/path/to/it\")"), "{what}");
     assert_eq!(report.failures[0].trial, "", "no trouble is blamed");
@@ -104,7 +104,7 @@ fn a_time_that_the_operator_writes_is_not_blamed_on_a_trouble() {
     };
     let seconds = || Clock::default().now().as_second().to_string();
     let report = trials(seconds).run();
-    let Fault::Chance(what) = failed(&report) else { panic!("{report}") };
+    let Violation::Chance(what) = failed(&report) else { panic!("{report}") };
     assert!(what.contains("data.password") && what.contains("machine's time"), "{what}");
     assert_eq!(report.singles, 0, "it is said before anything is tried");
 }
@@ -121,7 +121,7 @@ fn what_changes_while_trials_go_on_is_found_when_one_seems_to_fail() {
     .only(|trouble| trouble == Trouble::Lost)
     .pairs(0)
     .run();
-    let Fault::Chance(what) = failed(&report) else { panic!("{report}") };
+    let Violation::Chance(what) = failed(&report) else { panic!("{report}") };
     assert!(what.contains("data.password") && what.contains("when a trial seemed to fail"), "{what}");
 }
 
@@ -167,13 +167,13 @@ fn a_cascade_is_no_fault_once_it_is_allowed() {
             visit.edit::<ConfigMap>("a", |map| map.metadata.annotations = None).await;
         })
     };
-    let deletes = |trouble| trouble == Trouble::Stranger(Deed::Deletes, Whose::Its, Moment::After);
+    let deletes = |trouble| trouble == Trouble::Stranger(ForeignChange::Deletes, Whose::Its, Moment::After);
     let report = trials().only(deletes).run();
-    let Fault::Meddled(what) = failed(&report) else { panic!("{report}") };
+    let Violation::ChangedForeign(what) = failed(&report) else { panic!("{report}") };
     assert!(what.iter().any(|what| what.contains("delete secrets default/db")), "{what:?}");
     trials().only(deletes).may_delete::<Secret>().check();
     let other = trials().only(deletes).may_delete::<ConfigMap>().run();
-    assert!(matches!(failed(&other), Fault::Meddled(_)), "another kind may not be deleted");
+    assert!(matches!(failed(&other), Violation::ChangedForeign(_)), "another kind may not be deleted");
 }
 
 /// Takes a minute and a half before it makes a copy.
@@ -192,8 +192,8 @@ async fn a_user_who_waits_for_a_copy(visit: Visit) {
 #[test]
 fn a_user_waits_for_a_state() {
     let trials = || Trials::of(slow_copier).visitor(a_user_who_waits_for_a_copy);
-    let killed = played(trials(), "patch configmaps default/a-copy #1: killed-before");
-    assert_eq!((killed.faults.as_slice(), killed.calm.refused.len()), (&[][..], 0), "{}", told(&killed));
+    let killed = outcome(trials(), "patch configmaps default/a-copy #1: killed-before");
+    assert_eq!((killed.faults.as_slice(), killed.baseline.refused.len()), (&[][..], 0), "{}", told(&killed));
     let waits = killed.lines.iter().position(|line| line.text == "waits for a state of ConfigMap a-copy");
     let patches = killed.lines.iter().position(|line| line.text.starts_with("patches ConfigMap a-copy"));
     let between = killed.lines[patches.unwrap()].at - killed.lines[waits.unwrap()].at;
@@ -205,7 +205,7 @@ fn a_user_waits_for_a_state() {
 fn a_state_that_never_comes_is_the_operators_fault_unless_somebody_else_prevents_it() {
     let idle = Trials::of(|_| std::future::pending::<()>()).visitor(a_user_who_waits_for_a_copy);
     let report = idle.patience(Duration::from_secs(100)).run();
-    let Fault::InVain(what) = failed(&report) else { panic!("{report}") };
+    let Violation::InVain(what) = failed(&report) else { panic!("{report}") };
     assert_eq!(what, &["waits for a state of ConfigMap a-copy"]);
     let of_others = Trials::of(|client| copier(client, Bug::None)).visitor(async |visit: Visit| {
         visit.create(&source("a")).await;
@@ -213,7 +213,8 @@ fn a_state_that_never_comes_is_the_operators_fault_unless_somebody_else_prevents
         let is_two = |copy: &ConfigMap| copy.data.as_ref().is_some_and(|data| data["text"] == "two");
         visit.eventually::<ConfigMap>("a-copy", |copy| copy.is_some_and(is_two)).await;
     });
-    let prevented = played(of_others, "patch configmaps default/a-copy #1: stranger-deletes-its-owner-after");
+    let prevented =
+        outcome(of_others, "patch configmaps default/a-copy #1: stranger-deletes-its-owner-after");
     assert_eq!(prevented.faults, [], "{}", told(&prevented));
     assert!(told(&prevented).contains("waits in vain"), "{}", told(&prevented));
 }
@@ -225,10 +226,13 @@ fn a_step_that_is_refused_is_shown_and_not_blamed_on_the_operator() {
         visit.create(&source("a")).await;
         visit.patch::<ConfigMap>("a-copy", json!({ "metadata": { "labels": { "seen": "yes" } } })).await;
     });
-    let down = played(trials, "patch configmaps default/a-copy #1: down-before");
+    let down = outcome(trials, "patch configmaps default/a-copy #1: down-before");
     let told = told(&down);
     assert!(told.contains("user      is refused: 404"), "{told}");
-    assert!(told.contains("a step of the user was refused that is not refused in a calm run"), "{told}");
+    assert!(
+        told.contains("a step of the user was refused that is not refused in the baseline run"),
+        "{told}"
+    );
     assert_eq!((down.faults, down.inert), (Vec::new(), false), "{told}");
 }
 
@@ -283,12 +287,12 @@ fn the_stated_patience_bounds_how_long_a_kind_waits_for_its_objects_and_nothing_
             .visitor(async |visit: Visit| visit.create(&Engine::new("a", EngineSpec { size: 1 })).await)
     };
     let gone = "patch engines default/a #1: definition-gone";
-    let slow = played(trials(5), gone);
+    let slow = outcome(trials(5), gone);
     assert_eq!((slow.faults.as_slice(), slow.inert), (&[][..], false), "{}", told(&slow));
     assert!(told(&slow).contains("creates customresourcedefinitions"), "{}", told(&slow));
-    let slower = played(trials(20), gone);
-    assert!(matches!(slower.faults[..], [Fault::NeverAtRest { .. }]), "{:?}", slower.faults);
-    let patient = played(trials(20).patience(Duration::from_secs(1_800)), gone);
+    let slower = outcome(trials(20), gone);
+    assert!(matches!(slower.faults[..], [Violation::NeverAtRest { .. }]), "{:?}", slower.faults);
+    let patient = outcome(trials(20).patience(Duration::from_secs(1_800)), gone);
     assert_eq!(patient.faults, [], "{}", told(&patient));
 }
 
@@ -299,7 +303,7 @@ fn what_goes_wrong_for_longer_than_the_patience_is_not_blamed_on_the_operator() 
     for trouble in
         ["partitioned", "rights-taken", "lists-expire", "stranger-adds-finalizer-to-its-owner-after"]
     {
-        let short = played(trials(), &format!("patch configmaps default/b-copy #1: {trouble}"));
+        let short = outcome(trials(), &format!("patch configmaps default/b-copy #1: {trouble}"));
         assert_eq!((short.faults.as_slice(), short.inert), (&[][..], false), "{trouble}\n{}", told(&short));
     }
 }
@@ -319,14 +323,14 @@ fn an_operator_that_ends_by_itself_is_started_again_as_the_kubelet_does() {
         matches!(trouble, Trouble::Lost | Trouble::Refused(500) | Trouble::Server(Event::Partitioned))
     };
     let report = trials().only(refused).run();
-    let Fault::Ended(how) = failed(&report) else { panic!("{report}") };
+    let Violation::Ended(how) = failed(&report) else { panic!("{report}") };
     assert!(how[0].starts_with("it ended: Err("), "{how:?}");
     let story = &report.failures[0].story;
     assert!(story.contains("the kubelet starts it again after 10s"), "{story}");
     assert!(report.failures[0].to_string().contains("`.may_end()`"), "{report}");
     trials().only(refused).may_end().check();
     let never = Trials::of(|_| async { "there is no configuration" }).may_end().run();
-    let Fault::Ended(how) = failed(&never) else { panic!("{never}") };
+    let Violation::Ended(how) = failed(&never) else { panic!("{never}") };
     assert!(how.len() < 12, "the kubelet waits for longer each time: {}", how.len());
 }
 
@@ -359,7 +363,7 @@ fn a_process_that_ends_within_a_trial_says_which_and_fails() {
     if !cfg!(all(target_os = "linux", target_env = "gnu")) {
         return;
     }
-    let name = "trials::blame_tests::a_process_that_ends_within_a_trial_says_which_and_fails";
+    let name = "blame_tests::a_process_that_ends_within_a_trial_says_which_and_fails";
     let mut again = Command::new(std::env::current_exe().unwrap());
     let output = again.args(["--exact", name]).env(ENDS, "1").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
@@ -403,10 +407,15 @@ async fn copies_once(client: kube::Client, known_by: fn(&ConfigMap) -> Option<St
 fn who_takes_an_object_that_was_replaced_for_the_old_one_is_found() {
     let remade = "get configmaps default/a #1: stranger-remakes-it-after";
     let by_name = Trials::of(|client| copies_once(client, |source| source.metadata.name.clone()));
-    let by_name = played(by_name.visitor(one_source), remade);
-    assert!(matches!(by_name.faults[..], [Fault::LeftWork(_)]), "{:?}\n{}", by_name.faults, told(&by_name));
+    let by_name = outcome(by_name.visitor(one_source), remade);
+    assert!(
+        matches!(by_name.faults[..], [Violation::LeftWork(_)]),
+        "{:?}\n{}",
+        by_name.faults,
+        told(&by_name)
+    );
     let by_uid = Trials::of(|client| copies_once(client, |source| source.metadata.uid.clone()));
-    let by_uid = played(by_uid.visitor(one_source), remade);
+    let by_uid = outcome(by_uid.visitor(one_source), remade);
     assert_eq!((by_uid.faults.as_slice(), by_uid.inert), (&[][..], false), "{}", told(&by_uid));
     assert!(told(&by_uid).contains("+   text: onex"), "{}", told(&by_uid));
 }
@@ -500,13 +509,13 @@ fn a_story_says_where_kubes_runtime_drops_a_run() {
             visit.patch::<ConfigMap>("a", json!({ "data": { "text": "two" } })).await;
         })
     };
-    let dropped = played(trials(), "patch configmaps default/b-copy #1: lists-expire");
+    let dropped = outcome(trials(), "patch configmaps default/b-copy #1: lists-expire");
     let story = told(&dropped);
-    assert!(matches!(dropped.faults[..], [Fault::AnotherEnd(_)]), "{:?}\n{story}", dropped.faults);
+    assert!(matches!(dropped.faults[..], [Violation::AnotherEnd(_)]), "{:?}\n{story}", dropped.faults);
     assert!(story.contains("note") && story.contains("this is not the operator's fault"), "{story}");
     let at = story.find("this is not the operator's fault").unwrap();
     assert!(story[at..].contains("configmaps default/a, version"), "{story}");
-    let held = played(trials(), "patch configmaps default/b-copy #1: lost");
+    let held = outcome(trials(), "patch configmaps default/b-copy #1: lost");
     assert!(!told(&held).contains("kube's runtime"), "{}", told(&held));
 }
 
@@ -529,7 +538,7 @@ async fn events(client: kube::Client) {
 #[test]
 fn a_story_compares_an_object_with_itself_in_the_same_version() {
     let plan = Trials::of(events).settings.plan;
-    let told = told(&play(&plan, &Case::default(), None, true));
+    let told = told(&run_schedule(&plan, &Schedule::default(), None, true));
     assert!(told.contains("patch events default/a.1 → 200") && told.contains("count: 2"), "{told}");
     assert!(!told.contains("involvedObject") && told.matches("regarding").count() == 1, "{told}");
 }
@@ -547,7 +556,7 @@ fn trials_are_shared_by_several_jobs_and_gone_on_with() {
     let left = trials().part(2, 3).for_at_most(Duration::ZERO).run();
     let from = left.left_out_from.clone().unwrap();
     let go_on = left.go_on.clone().unwrap();
-    let test = "trials::blame_tests::trials_are_shared_by_several_jobs_and_gone_on_with";
+    let test = "blame_tests::trials_are_shared_by_several_jobs_and_gone_on_with";
     assert_eq!(go_on, format!("WATCHKEEPER_TRIALS='part 2/3 from {from}' cargo test {test} -- --nocapture"));
     assert!(left.to_string().contains(&format!("to go on there: {go_on}")), "{left}");
     let rest = trials().part(2, 3).going_on_from(from).run();

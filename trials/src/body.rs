@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use watchkeeper_apiserver::inside::{AnswerBody, Interrupted, object};
 
 use crate::harness::Harness;
-use crate::timeline::Who;
+use crate::timeline::Actor;
 use crate::world::seen_as;
 
 /// The reader of a watch.
@@ -24,7 +24,7 @@ pub(crate) struct Heard {
 
 impl Heard {
     fn note(&self, bytes: &Bytes) {
-        if !self.harness.book().tell {
+        if !self.harness.state().tell {
             return;
         }
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
@@ -35,9 +35,9 @@ impl Heard {
             }
             let key = object::key(object::namespace(item), object::name(item));
             let version = object::text(item, "resourceVersion");
-            self.harness.tell(Who::Watch, || format!("{kind} {} {key}, version {version}", self.of));
+            self.harness.tell(Actor::Watch, || format!("{kind} {} {key}, version {version}", self.of));
             if let Some((key, version)) = seen_as(&self.of, item) {
-                self.harness.book().seen.insert(key, (version, Instant::now()));
+                self.harness.state().seen.insert(key, (version, Instant::now()));
             }
         }
     }

@@ -19,8 +19,8 @@ use crate::body::{HarnessBody, Heard};
 use crate::event;
 use crate::foreign;
 use crate::harness::{Denied, Harness};
-use crate::timeline::Who;
-use crate::trouble::{AWAY, Event, Moment, SLOW, There, Trouble};
+use crate::timeline::Actor;
+use crate::trouble::{AWAY, Event, Moment, RequestTargets, SLOW, Trouble};
 
 /// How late a request is carried out whose connection broke first.
 const LATE: Duration = Duration::from_secs(3);
@@ -63,7 +63,7 @@ async fn carry(
     let body = body.collect().await.map_err(|_| Interrupted::Cut)?.to_bytes();
     let arrival = harness.arrive(generation, &parts.method, &info, &body);
     let Some(arrival) = arrival else { return pending().await };
-    let (name, at, hears) = (arrival.name, arrival.at, Who::Operator);
+    let (name, at, hears) = (arrival.name, arrival.at, Actor::Operator);
     let mut call = Call { harness, generation, info, name, at, hears, parts, body };
     call.take_a_page();
     let answer = call.under(arrival.trouble, arrival.denied).await;
@@ -83,8 +83,8 @@ struct Call {
     name: String,
     /// Its place among those that were sent.
     at: usize,
-    /// Who tells of the answer: the operator, or nobody but the server.
-    hears: Who,
+    /// Actor tells of the answer: the operator, or nobody but the server.
+    hears: Actor,
     parts: http::request::Parts,
     body: Bytes,
 }
@@ -105,7 +105,7 @@ impl Call {
             return Ok(self.refuse(410));
         }
         let Some((at, trouble)) = trouble else { return self.serve_and_look().await };
-        self.harness.tell(Who::Trouble, || format!("{}: {}", self.name, trouble.tell()));
+        self.harness.tell(Actor::Trouble, || format!("{}: {}", self.name, trouble.tell()));
         match trouble {
             Trouble::Lost => Err(self.broken("no answer: the connection broke")),
             Trouble::ReplyLost => {
@@ -135,16 +135,16 @@ impl Call {
                 self.harness.kill(matches!(trouble, Trouble::Down(_)).then_some(AWAY));
                 Err(Interrupted::Cut)
             }
-            Trouble::Stranger(deed, whose, moment) => {
+            Trouble::Stranger(change, whose, moment) => {
                 if moment == Moment::Before
-                    && !foreign::act(&self.harness, deed, whose, &self.hand(None)).await
+                    && !foreign::act(&self.harness, change, whose, &self.hand(None)).await
                 {
                     self.harness.inert(at);
                 }
                 let answer = self.serve_read().await?;
                 if moment == Moment::After {
                     let hand = self.hand(answer.1.as_ref());
-                    if !foreign::act(&self.harness, deed, whose, &hand).await {
+                    if !foreign::act(&self.harness, change, whose, &hand).await {
                         self.harness.inert(at);
                     }
                 }
@@ -163,9 +163,9 @@ impl Call {
         }
     }
 
-    /// Carries it out; a calm run takes note of what somebody else could have touched.
+    /// Carries it out; the baseline run takes note of what somebody else could have touched.
     async fn serve_and_look(&self) -> Result<Response<HarnessBody>, Interrupted> {
-        let looks = self.harness.calm && self.info.verb.is_some_and(|verb| verb != Verb::Watch);
+        let looks = self.harness.baseline && self.info.verb.is_some_and(|verb| verb != Verb::Watch);
         if !looks {
             return self.serve().await;
         }
@@ -173,8 +173,8 @@ impl Call {
         let before = foreign::targets(&self.harness, &self.hand(None));
         let (response, answer) = self.serve_read().await?;
         let after = foreign::targets(&self.harness, &self.hand(answer.as_ref()));
-        if let Some(sent) = self.harness.book().sent.get_mut(self.at) {
-            sent.there = There { before, after, custom };
+        if let Some(sent) = self.harness.state().sent.get_mut(self.at) {
+            sent.there = RequestTargets { before, after, custom };
         }
         Ok(response)
     }
@@ -182,7 +182,7 @@ impl Call {
     /// Asks for a page of one, where lists are to come in pages.
     fn take_a_page(&mut self) {
         let now = Instant::now();
-        let small = self.harness.book().paging.as_ref().is_some_and(|paging| now < paging.until);
+        let small = self.harness.state().paging.as_ref().is_some_and(|paging| now < paging.until);
         if small && self.info.verb == Some(Verb::List) {
             self.parts.uri = event::with_small_pages(&self.parts.uri);
         }
@@ -192,8 +192,8 @@ impl Call {
     fn page_expired(&self) -> bool {
         let goes_on = self.info.verb == Some(Verb::List)
             && self.parts.uri.query().is_some_and(|query| query.contains("continue="));
-        let mut book = self.harness.book();
-        let paging = book.paging.as_mut().filter(|paging| goes_on && Instant::now() < paging.until);
+        let mut state = self.harness.state();
+        let paging = state.paging.as_mut().filter(|paging| goes_on && Instant::now() < paging.until);
         paging.is_some_and(|paging| paging.expired.insert(self.info.resource.clone()))
     }
 
@@ -219,32 +219,32 @@ impl Call {
             info: self.info.clone(),
             name: self.name.clone(),
             at: self.at,
-            hears: Who::Server,
+            hears: Actor::Server,
             parts,
             body: self.body.clone(),
         }
     }
 
     /// What the request is about, as far as it says so itself or its answer does.
-    fn hand(&self, answer: Option<&Value>) -> foreign::Hand {
+    fn hand(&self, answer: Option<&Value>) -> foreign::Subject {
         let body = read(&self.body).unwrap_or_default();
         let named = |value: &Value| {
             let name = object::name(value);
             (!name.is_empty()).then(|| name.to_owned())
         };
         let name = self.info.name.clone().or_else(|| answer.and_then(named)).or_else(|| named(&body));
-        foreign::Hand { info: self.info.clone(), name, body }
+        foreign::Subject { info: self.info.clone(), name, body }
     }
 
     fn broken(&self, how: &str) -> Interrupted {
         self.harness.disturb(|| format!("{}: {how}", self.name));
-        self.harness.tell(Who::Operator, || format!("{} → {how}", self.name));
+        self.harness.tell(Actor::Operator, || format!("{} → {how}", self.name));
         Interrupted::Cut
     }
 
     fn refuse(&self, code: u16) -> Response<HarnessBody> {
         self.harness.disturb(|| format!("{}: {code}", self.name));
-        self.harness.tell(Who::Operator, || format!("{} → {code}", self.name));
+        self.harness.tell(Actor::Operator, || format!("{} → {code}", self.name));
         let message = format!("a trial refuses this request with {code}");
         inside::refusal(code, &self.info, message).map(HarnessBody::whole)
     }
@@ -281,7 +281,7 @@ impl Call {
         }
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.map_err(|_| Interrupted::Cut)?.to_bytes();
-        let reads = writes || self.harness.book().tell;
+        let reads = writes || self.harness.state().tell;
         let value = reads.then(|| serde_json::from_slice::<Value>(&bytes).ok()).flatten();
         let exchange = Exchange {
             harness: &self.harness,

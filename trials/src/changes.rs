@@ -46,8 +46,8 @@ pub struct Changes {
 
 /// Reads what has changed.
 pub(crate) fn of(harness: &Harness) -> Changes {
-    let book = harness.book();
-    let mut changes = Changes { all: Vec::new(), complete: !book.restored };
+    let state = harness.state();
+    let mut changes = Changes { all: Vec::new(), complete: !state.restored };
     for found in inside::changes_after(&harness.server, harness.first_version) {
         let Some(found) = found else {
             changes.complete = false;
@@ -56,9 +56,9 @@ pub(crate) fn of(harness: &Harness) -> Changes {
         changes.all.extend(found.into_iter().map(|change| {
             let mut change = shown(change);
             let own = if change.gone {
-                book.deleted.contains(&change.uid)
+                state.deleted.contains(&change.uid)
             } else {
-                book.own.contains(&change.version)
+                state.own.contains(&change.version)
             };
             change.by = if own { By::Operator } else { By::Others };
             change

@@ -38,25 +38,25 @@ pub(crate) async fn happen(harness: &Harness, info: &RequestInfo, event: Event) 
         Event::Restarts => server.restart(Restart::Keep),
         Event::ForgetsHistory => server.restart(Restart::ForgetHistory),
         Event::Restored => {
-            let mut book = harness.book();
-            let two_back = book.before_writes.len().saturating_sub(2);
-            let Some(to) = book.before_writes.get(two_back).copied() else { return false };
-            book.restored = true;
-            drop(book);
+            let mut state = harness.state();
+            let two_back = state.before_writes.len().saturating_sub(2);
+            let Some(to) = state.before_writes.get(two_back).copied() else { return false };
+            state.restored = true;
+            drop(state);
             let is_restored = inside::restore(server, to);
             harness.others_write();
             return is_restored;
         }
         Event::ListsExpire => {
             let until = Instant::now() + AWAY;
-            harness.book().paging = Some(Paging { until, expired: HashSet::new() });
+            harness.state().paging = Some(Paging { until, expired: HashSet::new() });
             harness.wrong_for(AWAY);
             server.restart(Restart::ForgetHistory);
         }
         Event::DefinitionGone => return definition_goes(harness, info).await,
         Event::RightsTaken | Event::Partitioned => {
             let resource = (event == Event::RightsTaken).then(|| info.resource.clone());
-            harness.book().denied = Some(Denied { resource, until: Instant::now() + AWAY });
+            harness.state().denied = Some(Denied { resource, until: Instant::now() + AWAY });
             harness.wrong_for(AWAY);
             if event == Event::Partitioned && open > 0 {
                 drop(faults.on(Verb::Watch, "*").times(open).then(Fault::Cut));
@@ -86,7 +86,7 @@ async fn definition_goes(harness: &Harness, info: &RequestInfo) -> bool {
     if send(harness, Method::DELETE, &path, "application/json", &json!({})).await.is_none() {
         return false;
     }
-    harness.book().touched_foreign = true;
+    harness.state().touched_foreign = true;
     let (harness, in_flight) = (harness.clone(), harness.clone().fly(AWAY));
     let old = RequestInfo::of(&Method::GET, &path.parse().unwrap_or_default());
     tokio::spawn(async move {

@@ -10,8 +10,8 @@ use std::process;
 use std::thread;
 
 use crate::harness::Harness;
-use crate::place::Case;
 use crate::replay::replay_line;
+use crate::schedule::Schedule;
 use crate::timeline::{self, Length};
 
 thread_local! {
@@ -31,9 +31,9 @@ struct Trial {
 pub(crate) struct UnderWay(());
 
 /// Takes note that a trial is under way, until the guard goes.
-pub(crate) fn under_way(case: &Case, harness: &Harness) -> UnderWay {
+pub(crate) fn under_way(schedule: &Schedule, harness: &Harness) -> UnderWay {
     let test = test_name();
-    let trial = Trial { harness: harness.clone(), trial: case.to_string(), test };
+    let trial = Trial { harness: harness.clone(), trial: schedule.to_string(), test };
     UNDER_WAY.with(|notice| *notice.0.borrow_mut() = Some(trial));
     UnderWay(())
 }
@@ -62,7 +62,7 @@ impl Drop for Notice {
 
 impl Trial {
     fn told(&self) -> String {
-        let (story, _) = timeline::steps(&self.harness.book().lines, Length::Short);
+        let (story, _) = timeline::steps(&self.harness.state().lines, Length::Short);
         let story = if story.is_empty() { story } else { format!("what happened:\n{story}") };
         match self.trial.as_str() {
             "" => format!("\nthe operator ends the process in a run without any trouble\n{story}"),

@@ -9,22 +9,22 @@ use watchkeeper_apiserver::inside::{self, RequestInfo, Schema, Stored, object};
 
 use crate::diff::{self, changed_fields};
 use crate::edits::{self, Additions, Numbers};
-use crate::harness::{Harness, Owed};
-use crate::timeline::Who;
-use crate::trouble::{AWAY, Deed, Targets, Whose};
+use crate::harness::{ForeignAddition, Harness};
+use crate::timeline::Actor;
+use crate::trouble::{AWAY, ForeignChange, Targets, Whose};
 use crate::visit::in_short;
 use crate::world::{CONDITION, MARK, everything};
 
 /// What a request is about.
 #[derive(Debug)]
-pub(crate) struct Hand {
+pub(crate) struct Subject {
     pub(crate) info: RequestInfo,
     /// `None` where the server is to choose it.
     pub(crate) name: Option<String>,
     pub(crate) body: Value,
 }
 
-impl Hand {
+impl Subject {
     fn resource(&self) -> String {
         match self.info.group.as_str() {
             "" => self.info.resource.clone(),
@@ -44,24 +44,24 @@ impl Hand {
 }
 
 /// Does a deed; false where there is no object to do it to.
-pub(crate) async fn act(harness: &Harness, deed: Deed, whose: Whose, hand: &Hand) -> bool {
+pub(crate) async fn act(harness: &Harness, change: ForeignChange, whose: Whose, hand: &Subject) -> bool {
     let all = everything(&harness.server);
     let its = hand.find(&all);
-    if deed == Deed::TakesTheName {
+    if change == ForeignChange::TakesTheName {
         return its.is_none() && take_the_name(harness, hand).await;
     }
     match target(&all, whose, hand) {
-        Some(target) => ForeignEdits { harness, target }.act(deed).await,
+        Some(target) => ForeignEdits { harness, target }.act(change).await,
         None => false,
     }
 }
 
 /// Says which objects there are for somebody to touch.
-pub(crate) fn targets(harness: &Harness, hand: &Hand) -> Targets {
+pub(crate) fn targets(harness: &Harness, hand: &Subject) -> Targets {
     let all = everything(&harness.server);
     let is_there = |whose| target(&all, whose, hand).is_some();
     let is_copied = |whose| {
-        target(&all, whose, hand).is_some_and(|found| harness.book().earlier.contains_key(found.uid()))
+        target(&all, whose, hand).is_some_and(|found| harness.state().earlier.contains_key(found.uid()))
     };
     Targets {
         its: is_there(Whose::Its),
@@ -72,7 +72,7 @@ pub(crate) fn targets(harness: &Harness, hand: &Hand) -> Targets {
     }
 }
 
-fn target<'a>(all: &'a [Stored], whose: Whose, hand: &Hand) -> Option<&'a Stored> {
+fn target<'a>(all: &'a [Stored], whose: Whose, hand: &Subject) -> Option<&'a Stored> {
     let its = hand.find(all);
     match whose {
         Whose::Its => its,
@@ -93,50 +93,52 @@ struct ForeignEdits<'a> {
 }
 
 impl ForeignEdits<'_> {
-    async fn act(&self, deed: Deed) -> bool {
+    async fn act(&self, change: ForeignChange) -> bool {
         let made = self.harness.made_by_operator(self.target.uid());
         let uid = self.target.uid().to_owned();
-        let done = match deed {
-            Deed::Labels => {
+        let done = match change {
+            ForeignChange::Labels => {
                 let mark = json!({ MARK: "was-here" });
                 let done = self.merge(json!({ "metadata": { "labels": mark, "annotations": mark } })).await;
                 if done {
-                    self.harness.book().owed.push((uid, Owed::Labels));
+                    self.harness.state().additions.push((uid, ForeignAddition::Labels));
                 }
                 return done;
             }
-            Deed::AddsCondition => {
+            ForeignChange::AddsCondition => {
                 let done = self.add_condition().await;
                 if done {
-                    self.harness.book().owed.push((uid, Owed::Condition));
+                    self.harness.state().additions.push((uid, ForeignAddition::Condition));
                 }
                 return done;
             }
-            Deed::AddsFinalizer => return self.add_finalizer().await,
-            Deed::EditsStatus => {
+            ForeignChange::AddsFinalizer => return self.add_finalizer().await,
+            ForeignChange::EditsStatus => {
                 let (done, its) = self.edit_status().await;
                 if done && !its {
-                    self.harness.book().touched_foreign = true;
+                    self.harness.state().touched_foreign = true;
                 }
                 return done;
             }
-            Deed::EditsSpec => self.edit(made).await,
-            Deed::EditsMuch => self.edit_much(made).await,
-            Deed::Replaces => return self.replace_by_a_copy().await,
-            Deed::Orphans => {
+            ForeignChange::EditsSpec => self.edit(made).await,
+            ForeignChange::EditsMuch => self.edit_much(made).await,
+            ForeignChange::Replaces => return self.replace_by_a_copy().await,
+            ForeignChange::Orphans => {
                 let done = !object::owners(&self.target.value).is_empty()
                     && self.merge(json!({ "metadata": { "ownerReferences": null } })).await;
                 // Some take it back, others leave it to whoever did that: both are right.
-                self.harness.book().touched_foreign |= done;
+                self.harness.state().touched_foreign |= done;
                 return done;
             }
-            Deed::Deletes => self.delete(json!({})).await,
-            Deed::DeletesForeground => self.delete(json!({ "propagationPolicy": "Foreground" })).await,
-            Deed::Remakes => self.remake(made).await,
-            Deed::TakesTheName => false,
+            ForeignChange::Deletes => self.delete(json!({})).await,
+            ForeignChange::DeletesForeground => {
+                self.delete(json!({ "propagationPolicy": "Foreground" })).await
+            }
+            ForeignChange::Remakes => self.remake(made).await,
+            ForeignChange::TakesTheName => false,
         };
         if done && !made {
-            self.harness.book().touched_foreign = true;
+            self.harness.state().touched_foreign = true;
         }
         done
     }
@@ -187,7 +189,7 @@ impl ForeignEdits<'_> {
     /// Changes a field of the status; the second says whether the operator had written it.
     async fn edit_status(&self) -> (bool, bool) {
         let key = format!("{}/status", self.body_key());
-        let written = self.harness.book().bodies.get(&key).cloned().unwrap_or_default();
+        let written = self.harness.state().bodies.get(&key).cloned().unwrap_or_default();
         let mut all = self.target.value["status"].clone();
         if let Some(fields) = all.as_object_mut() {
             fields.retain(|name, _| name != "conditions" && name != "observedGeneration");
@@ -275,7 +277,7 @@ impl ForeignEdits<'_> {
     /// Puts an earlier copy in its place, as somebody does who read it before, and never looked at versions.
     async fn replace_by_a_copy(&self) -> bool {
         let uid = self.target.uid();
-        let Some(mut copy) = self.harness.book().earlier.get(uid).cloned() else { return false };
+        let Some(mut copy) = self.harness.state().earlier.get(uid).cloned() else { return false };
         if object::is_deleting(&self.target.value) {
             return false;
         }
@@ -289,9 +291,9 @@ impl ForeignEdits<'_> {
         let done = put.is_some_and(|after| !changed_fields(&self.target.value, &after).is_empty());
         if done {
             // What it lost of others' was taken by whoever did that.
-            let mut book = self.harness.book();
-            book.touched_foreign = true;
-            book.owed.retain(|(owed, _)| owed != uid);
+            let mut state = self.harness.state();
+            state.touched_foreign = true;
+            state.additions.retain(|(additions, _)| additions != uid);
         }
         done
     }
@@ -348,7 +350,7 @@ impl ForeignEdits<'_> {
 
     /// Returns what somebody else changes of it: of what the operator made, what the operator wrote.
     fn changeable(&self, made: bool) -> Value {
-        let written = || self.harness.book().bodies.get(&self.body_key()).cloned().unwrap_or_default();
+        let written = || self.harness.state().bodies.get(&self.body_key()).cloned().unwrap_or_default();
         if made { written() } else { self.target.value.clone() }
     }
 }
@@ -368,7 +370,7 @@ async fn take_off(harness: &Harness, path: &str) {
     }
 }
 
-async fn take_the_name(harness: &Harness, hand: &Hand) -> bool {
+async fn take_the_name(harness: &Harness, hand: &Subject) -> bool {
     let Some(name) = &hand.name else { return false };
     let mut other = hand.body.clone();
     let metadata = json!({ "name": name, "namespace": hand.info.namespace, "labels": { MARK: "was-here" } });
@@ -419,7 +421,7 @@ pub(crate) async fn send(
     let version = server.resource_version();
     let answer = harness.stranger.request::<Value>(request).await;
     if !reads {
-        harness.tell(Who::Stranger, || told(&method, &info, before.as_ref(), answer.as_ref()));
+        harness.tell(Actor::Stranger, || told(&method, &info, before.as_ref(), answer.as_ref()));
     }
     if let (Ok(after), false) = (&answer, reads) {
         harness.written(&info.resource, before.as_ref(), after, version);

@@ -13,10 +13,10 @@ use watchkeeper_apiserver::inside::{RequestInfo, object};
 use watchkeeper_apiserver::{ApiServer, Verb, inside};
 
 use crate::diff::changed_fields;
-use crate::place::{Case, Place, Planned, describe};
-use crate::timeline::{Line, Who};
+use crate::schedule::{PlannedTrouble, RequestPoint, Schedule, describe};
+use crate::timeline::{Actor, Line};
 use crate::times;
-use crate::trouble::{Deed, There, Trouble};
+use crate::trouble::{ForeignChange, RequestTargets, Trouble};
 use crate::world::seen_as;
 
 /// How many writes of others lie between two of a trial whose server will be restored.
@@ -25,21 +25,21 @@ const CROWD: usize = 60;
 /// One request of the operator, as it was sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
-    pub(crate) place: Place,
+    pub(crate) place: RequestPoint,
     pub(crate) info: RequestInfo,
-    /// What was there, in a calm run.
-    pub(crate) there: There,
+    /// What was there, in the baseline run.
+    pub(crate) there: RequestTargets,
 }
 
 /// What stands for the field where an object was deleted.
 pub(crate) const DELETED: &str = "(deleted)";
 
 /// A write to an object that is not the operator's: the resource, and the field.
-pub(crate) type Meddling = (String, String);
+pub(crate) type ForeignWrite = (String, String);
 
 /// What someone else did that must stay.
 #[derive(Clone, Debug)]
-pub(crate) enum Owed {
+pub(crate) enum ForeignAddition {
     /// The label and the annotation.
     Labels,
     /// The condition.
@@ -48,7 +48,7 @@ pub(crate) enum Owed {
 
 /// What is known of a run while it goes on.
 #[derive(Debug)]
-pub(crate) struct Book {
+pub(crate) struct RunState {
     /// Rises with each start of the operator; requests of earlier ones go nowhere.
     pub(crate) generation: u64,
     /// Until when a killed operator stays down.
@@ -57,7 +57,7 @@ pub(crate) struct Book {
     pub(crate) ended_now: bool,
     /// Until when what goes wrong goes on: the operator's time begins then.
     wrong_until: Instant,
-    planned: Vec<(Planned, Fate)>,
+    planned: Vec<(PlannedTrouble, Fate)>,
     counts: HashMap<String, u32>,
     pub(crate) sent: Vec<Sent>,
     bound: usize,
@@ -76,9 +76,9 @@ pub(crate) struct Book {
     pub(crate) earlier: HashMap<String, Value>,
     /// What the operator last sent of an object, by its path.
     pub(crate) bodies: HashMap<String, Value>,
-    pub(crate) meddled: BTreeSet<Meddling>,
-    pub(crate) meddled_objects: Vec<String>,
-    pub(crate) owed: Vec<(String, Owed)>,
+    pub(crate) foreign_writes: BTreeSet<ForeignWrite>,
+    pub(crate) foreign_objects_written: Vec<String>,
+    pub(crate) additions: Vec<(String, ForeignAddition)>,
     /// What of it is missing.
     pub(crate) undone: BTreeSet<String>,
     pub(crate) denied: Option<Denied>,
@@ -109,7 +109,7 @@ pub(crate) struct Book {
     pub(crate) written: HashMap<String, (u64, Instant)>,
 }
 
-impl Book {
+impl RunState {
     /// Says how many requests of a sort there were.
     pub(crate) fn count(&self, name: &str) -> u32 {
         self.counts.get(name).copied().unwrap_or_default()
@@ -144,10 +144,10 @@ pub(crate) struct Paging {
 #[derive(Clone)]
 pub(crate) struct Harness {
     /// This run is the one that others are compared with.
-    pub(crate) calm: bool,
+    pub(crate) baseline: bool,
     pub(crate) server: Arc<ApiServer>,
     pub(crate) stranger: kube::Client,
-    book: Arc<Mutex<Book>>,
+    state: Arc<Mutex<RunState>>,
     pub(crate) moved: Arc<Notify>,
     began: Instant,
     /// What the server's clock showed then.
@@ -173,7 +173,7 @@ pub(crate) struct InFlight(Harness);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.book().in_flight -= 1;
+        self.0.state().in_flight -= 1;
         self.0.moved.notify_waiters();
     }
 }
@@ -200,18 +200,18 @@ pub(crate) struct Arrival {
 impl Harness {
     pub(crate) fn new(
         server: Arc<ApiServer>,
-        case: &Case,
+        schedule: &Schedule,
         bound: usize,
         patience: Duration,
         tell: bool,
     ) -> Self {
         let now = Instant::now();
-        let book = Book {
+        let state = RunState {
             generation: 0,
             down: None,
             ended_now: false,
             wrong_until: now,
-            planned: case.planned.iter().map(|planned| (planned.clone(), Fate::Waits)).collect(),
+            planned: schedule.planned.iter().map(|planned| (planned.clone(), Fate::Waits)).collect(),
             counts: HashMap::new(),
             sent: Vec::new(),
             bound,
@@ -223,9 +223,9 @@ impl Harness {
             deleted: HashSet::new(),
             earlier: HashMap::new(),
             bodies: HashMap::new(),
-            meddled: BTreeSet::new(),
-            meddled_objects: Vec::new(),
-            owed: Vec::new(),
+            foreign_writes: BTreeSet::new(),
+            foreign_objects_written: Vec::new(),
+            additions: Vec::new(),
             undone: BTreeSet::new(),
             denied: None,
             paging: None,
@@ -245,17 +245,18 @@ impl Harness {
         };
         let stranger = inside::client(server.kit());
         let moved = Arc::default();
-        let calm = case.planned.is_empty() && case.without.is_empty();
-        let crowded = case.planned.iter().any(|one| one.trouble.changes_the_end());
-        let replaces = |one: &Planned| matches!(one.trouble, Trouble::Stranger(Deed::Replaces, ..));
-        let copies = calm || case.planned.iter().any(replaces);
-        let (first_version, book) = (server.resource_version(), Arc::new(Mutex::new(book)));
+        let baseline = schedule.planned.is_empty() && schedule.without.is_empty();
+        let crowded = schedule.planned.iter().any(|one| one.trouble.changes_the_end());
+        let replaces =
+            |one: &PlannedTrouble| matches!(one.trouble, Trouble::Stranger(ForeignChange::Replaces, ..));
+        let copies = baseline || schedule.planned.iter().any(replaces);
+        let (first_version, state) = (server.resource_version(), Arc::new(Mutex::new(state)));
         let start = server.clock().now();
         Self {
-            calm,
+            baseline,
             server,
             stranger,
-            book,
+            state,
             moved,
             began: now,
             start,
@@ -266,68 +267,68 @@ impl Harness {
         }
     }
 
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> MutexGuard<'_, RunState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a line to the story.
-    pub(crate) fn tell(&self, who: Who, text: impl FnOnce() -> String) {
-        if self.book().tell {
+    pub(crate) fn tell(&self, who: Actor, text: impl FnOnce() -> String) {
+        if self.state().tell {
             let line = Line { at: self.began.elapsed(), who, text: times::since(&text(), self.start) };
-            self.book().lines.push(line);
+            self.state().lines.push(line);
         }
     }
 
     /// Adds to the last line that tells of somebody.
-    pub(crate) fn tell_more(&self, who: Who, text: &str) {
-        if let Some(line) = self.book().lines.iter_mut().rev().find(|line| line.who == who) {
+    pub(crate) fn tell_more(&self, who: Actor, text: &str) {
+        if let Some(line) = self.state().lines.iter_mut().rev().find(|line| line.who == who) {
             line.text += &times::since(text, self.start);
         }
     }
 
     /// Takes note of something that is no part of rest.
     pub(crate) fn disturb(&self, what: impl FnOnce() -> String) {
-        let mut book = self.book();
-        book.disturbed = Instant::now();
-        book.disturbance = what();
-        drop(book);
+        let mut state = self.state();
+        state.disturbed = Instant::now();
+        state.disturbance = what();
+        drop(state);
         self.moved.notify_waiters();
     }
 
     /// Returns whether something planned had nothing to do, or never came.
     pub(crate) fn is_inert(&self) -> bool {
-        self.book().planned.iter().any(|(_, fate)| *fate != Fate::Struck)
+        self.state().planned.iter().any(|(_, fate)| *fate != Fate::Struck)
     }
 
     /// Takes note of something that became known on a page that was not the last of its list.
     pub(crate) fn paged(&self, what: String) {
-        let mut book = self.book();
-        if !book.paged.contains(&what) {
-            book.paged.push(what);
+        let mut state = self.state();
+        if !state.paged.contains(&what) {
+            state.paged.push(what);
         }
     }
 
     /// Returns whether the operator sends more than it ever may.
     pub(crate) fn is_flooded(&self) -> bool {
-        let book = self.book();
-        book.sent.len() > book.bound
+        let state = self.state();
+        state.sent.len() > state.bound
     }
 
     pub(crate) fn made_by_operator(&self, uid: &str) -> bool {
-        self.book().made.contains(uid)
+        self.state().made.contains(uid)
     }
 
     pub(crate) fn count_as_made(&self, uid: &str) {
-        self.book().made.insert(uid.to_owned());
+        self.state().made.insert(uid.to_owned());
     }
 
     /// Waits until nothing has happened for a while; false where that never comes in time.
     pub(crate) async fn rest(&self, whose: Rest, quiet: Duration, deadline: Instant) -> bool {
         loop {
             let (busy, disturbed) = {
-                let book = self.book();
-                let down = whose == Rest::OfAll && (book.down.is_some() || book.ended_now);
-                (book.in_flight > 0 || down, book.disturbed)
+                let state = self.state();
+                let down = whose == Rest::OfAll && (state.down.is_some() || state.ended_now);
+                (state.in_flight > 0 || down, state.disturbed)
             };
             if self.is_flooded() {
                 return false;
@@ -350,36 +351,36 @@ impl Harness {
     /// Takes note of something wrong that goes on for a while.
     pub(crate) fn wrong_for(&self, time: Duration) {
         let until = Instant::now() + time;
-        let mut book = self.book();
-        book.wrong_until = book.wrong_until.max(until);
+        let mut state = self.state();
+        state.wrong_until = state.wrong_until.max(until);
     }
 
     /// Says until when the operator has time to put right what went wrong, if nothing more does.
     pub(crate) fn deadline(&self, from: Instant) -> Instant {
-        self.book().wrong_until.max(from) + self.patience
+        self.state().wrong_until.max(from) + self.patience
     }
 
     /// Kills the operator: from now on it sends and receives nothing.
     pub(crate) fn kill(&self, down_for: Option<Duration>) {
         self.wrong_for(down_for.unwrap_or_default());
         {
-            let mut book = self.book();
-            book.generation += 1;
-            book.down = down_for.map(|time| Instant::now() + time);
+            let mut state = self.state();
+            state.generation += 1;
+            state.down = down_for.map(|time| Instant::now() + time);
         }
-        self.tell(Who::Operator, || "dies".into());
+        self.tell(Actor::Operator, || "dies".into());
         self.disturb(|| "the operator's death".into());
     }
 
     /// Ends the time for which it is down.
     pub(crate) fn up(&self) {
-        if self.book().down.take().is_some() {
+        if self.state().down.take().is_some() {
             self.moved.notify_waiters();
         }
     }
 
     pub(crate) fn is_dead(&self, generation: u64) -> bool {
-        self.book().generation != generation
+        self.state().generation != generation
     }
 
     /// Counts a request; `None` if the life that sent it is over, or it sends more than it may.
@@ -391,14 +392,14 @@ impl Harness {
         body: &[u8],
     ) -> Option<Arrival> {
         let name = describe(method, info, body);
-        let mut book = self.book();
-        if book.generation != generation || book.sent.len() > book.bound {
+        let mut state = self.state();
+        if state.generation != generation || state.sent.len() > state.bound {
             return None;
         }
-        let nth = book.counts.entry(name.clone()).or_default();
+        let nth = state.counts.entry(name.clone()).or_default();
         *nth += 1;
-        let place = Place { request: name.clone(), nth: *nth };
-        let struck = book
+        let place = RequestPoint { request: name.clone(), nth: *nth };
+        let struck = state
             .planned
             .iter_mut()
             .enumerate()
@@ -407,20 +408,20 @@ impl Harness {
             *fate = Fate::Struck;
             (at, planned.trouble)
         });
-        let at = book.sent.len();
-        book.sent.push(Sent { place, info: info.clone(), there: There::default() });
+        let at = state.sent.len();
+        state.sent.push(Sent { place, info: info.clone(), there: RequestTargets::default() });
         let now = Instant::now();
         if trouble.is_some() {
-            book.wrong_until = book.wrong_until.max(now);
+            state.wrong_until = state.wrong_until.max(now);
         }
-        let denied = book.denied.clone().filter(|denied| {
+        let denied = state.denied.clone().filter(|denied| {
             now < denied.until && denied.resource.as_ref().is_none_or(|of| *of == info.resource)
         });
         let counted = info.verb != Some(Verb::Watch);
         if counted {
-            book.in_flight += 1;
+            state.in_flight += 1;
         }
-        drop(book);
+        drop(state);
         let in_flight = counted.then(|| InFlight(self.clone()));
         Some(Arrival { name, at, trouble, denied, in_flight })
     }
@@ -428,17 +429,17 @@ impl Harness {
     /// Takes note of a version that an object got, and of what it was before; `version` is the server's before that.
     pub(crate) fn written(&self, resource: &str, before: Option<&Value>, object: &Value, version: u64) {
         self.crowd(version);
-        let mut book = self.book();
+        let mut state = self.state();
         if self.copies
             && let Some(before) = before
             && !changed_fields(before, object).is_empty()
         {
-            book.earlier.insert(object::uid(before).to_owned(), before.clone());
+            state.earlier.insert(object::uid(before).to_owned(), before.clone());
         }
-        if book.tell
+        if state.tell
             && let Some((key, version)) = seen_as(resource, object)
         {
-            book.written.insert(key, (version, Instant::now()));
+            state.written.insert(key, (version, Instant::now()));
         }
     }
 
@@ -447,10 +448,10 @@ impl Harness {
     /// Else the writes of the trial would soon carry a restored server to versions that caches have seen of what is
     /// lost, and nothing could tell.
     fn crowd(&self, before: u64) {
-        if !self.crowded || self.book().restored {
+        if !self.crowded || self.state().restored {
             return;
         }
-        self.book().before_writes.push(before);
+        self.state().before_writes.push(before);
         self.others_write();
     }
 
@@ -461,13 +462,13 @@ impl Harness {
     pub(crate) fn others_write(&self) {
         let somewhere = http::Uri::from_static("/api/v1/namespaces/kube-public");
         let elsewhere = RequestInfo::of(&http::Method::PATCH, &somewhere);
-        let writes = if self.book().restored { CROWD / 2 } else { CROWD };
+        let writes = if self.state().restored { CROWD / 2 } else { CROWD };
         (0..writes).for_each(|_| inside::bump(&self.server, &elsewhere));
     }
 
     /// Takes note that something planned had nothing to do.
     pub(crate) fn inert(&self, at: usize) {
-        if let Some((_, fate)) = self.book().planned.get_mut(at) {
+        if let Some((_, fate)) = self.state().planned.get_mut(at) {
             *fate = Fate::Inert;
         }
     }
@@ -475,7 +476,7 @@ impl Harness {
     /// Counts something wrong as under way until the guard goes; it takes at least this time.
     pub(crate) fn fly(self, time: Duration) -> impl Drop + Send + 'static {
         self.wrong_for(time);
-        self.book().in_flight += 1;
+        self.state().in_flight += 1;
         InFlight(self)
     }
 }

@@ -18,7 +18,7 @@
 //! script, that trouble. Then pairs of troubles, by seed. All of it runs under paused time, so that hours of
 //! back-off pass in milliseconds, on all cores.
 //!
-//! A trial fails where one of these does not hold ([`Fault`] names them):
+//! A trial fails where one of these does not hold ([`Violation`] names them):
 //!
 //! - It comes to rest: nothing changes any more, and no request fails.
 //! - The end is that of the run without trouble. What servers choose (UIDs, versions, times, generated names) and
@@ -47,12 +47,13 @@ mod event;
 mod exit;
 mod foreign;
 mod harness;
-mod owed;
-mod place;
+mod foreign_additions;
+
 mod plan;
-mod play;
+mod oracle;
 mod replay;
 mod report;
+mod schedule;
 mod search;
 mod share;
 mod supervise;
@@ -77,10 +78,10 @@ use watchkeeper_apiserver::Kit;
 use watchkeeper_apiserver::kit::Kind;
 
 pub use changes::{By, Change, Changes};
-pub use play::Fault;
+pub use oracle::Violation;
 pub use replay::{REPLAY, SHARE};
 pub use report::{Failure, Report};
-pub use trouble::{Deed, Event, Moment, Trouble, Whose};
+pub use trouble::{Event, ForeignChange, Moment, Trouble, Whose};
 pub use visit::Visit;
 pub use world::Difference;
 
@@ -207,7 +208,7 @@ impl Trials {
 
     /// Allows the operator to delete objects of this kind, also those that others made.
     ///
-    /// So an operator does that deletes what belongs to something when that is deleted, where a calm run deletes
+    /// So an operator does that deletes what belongs to something when that is deleted, where the baseline run deletes
     /// nothing of the kind.
     pub fn may_delete<K: Kind>(mut self) -> Self {
         self.settings.plan.may_delete.insert(K::plural(&()).into_owned());

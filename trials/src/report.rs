@@ -3,14 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::play::Fault;
+use crate::oracle::Violation;
 use crate::replay::replay_line;
 
 /// What was tried, and what failed.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Report {
-    /// The requests that a calm run sends.
+    /// The requests that the baseline run sends.
     pub requests: usize,
     /// The trials with one trouble.
     pub singles: usize,
@@ -63,7 +63,7 @@ pub struct Failure {
     /// The test that tried, if its thread has its name.
     pub test: Option<String>,
     /// What is wrong.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<Violation>,
     /// How many trials it took to find.
     pub tried: usize,
     /// What happened, in numbered steps.

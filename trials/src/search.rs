@@ -15,11 +15,11 @@ use watchkeeper_apiserver::Verb;
 
 use crate::exit::test_name;
 use crate::harness::Sent;
-use crate::place::{Case, Planned};
+use crate::oracle::{Baseline, RunOutcome, Violation, run_baseline_again, run_schedule};
 use crate::plan::Plan;
-use crate::play::{Calm, Fault, Played, play, play_again};
 use crate::replay::{REPLAY, SHARE, line};
 use crate::report::{Failure, Report};
+use crate::schedule::{PlannedTrouble, Schedule};
 use crate::share::Share;
 use crate::timeline::{self, Length};
 use crate::trouble::Trouble;
@@ -46,12 +46,12 @@ pub(crate) struct Settings {
 pub(crate) fn run(trials: &Settings) -> Report {
     let began = Instant::now();
     let plan = &trials.plan;
-    let first = play(plan, &Case::default(), None, true);
+    let first = run_schedule(plan, &Schedule::default(), None, true);
     let mut report = Report { requests: first.sent.len(), ..Report::default() };
-    if let Some(failure) = calm_failure(trials, &first) {
+    if let Some(failure) = baseline_failure(trials, &first) {
         report.failures.push(failure);
     } else {
-        let search = Search { trials, calm: &first.calm, steps: first.steps, began };
+        let search = Search { trials, baseline: &first.baseline, steps: first.steps, began };
         match trials.replay.clone().or_else(|| std::env::var(REPLAY).ok()) {
             Some(trial) => search.replay(&trial, &mut report),
             None => search.search(&singles(&first, &*trials.wanted), &mut report),
@@ -62,19 +62,19 @@ pub(crate) fn run(trials: &Settings) -> Report {
 }
 
 /// Says what is wrong without any trouble: then there is nothing to compare with.
-fn calm_failure(trials: &Settings, first: &Played) -> Option<Failure> {
-    let again = play_again(&trials.plan);
+fn baseline_failure(trials: &Settings, first: &RunOutcome) -> Option<Failure> {
+    let again = run_baseline_again(&trials.plan);
     let faults = match first.faults.is_empty() {
         false => first.faults.clone(),
-        true => vec![Fault::Chance(
-            difference(&first.sent, &again.sent).or_else(|| other_end(&first.calm, &again.calm))?,
+        true => vec![Violation::Chance(
+            difference(&first.sent, &again.sent).or_else(|| other_end(&first.baseline, &again.baseline))?,
         )],
     };
-    Some(failure(&Case::default(), faults, 0, &again, Length::Short))
+    Some(failure(&Schedule::default(), faults, 0, &again, Length::Short))
 }
 
 /// Says where the ends of two runs without trouble differ.
-fn other_end(first: &Calm, again: &Calm) -> Option<String> {
+fn other_end(first: &Baseline, again: &Baseline) -> Option<String> {
     let differences = again.world.differences(&first.world);
     let shown: Vec<String> =
         differences.iter().take(12).map(|difference| format!("\n  {difference}")).collect();
@@ -109,37 +109,43 @@ fn difference(first: &[Sent], again: &[Sent]) -> Option<String> {
     ))
 }
 
-fn failure(case: &Case, faults: Vec<Fault>, tried: usize, played: &Played, length: Length) -> Failure {
-    let (story, steps) = timeline::steps(&played.lines, length);
-    Failure { trial: case.to_string(), test: test_name(), faults, tried, story, steps }
+fn failure(
+    schedule: &Schedule,
+    faults: Vec<Violation>,
+    tried: usize,
+    outcome: &RunOutcome,
+    length: Length,
+) -> Failure {
+    let (story, steps) = timeline::steps(&outcome.lines, length);
+    Failure { trial: schedule.to_string(), test: test_name(), faults, tried, story, steps }
 }
 
 /// Lists each trouble at each request.
-pub(crate) fn singles(calm: &Played, wanted: &dyn Fn(Trouble) -> bool) -> Vec<Planned> {
+pub(crate) fn singles(baseline: &RunOutcome, wanted: &dyn Fn(Trouble) -> bool) -> Vec<PlannedTrouble> {
     let mut all = Vec::new();
-    for sent in calm.sent.iter().filter(|sent| sent.place.nth <= OF_A_SORT) {
+    for sent in baseline.sent.iter().filter(|sent| sent.place.nth <= OF_A_SORT) {
         for trouble in Trouble::at(&sent.info, &sent.there).into_iter().filter(|trouble| wanted(*trouble)) {
-            all.push(Planned { place: sent.place.clone(), trouble });
+            all.push(PlannedTrouble { place: sent.place.clone(), trouble });
         }
     }
     all
 }
 
-fn pairs(singles: &[Planned], count: usize, seed: u64) -> Vec<Case> {
+fn pairs(singles: &[PlannedTrouble], count: usize, seed: u64) -> Vec<Schedule> {
     if singles.len() < 2 {
         return Vec::new();
     }
     let mut random = SmallRng::seed_from_u64(seed);
     let mut pick = || singles[random.random_range(0..singles.len())].clone();
     (0..count)
-        .map(|_| Case::of(vec![pick(), pick()]))
-        .filter(|case| case.planned[0] != case.planned[1])
+        .map(|_| Schedule::of(vec![pick(), pick()]))
+        .filter(|schedule| schedule.planned[0] != schedule.planned[1])
         .collect()
 }
 
 struct Search<'a> {
     trials: &'a Settings,
-    calm: &'a Calm,
+    baseline: &'a Baseline,
     steps: usize,
     began: Instant,
 }
@@ -151,33 +157,33 @@ struct Found {
     inert: usize,
     left_out: usize,
     left_out_from: Option<String>,
-    failed: Option<(Case, Vec<Fault>)>,
+    failed: Option<(Schedule, Vec<Violation>)>,
 }
 
 impl Search<'_> {
     /// Plays one trial alone.
     fn replay(&self, trial: &str, report: &mut Report) {
-        let case: Case =
+        let schedule: Schedule =
             trial.parse().unwrap_or_else(|error| panic!("the trial to replay can't be read: {error}"));
-        let played = play(&self.trials.plan, &case, Some(self.calm), true);
+        let outcome = run_schedule(&self.trials.plan, &schedule, Some(self.baseline), true);
         report.singles = 1;
-        report.inert = usize::from(played.inert);
-        if played.faults.is_empty() {
+        report.inert = usize::from(outcome.inert);
+        if outcome.faults.is_empty() {
             // A replay that holds shows what happened all the same.
-            eprintln!("the trial holds:\n{}", timeline::steps(&played.lines, Length::Whole).0);
+            eprintln!("the trial holds:\n{}", timeline::steps(&outcome.lines, Length::Whole).0);
         } else {
-            report.failures.push(self.told(&case, &played, 1, Length::Whole));
+            report.failures.push(self.told(&schedule, &outcome, 1, Length::Whole));
         }
-        if played.inert {
+        if outcome.inert {
             eprintln!("the trouble never struck, or found nothing to act on");
         }
     }
 
     /// Tries each trouble alone, then pairs of them.
-    fn search(&self, singles: &[Planned], report: &mut Report) {
+    fn search(&self, singles: &[PlannedTrouble], report: &mut Report) {
         let share = self.share();
         let pairs = pairs(singles, self.trials.pairs, self.trials.seed);
-        let all = singles.iter().map(|one| Case::of(vec![one.clone()])).chain(pairs).collect();
+        let all = singles.iter().map(|one| Schedule::of(vec![one.clone()])).chain(pairs).collect();
         let chosen =
             share.of(all).unwrap_or_else(|error| panic!("the trials to try can't be chosen: {error}"));
         let found = self.all(&chosen);
@@ -189,8 +195,8 @@ impl Search<'_> {
             line(SHARE, &share.to_string(), test_name().as_deref())
         });
         report.left_out_from = found.left_out_from;
-        if let Some((case, faults)) = found.failed {
-            report.failures.push(self.shortest(case, &faults, report.singles + report.pairs));
+        if let Some((schedule, faults)) = found.failed {
+            report.failures.push(self.shrunk(schedule, &faults, report.singles + report.pairs));
         }
     }
 
@@ -202,15 +208,15 @@ impl Search<'_> {
     }
 
     /// Plays cases on all cores until one fails; of those that fail it is the first in order.
-    fn all(&self, cases: &[Case]) -> Found {
+    fn all(&self, cases: &[Schedule]) -> Found {
         let (next, tried, inert) =
             (AtomicUsize::new(0), [(); 2].map(|()| AtomicUsize::new(0)), AtomicUsize::new(0));
-        let failed: Mutex<BTreeMap<usize, Vec<Fault>>> = Mutex::default();
+        let failed: Mutex<BTreeMap<usize, Vec<Violation>>> = Mutex::default();
         let (first_failed, first_left) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(usize::MAX));
         let work = || {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(case) = cases.get(at) else { return };
+                let Some(schedule) = cases.get(at) else { return };
                 if at > first_failed.load(Ordering::Relaxed) {
                     return;
                 }
@@ -218,12 +224,12 @@ impl Search<'_> {
                     first_left.fetch_min(at, Ordering::Relaxed);
                     return;
                 }
-                let played = play(&self.trials.plan, case, Some(self.calm), false);
-                tried[usize::from(case.planned.len() > 1)].fetch_add(1, Ordering::Relaxed);
-                inert.fetch_add(usize::from(played.inert), Ordering::Relaxed);
-                if !played.faults.is_empty() {
+                let outcome = run_schedule(&self.trials.plan, schedule, Some(self.baseline), false);
+                tried[usize::from(schedule.planned.len() > 1)].fetch_add(1, Ordering::Relaxed);
+                inert.fetch_add(usize::from(outcome.inert), Ordering::Relaxed);
+                if !outcome.faults.is_empty() {
                     first_failed.fetch_min(at, Ordering::Relaxed);
-                    failed.lock().unwrap_or_else(PoisonError::into_inner).insert(at, played.faults);
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).insert(at, outcome.faults);
                 }
                 let done = tried.iter().map(|tried| tried.load(Ordering::Relaxed)).sum();
                 self.show_progress(done, cases.len());
@@ -242,7 +248,8 @@ impl Search<'_> {
         let tried = singles + pairs;
         let left_out = if failed.is_none() { cases.len() - tried } else { 0 };
         let failed = failed.map(|(at, faults)| (cases[at].clone(), faults));
-        let left_out_from = cases.get(first_left.into_inner()).filter(|_| left_out > 0).map(Case::to_string);
+        let left_out_from =
+            cases.get(first_left.into_inner()).filter(|_| left_out > 0).map(Schedule::to_string);
         Found { singles, pairs, inert: inert.into_inner(), left_out, left_out_from, failed }
     }
 
@@ -259,22 +266,22 @@ impl Search<'_> {
     }
 
     /// Makes a failing case as short as it goes, and tells its story.
-    fn shortest(&self, case: Case, faults: &[Fault], tried: usize) -> Failure {
-        if let Some(failure) = self.chance(&case, faults, tried) {
+    fn shrunk(&self, schedule: Schedule, faults: &[Violation], tried: usize) -> Failure {
+        if let Some(failure) = self.chance(&schedule, faults, tried) {
             return failure;
         }
-        let mut best = (case, None);
+        let mut best = (schedule, None);
         let sort = faults.first().map(std::mem::discriminant);
-        let shrink = |candidate: Case, best: &mut (Case, Option<Played>)| {
-            let played = play(&self.trials.plan, &candidate, Some(self.calm), true);
-            let fails = !played.inert && played.faults.first().map(std::mem::discriminant) == sort;
+        let shrink = |candidate: Schedule, best: &mut (Schedule, Option<RunOutcome>)| {
+            let outcome = run_schedule(&self.trials.plan, &candidate, Some(self.baseline), true);
+            let fails = !outcome.inert && outcome.faults.first().map(std::mem::discriminant) == sort;
             if fails {
-                *best = (candidate, Some(played));
+                *best = (candidate, Some(outcome));
             }
         };
         if best.0.planned.len() > 1 {
             for one in best.0.planned.clone() {
-                shrink(Case::of(vec![one]), &mut best);
+                shrink(Schedule::of(vec![one]), &mut best);
             }
         }
         for step in (1..=self.steps).rev() {
@@ -283,34 +290,36 @@ impl Search<'_> {
             candidate.without.sort_unstable();
             shrink(candidate, &mut best);
         }
-        let (case, played) = best;
-        let mut played = played.unwrap_or_else(|| play(&self.trials.plan, &case, Some(self.calm), true));
-        if played.faults.is_empty() {
-            played.faults = faults.to_vec();
-            played.faults.push(Fault::Chance(
+        let (schedule, outcome) = best;
+        let mut outcome =
+            outcome.unwrap_or_else(|| run_schedule(&self.trials.plan, &schedule, Some(self.baseline), true));
+        if outcome.faults.is_empty() {
+            outcome.faults = faults.to_vec();
+            outcome.faults.push(Violation::Chance(
                 "the same trial holds when it is tried again: what happens depends on more than the trial. Does the \
                  operator draw on the process's random numbers, its hash maps' order, or the machine's clock?"
                     .to_owned(),
             ));
         }
-        self.told(&case, &played, tried, Length::Short)
+        self.told(&schedule, &outcome, tried, Length::Short)
     }
 
     /// Finds out whether another end is what two runs without trouble differ by: some write times, or draw lots.
-    fn chance(&self, case: &Case, faults: &[Fault], tried: usize) -> Option<Failure> {
-        faults.iter().find(|fault| matches!(fault, Fault::AnotherEnd(_)))?;
-        let again = play_again(&self.trials.plan);
-        let what = other_end(self.calm, &again.calm)?;
-        let faults = vec![Fault::Chance(format!("{what}\nThis showed when a trial seemed to fail: {case}"))];
-        Some(failure(&Case::default(), faults, tried, &again, Length::Short))
+    fn chance(&self, schedule: &Schedule, faults: &[Violation], tried: usize) -> Option<Failure> {
+        faults.iter().find(|fault| matches!(fault, Violation::AnotherEnd(_)))?;
+        let again = run_baseline_again(&self.trials.plan);
+        let what = other_end(self.baseline, &again.baseline)?;
+        let faults =
+            vec![Violation::Chance(format!("{what}\nThis showed when a trial seemed to fail: {schedule}"))];
+        Some(failure(&Schedule::default(), faults, tried, &again, Length::Short))
     }
 
-    fn told(&self, case: &Case, played: &Played, tried: usize, length: Length) -> Failure {
+    fn told(&self, schedule: &Schedule, outcome: &RunOutcome, tried: usize, length: Length) -> Failure {
         if let Some(file) = &self.trials.diagram
-            && let Err(error) = std::fs::write(file, timeline::mermaid(&played.lines))
+            && let Err(error) = std::fs::write(file, timeline::mermaid(&outcome.lines))
         {
             eprintln!("the diagram can't be written to {}: {error}", file.display());
         }
-        failure(case, played.faults.clone(), tried, played, length)
+        failure(schedule, outcome.faults.clone(), tried, outcome, length)
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::place::Case;
+use crate::schedule::Schedule;
 
 /// A share of all trials; all of them unless set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,16 +20,16 @@ impl Share {
     /// # Errors
     ///
     /// The trial to go on from does not exist.
-    pub(crate) fn of(&self, all: Vec<Case>) -> Result<Vec<Case>, String> {
+    pub(crate) fn of(&self, all: Vec<Schedule>) -> Result<Vec<Schedule>, String> {
         let first = match &self.from {
-            Some(from) => all.iter().position(|case| case.to_string() == *from).ok_or_else(|| {
+            Some(from) => all.iter().position(|schedule| schedule.to_string() == *from).ok_or_else(|| {
                 format!("there is no trial {from:?}: has the operator changed, the script, or the seed?")
             })?,
             None => 0,
         };
         let (number, parts) = self.part.unwrap_or((1, 1));
-        let mine = |(at, _): &(usize, Case)| *at >= first && at % parts == number - 1;
-        Ok(all.into_iter().enumerate().filter(mine).map(|(_, case)| case).collect())
+        let mine = |(at, _): &(usize, Schedule)| *at >= first && at % parts == number - 1;
+        Ok(all.into_iter().enumerate().filter(mine).map(|(_, schedule)| schedule).collect())
     }
 }
 
@@ -93,13 +93,14 @@ mod tests {
     // T15
     #[test]
     fn the_parts_together_are_all_trials_and_each_once() {
-        let case =
-            |number: usize| format!("get maps shop/a #{number}: lost").parse::<Case>().expect("it is one");
-        let all: Vec<Case> = (1..=23).map(case).collect();
+        let schedule = |number: usize| {
+            format!("get maps shop/a #{number}: lost").parse::<Schedule>().expect("it is one")
+        };
+        let all: Vec<Schedule> = (1..=23).map(schedule).collect();
         let share = |text: &str| text.parse::<Share>().and_then(|share| share.of(all.clone()));
         let mut found: Vec<String> = (1..=4)
             .flat_map(|part| share(&format!("part {part}/4")).unwrap())
-            .map(|case| case.to_string())
+            .map(|schedule| schedule.to_string())
             .collect();
         let mut wanted: Vec<String> = all.iter().map(ToString::to_string).collect();
         found.sort();
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(share("from get maps shop/a #20: lost").unwrap(), all[19..]);
         assert_eq!(
             share("part 2/4 from get maps shop/a #10: lost").unwrap(),
-            [case(10), case(14), case(18), case(22)]
+            [schedule(10), schedule(14), schedule(18), schedule(22)]
         );
         assert!(share("from get maps shop/b #20: lost").unwrap_err().contains("there is no trial"));
     }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::call::client;
 use crate::harness::{Harness, panic_text};
 use crate::plan::Operator;
-use crate::timeline::Who;
+use crate::timeline::Actor;
 
 /// How long an operator that ended by itself waits for its next start, as the kubelet has it: at first, and at most.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
@@ -20,13 +20,14 @@ pub(crate) async fn supervise(harness: Harness, operator: Operator) {
     loop {
         let began = Instant::now();
         let generation = {
-            let mut book = harness.book();
-            book.generation += 1;
-            book.seen.clear();
-            book.listed.clear();
-            book.generation
+            let mut state = harness.state();
+            state.generation += 1;
+            state.seen.clear();
+            state.listed.clear();
+            state.generation
         };
-        harness.tell(Who::Operator, || if generation == 1 { "starts".into() } else { "starts anew".into() });
+        harness
+            .tell(Actor::Operator, || if generation == 1 { "starts".into() } else { "starts anew".into() });
         let mut running = tokio::task::spawn_local(operator(client(&harness, generation)));
         tokio::select! {
             biased;
@@ -43,23 +44,23 @@ pub(crate) async fn supervise(harness: Harness, operator: Operator) {
                 if began.elapsed() >= LONG_LIFE {
                     wait = BACK_OFF.0;
                 }
-                harness.tell(Who::Operator, || format!("{how}; the kubelet starts it again after {wait:?}"));
+                harness.tell(Actor::Operator, || format!("{how}; the kubelet starts it again after {wait:?}"));
                 {
-                    let mut book = harness.book();
-                    book.generation += 1;
-                    book.ended_now = true;
-                    book.ended.push(how.clone());
+                    let mut state = harness.state();
+                    state.generation += 1;
+                    state.ended_now = true;
+                    state.ended.push(how.clone());
                 }
                 harness.disturb(|| how);
                 sleep(wait).await;
                 wait = (wait * 2).min(BACK_OFF.1);
-                harness.book().ended_now = false;
+                harness.state().ended_now = false;
             }
         }
-        let down_until = || harness.book().down;
+        let down_until = || harness.state().down;
         while let Some(until) = down_until() {
             tokio::select! {
-                () = sleep_until(until) => harness.book().down = None,
+                () = sleep_until(until) => harness.state().down = None,
                 () = harness.moved.notified() => {}
             }
         }
@@ -70,7 +71,7 @@ pub(crate) async fn supervise(harness: Harness, operator: Operator) {
 async fn dead(harness: &Harness, generation: u64) {
     loop {
         let moved = harness.moved.notified();
-        if harness.book().generation != generation {
+        if harness.state().generation != generation {
             return;
         }
         moved.await;

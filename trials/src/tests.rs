@@ -9,10 +9,10 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use crate::place::Case;
-use crate::play::play;
+use crate::oracle::run_schedule;
+use crate::schedule::Schedule;
 use crate::search::singles;
-use crate::{By, Change, Changes, Difference, Event, Fault, Moment, Report, Trials, Trouble, Visit};
+use crate::{By, Change, Changes, Difference, Event, Moment, Report, Trials, Trouble, Violation, Visit};
 
 pub(crate) fn source(name: &str) -> ConfigMap {
     let object =
@@ -175,7 +175,7 @@ pub(crate) fn trials(bug: Bug) -> Trials {
     })
 }
 
-pub(crate) fn failed(report: &Report) -> &Fault {
+pub(crate) fn failed(report: &Report) -> &Violation {
     let failure = report.failures.first().unwrap_or_else(|| panic!("nothing was found: {report}"));
     eprintln!("{report}\n{failure}");
     &failure.faults[0]
@@ -190,7 +190,7 @@ fn an_operator_that_is_right_holds_whatever_happens() {
 #[test]
 fn a_child_made_twice_is_found() {
     let report = trials(Bug::GeneratesNames).run();
-    assert!(matches!(failed(&report), Fault::AnotherEnd(_)));
+    assert!(matches!(failed(&report), Violation::AnotherEnd(_)));
     assert!(report.failures[0].trial.contains("create configmaps"), "{}", report.failures[0].trial);
 }
 
@@ -198,43 +198,46 @@ fn a_child_made_twice_is_found() {
 #[test]
 fn an_adopted_stranger_is_found() {
     let only = |trouble| matches!(trouble, Trouble::Stranger(..));
-    assert!(matches!(failed(&trials(Bug::Adopts).only(only).run()), Fault::Meddled(_)));
+    assert!(matches!(failed(&trials(Bug::Adopts).only(only).run()), Violation::ChangedForeign(_)));
 }
 
 #[test]
 fn an_error_that_is_not_retried_is_found() {
-    assert!(matches!(failed(&trials(Bug::GivesUp).run()), Fault::AnotherEnd(_) | Fault::NeverAtRest { .. }));
+    assert!(matches!(
+        failed(&trials(Bug::GivesUp).run()),
+        Violation::AnotherEnd(_) | Violation::NeverAtRest { .. }
+    ));
 }
 
 #[test]
 fn an_operator_that_never_rests_fails_without_any_trouble() {
     let report = trials(Bug::NeverRests).run();
-    assert!(matches!(failed(&report), Fault::NeverAtRest { .. } | Fault::ChangesAtRest { .. }));
+    assert!(matches!(failed(&report), Violation::NeverAtRest { .. } | Violation::ChangesAtRest { .. }));
     assert_eq!(report.failures[0].trial, "");
 }
 
 #[test]
 fn a_deletion_missed_while_down_is_found() {
     let only = |trouble| matches!(trouble, Trouble::Down(Moment::After));
-    assert!(matches!(failed(&trials(Bug::ForgetsDeletions).only(only).run()), Fault::AnotherEnd(_)));
+    assert!(matches!(failed(&trials(Bug::ForgetsDeletions).only(only).run()), Violation::AnotherEnd(_)));
 }
 
 // T1
 #[test]
 fn a_user_goes_on_while_the_operator_is_down() {
     let plan = trials(Bug::None).settings.plan;
-    let calm = play(&plan, &Case::default(), None, false).calm;
-    let case: Case = "patch configmaps default/b-copy #1: down-after".parse().unwrap();
-    let played = play(&plan, &case, Some(&calm), true);
-    let at = |text: &str| played.lines.iter().position(|line| line.text.starts_with(text));
-    let last = |text: &str| played.lines.iter().rposition(|line| line.text.starts_with(text));
+    let baseline = run_schedule(&plan, &Schedule::default(), None, false).baseline;
+    let schedule: Schedule = "patch configmaps default/b-copy #1: down-after".parse().unwrap();
+    let outcome = run_schedule(&plan, &schedule, Some(&baseline), true);
+    let at = |text: &str| outcome.lines.iter().position(|line| line.text.starts_with(text));
+    let last = |text: &str| outcome.lines.iter().rposition(|line| line.text.starts_with(text));
     let (dies, deletes, starts) = (at("dies"), at("deletes ConfigMap a"), last("starts anew"));
     assert!(
         dies < deletes && deletes < starts,
         "{}",
-        super::timeline::steps(&played.lines, super::timeline::Length::Short).0
+        super::timeline::steps(&outcome.lines, super::timeline::Length::Short).0
     );
-    assert_eq!(played.faults, Vec::new());
+    assert_eq!(outcome.faults, Vec::new());
 }
 
 // T6
@@ -250,18 +253,18 @@ fn a_trial_is_replayed_by_its_line() {
 #[test]
 fn two_runs_of_one_trial_are_equal_request_for_request() {
     let plan = trials(Bug::None).settings.plan;
-    let calm = play(&plan, &Case::default(), None, false);
-    let all = singles(&calm, &|_| true);
+    let baseline = run_schedule(&plan, &Schedule::default(), None, false);
+    let all = singles(&baseline, &|_| true);
     assert!(all.len() > 100);
     for one in all.into_iter().step_by(5) {
-        let case = Case::of(vec![one]);
-        let runs = [(); 2].map(|()| play(&plan, &case, Some(&calm.calm), true));
+        let schedule = Schedule::of(vec![one]);
+        let runs = [(); 2].map(|()| run_schedule(&plan, &schedule, Some(&baseline.baseline), true));
         let [first, second] = &runs;
         let places = |sent: &[super::harness::Sent]| -> Vec<String> {
             sent.iter().map(|sent| sent.place.to_string()).collect()
         };
-        assert_eq!(places(&first.sent), places(&second.sent), "{case}");
-        assert_eq!(first.lines, second.lines, "{case}");
+        assert_eq!(places(&first.sent), places(&second.sent), "{schedule}");
+        assert_eq!(first.lines, second.lines, "{schedule}");
     }
 }
 
@@ -269,10 +272,10 @@ fn two_runs_of_one_trial_are_equal_request_for_request() {
 #[test]
 fn a_trouble_strikes_at_its_request_and_at_no_other() {
     let plan = trials(Bug::None).settings.plan;
-    let calm = play(&plan, &Case::default(), None, false).calm;
-    let case: Case = "patch configmaps default/a-copy #2: refused-500".parse().unwrap();
-    let played = play(&plan, &case, Some(&calm), true);
-    let patches: Vec<&str> = played
+    let baseline = run_schedule(&plan, &Schedule::default(), None, false).baseline;
+    let schedule: Schedule = "patch configmaps default/a-copy #2: refused-500".parse().unwrap();
+    let outcome = run_schedule(&plan, &schedule, Some(&baseline), true);
+    let patches: Vec<&str> = outcome
         .lines
         .iter()
         .filter_map(|line| line.text.lines().next()?.strip_prefix("patch configmaps default/a-copy → "))
@@ -280,17 +283,17 @@ fn a_trouble_strikes_at_its_request_and_at_no_other() {
     assert!(patches[0].starts_with("201"), "{patches:?}");
     assert!(patches[1].starts_with("500"), "{patches:?}");
     assert!(patches[2..].iter().all(|patch| !patch.starts_with("500")), "{patches:?}");
-    assert!(!played.inert);
+    assert!(!outcome.inert);
 }
 
 // T6
 #[test]
 fn a_story_tells_whose_view_was_stale_and_what_changed() {
     let plan = trials(Bug::None).settings.plan;
-    let calm = play(&plan, &Case::default(), None, false).calm;
-    let case: Case = "patch configmaps default/a-copy #2: stranger-edits-it-before".parse().unwrap();
-    let played = play(&plan, &case, Some(&calm), true);
-    let (told, _) = super::timeline::steps(&played.lines, super::timeline::Length::Short);
+    let baseline = run_schedule(&plan, &Schedule::default(), None, false).baseline;
+    let schedule: Schedule = "patch configmaps default/a-copy #2: stranger-edits-it-before".parse().unwrap();
+    let outcome = run_schedule(&plan, &schedule, Some(&baseline), true);
+    let (told, _) = super::timeline::steps(&outcome.lines, super::timeline::Length::Short);
     assert!(told.contains("[stale view: it knows version "), "{told}");
     assert!(told.contains("-   text: one") && told.contains("+   text: two"), "{told}");
     assert!(told.contains("just before it, somebody else edits the object"), "{told}");
@@ -314,18 +317,18 @@ fn what_is_left_out_for_lack_of_time_is_named() {
 #[test]
 fn somebody_puts_an_earlier_copy_back() {
     let plan = trials(Bug::None).settings.plan;
-    let calm = play(&plan, &Case::default(), None, false);
-    let all: Vec<String> = singles(&calm, &|_| true).iter().map(ToString::to_string).collect();
+    let baseline = run_schedule(&plan, &Schedule::default(), None, false);
+    let all: Vec<String> = singles(&baseline, &|_| true).iter().map(ToString::to_string).collect();
     let back = "patch configmaps default/a-copy #2: stranger-replaces-its-owner-before";
     assert!(all.iter().any(|one| one == back), "there is an earlier copy of what was edited");
     let none = "patch configmaps default/a-copy #1: stranger-replaces-its-owner-before";
     assert!(!all.iter().any(|one| one == none), "there is none yet");
-    let played = play(&plan, &back.parse().unwrap(), Some(&calm.calm), true);
-    let (told, _) = super::timeline::steps(&played.lines, super::timeline::Length::Short);
+    let outcome = run_schedule(&plan, &back.parse().unwrap(), Some(&baseline.baseline), true);
+    let (told, _) = super::timeline::steps(&outcome.lines, super::timeline::Length::Short);
     assert!(told.contains("somebody else replaces its owner by an earlier"), "{told}");
-    let line = played.lines.iter().find(|line| line.who == super::timeline::Who::Stranger).unwrap();
+    let line = outcome.lines.iter().find(|line| line.who == super::timeline::Actor::Stranger).unwrap();
     assert!(line.text.contains("-   text: two") && line.text.contains("+   text: one"), "{told}");
-    assert_eq!((played.faults, played.inert), (Vec::new(), false));
+    assert_eq!((outcome.faults, outcome.inert), (Vec::new(), false));
 }
 
 // T10
@@ -345,7 +348,7 @@ fn a_claim_of_changes_is_told_whose_each_is() {
     // Of what it never heard it does not know that it was its own.
     let report =
         trials(Bug::None).only(|trouble| trouble == Trouble::ReplyLost).claim_of_changes(whose).run();
-    let Fault::Claim(what) = failed(&report) else { panic!("{report}") };
+    let Violation::Claim(what) = failed(&report) else { panic!("{report}") };
     assert!(what.contains("-copy"), "{what}");
 }
 
@@ -355,7 +358,7 @@ fn changes_that_a_server_forgot_are_missed() {
     let forgets = |trouble| trouble == Trouble::Server(Event::ForgetsHistory);
     let complete = |changes: &Changes| assert!(changes.complete, "some are forgotten");
     let report = trials(Bug::None).only(forgets).claim_of_changes(complete).run();
-    assert_eq!(failed(&report), &Fault::Claim("some are forgotten".into()));
+    assert_eq!(failed(&report), &Violation::Claim("some are forgotten".into()));
 }
 
 /// Counts its lives by what they leave; a task that nobody stops leaves something later.
@@ -379,7 +382,7 @@ async fn haunted(client: kube::Client) {
 fn a_life_that_is_over_sends_nothing_more() {
     let killed = |trouble| trouble == Trouble::Killed(Moment::After);
     let report = Trials::of(haunted).only(killed).run();
-    let Fault::AnotherEnd(differences) = failed(&report) else { panic!("{report}") };
+    let Violation::AnotherEnd(differences) = failed(&report) else { panic!("{report}") };
     let gone = Difference::Count { name: "configmaps default/late-1".into(), expected: 1, found: 0 };
     assert!(differences.contains(&gone), "{differences:?}");
 }
@@ -397,6 +400,6 @@ fn an_operator_that_is_not_deterministic_is_told_so() {
         }
     });
     let report = trials.run();
-    let Fault::Chance(what) = failed(&report) else { panic!("{report}") };
+    let Violation::Chance(what) = failed(&report) else { panic!("{report}") };
     assert!(what.contains("random numbers") && what.contains("map-0") && what.contains("map-1"), "{what}");
 }

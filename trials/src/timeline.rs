@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Who did something.
+/// Actor did something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum Actor {
     Operator,
     User,
     Stranger,
@@ -20,7 +20,7 @@ pub(crate) enum Who {
     Note,
 }
 
-impl Who {
+impl Actor {
     fn word(self) -> &'static str {
         match self {
             Self::Operator => "operator",
@@ -38,7 +38,7 @@ impl Who {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) at: Duration,
-    pub(crate) who: Who,
+    pub(crate) who: Actor,
     pub(crate) text: String,
 }
 
@@ -174,7 +174,7 @@ fn between_words(clause: &str) -> Vec<String> {
 
 /// Tells once what follows itself again and again.
 fn folded(lines: &[Line]) -> Vec<Shown> {
-    let keys: Vec<(Who, String)> = lines.iter().map(|line| (line.who, alike(&line.text))).collect();
+    let keys: Vec<(Actor, String)> = lines.iter().map(|line| (line.who, alike(&line.text))).collect();
     let (mut out, mut at) = (Vec::new(), 0);
     while at < keys.len() {
         let best = (1..=CYCLE.min(keys.len() - at))
@@ -201,7 +201,7 @@ fn folded(lines: &[Line]) -> Vec<Shown> {
 /// Counts how many requests follow one another that get no answer, or the same refusal.
 fn refused_alike(lines: &[Line]) -> usize {
     let refusal = |line: &Line| -> Option<String> {
-        let (_, answer) = line.text.split_once(" → ").filter(|_| line.who == Who::Operator)?;
+        let (_, answer) = line.text.split_once(" → ").filter(|_| line.who == Actor::Operator)?;
         let is_taken = answer.starts_with(['1', '2', '3']) || answer.contains('\n');
         (!is_taken).then(|| answer.to_owned())
     };
@@ -210,7 +210,7 @@ fn refused_alike(lines: &[Line]) -> usize {
 }
 
 /// Counts how often the first few follow one another, themselves included.
-fn repeated(keys: &[(Who, String)], cycle: usize) -> usize {
+fn repeated(keys: &[(Actor, String)], cycle: usize) -> usize {
     1 + keys[cycle..].chunks_exact(cycle).take_while(|next| **next == keys[..cycle]).count()
 }
 
@@ -248,7 +248,7 @@ fn without_numbers(text: &str, out: &mut String) {
 
 /// Finds where to begin, so that the trouble is seen with what led there.
 fn around_trouble(lines: &[Line], all: &[Shown], near: usize) -> usize {
-    let is_trouble = |shown: &Shown| matches!(shown, Shown::Step(at) if lines[*at].who == Who::Trouble);
+    let is_trouble = |shown: &Shown| matches!(shown, Shown::Step(at) if lines[*at].who == Actor::Trouble);
     all.iter().position(is_trouble).unwrap_or(0).saturating_sub(near / 2)
 }
 
@@ -276,16 +276,16 @@ fn drawn(Line { who, text, .. }: &Line) -> String {
     // Of these a diagram takes the first for an end of line, the second for the beginning of a number.
     let text = text.lines().next().unwrap_or_default().replace(';', ",").replace('#', "no. ");
     match who {
-        Who::Operator => match text.split_once(" → ") {
+        Actor::Operator => match text.split_once(" → ") {
             Some((request, answer)) => format!("    O->>S: {request}\n    S-->>O: {answer}\n"),
             None => format!("    Note over O: {text}\n"),
         },
-        Who::User => format!("    U->>S: {text}\n"),
-        Who::Stranger => format!("    X->>S: {text}\n"),
-        Who::Server => format!("    Note over S: {text}\n"),
-        Who::Note => format!("    Note over O,S: {text}\n"),
-        Who::Watch => format!("    S--)O: {text}\n"),
-        Who::Trouble => format!("    Note over O,S: {text}\n"),
+        Actor::User => format!("    U->>S: {text}\n"),
+        Actor::Stranger => format!("    X->>S: {text}\n"),
+        Actor::Server => format!("    Note over S: {text}\n"),
+        Actor::Note => format!("    Note over O,S: {text}\n"),
+        Actor::Watch => format!("    S--)O: {text}\n"),
+        Actor::Trouble => format!("    Note over O,S: {text}\n"),
     }
 }
 
@@ -293,15 +293,17 @@ fn drawn(Line { who, text, .. }: &Line) -> String {
 mod tests {
     use super::*;
 
-    fn line(who: Who, text: &str) -> Line {
+    fn line(who: Actor, text: &str) -> Line {
         Line { at: Duration::from_millis(1500), who, text: text.to_owned() }
     }
 
     // T6
     #[test]
     fn steps_are_numbered_and_timed() {
-        let (told, count) =
-            steps(&[line(Who::User, "create Site a"), line(Who::Operator, "get sites → 200")], Length::Short);
+        let (told, count) = steps(
+            &[line(Actor::User, "create Site a"), line(Actor::Operator, "get sites → 200")],
+            Length::Short,
+        );
         assert_eq!(count, 2);
         assert!(told.contains("   1.     1.500s  user      create Site a\n"), "{told}");
         assert!(told.contains("   2.     1.500s  operator  get sites → 200"), "{told}");
@@ -310,8 +312,8 @@ mod tests {
     #[test]
     fn a_long_story_shows_its_trouble() {
         let letters = |number: usize| "x".repeat(number % 71 + 1);
-        let mut lines: Vec<Line> = (0..500).map(|number| line(Who::Operator, &letters(number))).collect();
-        lines[300] = line(Who::Trouble, "here");
+        let mut lines: Vec<Line> = (0..500).map(|number| line(Actor::Operator, &letters(number))).collect();
+        lines[300] = line(Actor::Trouble, "here");
         let (told, count) = steps(&lines, Length::Short);
         assert_eq!(count, 500);
         assert!(told.contains("here") && told.contains("steps before") && told.contains("steps between"));
@@ -326,11 +328,11 @@ mod tests {
     // T6
     #[test]
     fn what_is_refused_alike_is_told_once() {
-        let mut lines = vec![line(Who::Operator, "get sites → 200")];
+        let mut lines = vec![line(Actor::Operator, "get sites → 200")];
         for kind in ["sites", "maps", "sites", "leases", "maps"] {
-            lines.push(line(Who::Operator, &format!("list {kind} → the server is out of reach")));
+            lines.push(line(Actor::Operator, &format!("list {kind} → the server is out of reach")));
         }
-        lines.push(line(Who::Operator, "get sites → 200"));
+        lines.push(line(Actor::Operator, "get sites → 200"));
         let (told, count) = steps(&lines, Length::Short);
         assert_eq!(count, 4, "{told}");
         assert!(
@@ -344,7 +346,7 @@ mod tests {
     #[test]
     fn a_line_fits_a_hundred_columns() {
         let long = "list things → ".to_owned() + &"word ".repeat(60);
-        let (told, _) = steps(&[line(Who::Operator, &long)], Length::Short);
+        let (told, _) = steps(&[line(Actor::Operator, &long)], Length::Short);
         assert!(told.lines().count() > 3 && told.lines().all(|line| line.chars().count() <= 100), "{told}");
         assert_eq!(told.matches("word").count(), 60);
     }
@@ -352,12 +354,12 @@ mod tests {
     // T6
     #[test]
     fn what_repeats_itself_is_told_once() {
-        let mut lines = vec![line(Who::Trouble, "here")];
+        let mut lines = vec![line(Actor::Trouble, "here")];
         for version in 0..50 {
-            lines.push(line(Who::Operator, "get sites → 200"));
-            lines.push(line(Who::Operator, &format!("patch sites → 200, version {version}")));
+            lines.push(line(Actor::Operator, "get sites → 200"));
+            lines.push(line(Actor::Operator, &format!("patch sites → 200, version {version}")));
         }
-        lines.push(line(Who::User, "is done"));
+        lines.push(line(Actor::User, "is done"));
         let (told, count) = steps(&lines, Length::Short);
         assert_eq!(count, 5);
         assert!(told.contains("   4.     1.500s  … steps 2 to 3, 49 times more until now\n"), "{told}");
@@ -376,14 +378,14 @@ mod tests {
     #[test]
     fn a_difference_stands_below_its_step() {
         let (told, _) =
-            steps(&[line(Who::Operator, "patch sites → 200\n+ spec:\n+   size: 2")], Length::Short);
+            steps(&[line(Actor::Operator, "patch sites → 200\n+ spec:\n+   size: 2")], Length::Short);
         let at = told.lines().next().and_then(|line| line.find("patch")).expect("it is there");
         assert_eq!(told.lines().nth(1).and_then(|line| line.find("+ spec")), Some(at + 2), "{told}");
     }
 
     #[test]
     fn a_diagram_shows_requests_with_their_answers() {
-        let drawn = mermaid(&[line(Who::Operator, "get sites → 200"), line(Who::Watch, "ADDED sites a")]);
+        let drawn = mermaid(&[line(Actor::Operator, "get sites → 200"), line(Actor::Watch, "ADDED sites a")]);
         assert!(drawn.contains("O->>S: get sites\n    S-->>O: 200\n    S--)O: ADDED sites a"), "{drawn}");
     }
 }

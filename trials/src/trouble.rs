@@ -37,7 +37,7 @@ pub enum Trouble {
     /// So it goes when a leader's machine stalls: its last write comes after its successor's.
     Frozen,
     /// Somebody else changes or deletes an object.
-    Stranger(Deed, Whose, Moment),
+    Stranger(ForeignChange, Whose, Moment),
     /// Something happens to the server or to watches, just before the request.
     Server(Event),
 }
@@ -64,7 +64,7 @@ pub enum Whose {
 
 /// What someone else does to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Deed {
+pub enum ForeignChange {
     /// Adds a label and an annotation, which must stay.
     Labels,
     /// Changes a field of the spec, or of the data.
@@ -118,19 +118,19 @@ pub enum Event {
     ClockAhead,
 }
 
-const DEEDS: [(Deed, &str); 12] = [
-    (Deed::Labels, "labels"),
-    (Deed::EditsSpec, "edits"),
-    (Deed::EditsMuch, "edits-much-of"),
-    (Deed::Replaces, "replaces"),
-    (Deed::EditsStatus, "edits-status-of"),
-    (Deed::AddsCondition, "adds-condition-to"),
-    (Deed::AddsFinalizer, "adds-finalizer-to"),
-    (Deed::Orphans, "orphans"),
-    (Deed::Deletes, "deletes"),
-    (Deed::DeletesForeground, "deletes-in-foreground"),
-    (Deed::Remakes, "remakes"),
-    (Deed::TakesTheName, "takes-the-name-of"),
+const FOREIGN_CHANGES: [(ForeignChange, &str); 12] = [
+    (ForeignChange::Labels, "labels"),
+    (ForeignChange::EditsSpec, "edits"),
+    (ForeignChange::EditsMuch, "edits-much-of"),
+    (ForeignChange::Replaces, "replaces"),
+    (ForeignChange::EditsStatus, "edits-status-of"),
+    (ForeignChange::AddsCondition, "adds-condition-to"),
+    (ForeignChange::AddsFinalizer, "adds-finalizer-to"),
+    (ForeignChange::Orphans, "orphans"),
+    (ForeignChange::Deletes, "deletes"),
+    (ForeignChange::DeletesForeground, "deletes-in-foreground"),
+    (ForeignChange::Remakes, "remakes"),
+    (ForeignChange::TakesTheName, "takes-the-name-of"),
 ];
 const WHOSE: [(Whose, &str); 3] =
     [(Whose::Its, "it"), (Whose::Owners, "its-owner"), (Whose::Childs, "its-child")];
@@ -168,9 +168,9 @@ impl fmt::Display for Trouble {
             Self::Refused(code) => write!(f, "refused-{code}"),
             Self::Killed(moment) => write!(f, "killed-{}", word(&MOMENTS, moment)),
             Self::Down(moment) => write!(f, "down-{}", word(&MOMENTS, moment)),
-            Self::Stranger(deed, whose, moment) => {
-                let (deed, whose) = (word(&DEEDS, deed), word(&WHOSE, whose));
-                write!(f, "stranger-{deed}-{whose}-{}", word(&MOMENTS, moment))
+            Self::Stranger(change, whose, moment) => {
+                let (change, whose) = (word(&FOREIGN_CHANGES, change), word(&WHOSE, whose));
+                write!(f, "stranger-{change}-{whose}-{}", word(&MOMENTS, moment))
             }
             Self::Server(event) => f.write_str(word(&EVENTS, event)),
         }
@@ -197,11 +197,11 @@ impl FromStr for Trouble {
                 "killed" => moment(rest).map(Self::Killed),
                 "down" => moment(rest).map(Self::Down),
                 "stranger" => {
-                    let (deed, word) = DEEDS.iter().find(|(_, word)| {
+                    let (change, word) = FOREIGN_CHANGES.iter().find(|(_, word)| {
                         rest.strip_prefix(word).is_some_and(|rest| rest.starts_with("-it"))
                     })?;
                     let (whose, when) = rest[word.len() + 1..].rsplit_once('-')?;
-                    Some(Self::Stranger(*deed, meaning(&WHOSE, whose)?, moment(when)?))
+                    Some(Self::Stranger(*change, meaning(&WHOSE, whose)?, moment(when)?))
                 }
                 _ => None,
             }
@@ -228,27 +228,27 @@ impl Trouble {
             Self::Frozen => {
                 format!("the operator freezes, another takes over, and the request arrives after {AWAY:?}")
             }
-            Self::Stranger(deed, whose, moment) => {
+            Self::Stranger(change, whose, moment) => {
                 let whose = match whose {
                     Whose::Its => "the object",
                     Whose::Owners => "its owner",
                     Whose::Childs => "its child",
                 };
-                let deed = match deed {
-                    Deed::Labels => format!("labels {whose}"),
-                    Deed::EditsSpec => format!("edits {whose}"),
-                    Deed::EditsMuch => format!("edits all fields of {whose}"),
-                    Deed::Replaces => format!("replaces {whose} by an earlier copy of it"),
-                    Deed::EditsStatus => format!("edits the status of {whose}"),
-                    Deed::AddsCondition => format!("adds a condition to {whose}"),
-                    Deed::AddsFinalizer => format!("adds a finalizer to {whose}"),
-                    Deed::Orphans => format!("takes the owner references off {whose}"),
-                    Deed::Deletes => format!("deletes {whose}"),
-                    Deed::DeletesForeground => format!("deletes {whose} in the foreground"),
-                    Deed::Remakes => format!("deletes {whose} and makes its like, but for a field"),
-                    Deed::TakesTheName => "makes an object of that name".to_owned(),
+                let change = match change {
+                    ForeignChange::Labels => format!("labels {whose}"),
+                    ForeignChange::EditsSpec => format!("edits {whose}"),
+                    ForeignChange::EditsMuch => format!("edits all fields of {whose}"),
+                    ForeignChange::Replaces => format!("replaces {whose} by an earlier copy of it"),
+                    ForeignChange::EditsStatus => format!("edits the status of {whose}"),
+                    ForeignChange::AddsCondition => format!("adds a condition to {whose}"),
+                    ForeignChange::AddsFinalizer => format!("adds a finalizer to {whose}"),
+                    ForeignChange::Orphans => format!("takes the owner references off {whose}"),
+                    ForeignChange::Deletes => format!("deletes {whose}"),
+                    ForeignChange::DeletesForeground => format!("deletes {whose} in the foreground"),
+                    ForeignChange::Remakes => format!("deletes {whose} and makes its like, but for a field"),
+                    ForeignChange::TakesTheName => "makes an object of that name".to_owned(),
                 };
-                format!("just {} it, somebody else {deed}", word(&MOMENTS, &moment))
+                format!("just {} it, somebody else {change}", word(&MOMENTS, &moment))
             }
             Self::Server(event) => match event {
                 Event::WatchesCut => "just before it, all watches break".to_owned(),
@@ -274,7 +274,7 @@ impl Trouble {
     }
 
     /// Lists what can go wrong at a request, with what is there for somebody else to touch.
-    pub(crate) fn at(info: &RequestInfo, there: &There) -> Vec<Self> {
+    pub(crate) fn at(info: &RequestInfo, there: &RequestTargets) -> Vec<Self> {
         let refused = |codes: &[u16]| codes.iter().map(|code| Self::Refused(*code)).collect::<Vec<_>>();
         let mut all = vec![Self::Lost];
         match info.verb {
@@ -301,7 +301,7 @@ impl Trouble {
                 all.extend(refused(&[403, 410, 429, 500, 503]));
                 all.extend([Self::Killed(Moment::After), Self::Down(Moment::After)]);
                 if info.name.is_some() && there.after.its {
-                    all.extend(WHILE_IT_THINKS.map(|deed| Self::Stranger(deed, Whose::Its, Moment::After)));
+                    all.extend(AFTER_A_READ.map(|change| Self::Stranger(change, Whose::Its, Moment::After)));
                 }
             }
             None => all.extend(refused(&[500, 503])),
@@ -309,15 +309,21 @@ impl Trouble {
         all
     }
 
-    /// Returns whether a calm run's end can't be asked for afterwards.
+    /// Returns whether the baseline run's end can't be asked for afterwards.
     pub(crate) fn changes_the_end(self) -> bool {
         matches!(self, Self::Server(Event::Restored))
     }
 }
 
 /// What somebody else does to an object that the operator has just read.
-const WHILE_IT_THINKS: [Deed; 6] =
-    [Deed::EditsSpec, Deed::EditsStatus, Deed::AddsCondition, Deed::Labels, Deed::Deletes, Deed::Remakes];
+const AFTER_A_READ: [ForeignChange; 6] = [
+    ForeignChange::EditsSpec,
+    ForeignChange::EditsStatus,
+    ForeignChange::AddsCondition,
+    ForeignChange::Labels,
+    ForeignChange::Deletes,
+    ForeignChange::Remakes,
+];
 
 /// Which objects there are for somebody else to touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -325,22 +331,22 @@ pub(crate) struct Targets {
     pub(crate) its: bool,
     pub(crate) owner: bool,
     pub(crate) child: bool,
-    /// There is an earlier copy of it.
+    /// RequestTargets is an earlier copy of it.
     pub(crate) its_copy: bool,
-    /// There is an earlier copy of its owner.
+    /// RequestTargets is an earlier copy of its owner.
     pub(crate) owners_copy: bool,
 }
 
-/// What is there around a request of a calm run.
+/// What is there around a request of the baseline run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct There {
+pub(crate) struct RequestTargets {
     pub(crate) before: Targets,
     pub(crate) after: Targets,
     /// The kind has a definition that can be deleted.
     pub(crate) custom: bool,
 }
 
-fn strangers(info: &RequestInfo, there: &There) -> Vec<Trouble> {
+fn strangers(info: &RequestInfo, there: &RequestTargets) -> Vec<Trouble> {
     let mut all = Vec::new();
     for (moment, at) in [(Moment::Before, there.before), (Moment::After, there.after)] {
         for (whose, is_there) in [(Whose::Its, at.its), (Whose::Owners, at.owner), (Whose::Childs, at.child)]
@@ -352,18 +358,18 @@ fn strangers(info: &RequestInfo, there: &There) -> Vec<Trouble> {
             };
             // Each once for a request, where more would find no more. Whoever writes a lease as he likes leads.
             let beside = MACHINERY.contains(&info.resource.as_str());
-            let deeds = DEEDS.iter().map(|(deed, _)| *deed).filter(|deed| match deed {
-                Deed::TakesTheName => false,
-                Deed::EditsMuch => is_there && !beside && moment == Moment::After,
-                Deed::Replaces => copied && !beside && moment == Moment::Before,
+            let deeds = FOREIGN_CHANGES.iter().map(|(change, _)| *change).filter(|change| match change {
+                ForeignChange::TakesTheName => false,
+                ForeignChange::EditsMuch => is_there && !beside && moment == Moment::After,
+                ForeignChange::Replaces => copied && !beside && moment == Moment::Before,
                 _ => is_there,
             });
-            all.extend(deeds.map(|deed| Trouble::Stranger(deed, whose, moment)));
+            all.extend(deeds.map(|change| Trouble::Stranger(change, whose, moment)));
         }
     }
     let makes = matches!(info.verb, Some(Verb::Create | Verb::Patch | Verb::Update));
     if makes && info.subresource.is_empty() && !there.before.its {
-        all.push(Trouble::Stranger(Deed::TakesTheName, Whose::Its, Moment::Before));
+        all.push(Trouble::Stranger(ForeignChange::TakesTheName, Whose::Its, Moment::Before));
     }
     all
 }
@@ -377,10 +383,10 @@ mod tests {
     fn every_trouble() -> Vec<Trouble> {
         let info = |method: Method, uri: &'static str| RequestInfo::of(&method, &Uri::from_static(uri));
         let targets = Targets { its: true, owner: true, child: true, its_copy: true, owners_copy: true };
-        let there = There { before: targets, after: targets, custom: true };
+        let there = RequestTargets { before: targets, after: targets, custom: true };
         let mut all = Trouble::at(
             &info(Method::POST, "/api/v1/namespaces/shop/configmaps"),
-            &There { before: Targets::default(), ..there },
+            &RequestTargets { before: Targets::default(), ..there },
         );
         all.extend(Trouble::at(&info(Method::PATCH, "/api/v1/namespaces/shop/configmaps/a"), &there));
         all.extend(Trouble::at(&info(Method::GET, "/api/v1/namespaces/shop/configmaps/a"), &there));
@@ -402,10 +408,10 @@ mod tests {
     #[test]
     fn nobody_touches_what_is_not_there() {
         let info = RequestInfo::of(&Method::PATCH, &Uri::from_static("/api/v1/namespaces/shop/configmaps/a"));
-        let all = Trouble::at(&info, &There::default());
+        let all = Trouble::at(&info, &RequestTargets::default());
         let strangers: Vec<&Trouble> =
             all.iter().filter(|one| matches!(one, Trouble::Stranger(..))).collect();
-        assert_eq!(strangers, [&Trouble::Stranger(Deed::TakesTheName, Whose::Its, Moment::Before)]);
+        assert_eq!(strangers, [&Trouble::Stranger(ForeignChange::TakesTheName, Whose::Its, Moment::Before)]);
         assert!(!all.contains(&Trouble::Server(Event::DefinitionGone)), "it has none");
     }
 }

@@ -11,9 +11,9 @@ use watchkeeper_apiserver::kit::Kind;
 use watchkeeper_apiserver::{Kit, Verb};
 
 use crate::diff;
+use crate::foreign_additions;
 use crate::harness::{Harness, Rest};
-use crate::owed;
-use crate::timeline::Who;
+use crate::timeline::Actor;
 
 /// How long after a step nothing must happen before the next.
 const QUIET: Duration = Duration::from_secs(1);
@@ -97,8 +97,8 @@ impl Visit {
                 }
                 let deadline = visit.harness.deadline(began);
                 if Instant::now() >= deadline || visit.harness.is_flooded() {
-                    visit.harness.tell(Who::User, || "waits in vain".to_owned());
-                    visit.harness.book().in_vain.push(what);
+                    visit.harness.tell(Actor::User, || "waits in vain".to_owned());
+                    visit.harness.state().in_vain.push(what);
                     return Ok(Value::Null);
                 }
                 // A change to the awaited object ends the wait at once; any other change is checked a little later.
@@ -129,15 +129,15 @@ impl Visit {
         if self.without.contains(&number) {
             return;
         }
-        self.harness.tell(Who::User, || what.clone());
+        self.harness.tell(Actor::User, || what.clone());
         self.harness.disturb(|| format!("the user {what}"));
         if let Err(refused) = act(self).await {
-            self.harness.tell(Who::User, || format!("is refused: {refused}"));
-            self.harness.book().refused.insert(number);
+            self.harness.tell(Actor::User, || format!("is refused: {refused}"));
+            self.harness.state().refused.insert(number);
         }
         self.harness.up();
         self.harness.rest(Rest::OfWhatIsUp, QUIET, Instant::now() + PATIENCE).await;
-        owed::check(&self.harness);
+        foreign_additions::check(&self.harness);
     }
 
     async fn send<E: std::fmt::Display>(
@@ -157,7 +157,7 @@ impl Visit {
         if writes && info.verb != Some(Verb::Delete) {
             let differences = diff::lines(before.as_ref(), Some(&answer));
             let text: String = differences.iter().map(|line| format!("\n{line}")).collect();
-            self.harness.tell_more(Who::User, &text);
+            self.harness.tell_more(Actor::User, &text);
         }
         Ok(answer)
     }

@@ -151,11 +151,11 @@ impl World {
 /// One way in which the end is not as expected.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Difference {
-    /// There are more or fewer objects of a name, a generated name counting as one.
+    /// RequestTargets are more or fewer objects of a name, a generated name counting as one.
     Count {
         /// The resource and the name.
         name: String,
-        /// How many a calm run ends with.
+        /// How many the baseline run ends with.
         expected: usize,
         /// How many there are.
         found: usize,
@@ -166,7 +166,7 @@ pub enum Difference {
         name: String,
         /// The dotted path.
         path: String,
-        /// What a calm run ends with, as JSON; `None`: no such field.
+        /// What the baseline run ends with, as JSON; `None`: no such field.
         expected: Option<Value>,
         /// What is there.
         found: Option<Value>,

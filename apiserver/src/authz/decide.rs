@@ -1,12 +1,9 @@
 //! Decisions: whether a user may, and why.
 
-use std::ops::ControlFlow;
-
 use serde_json::{Value, json};
 
 use super::attributes::Attributes;
-use super::resolve::{Missing, visit};
-use super::rule::texts;
+use super::roles::{by_roles, rules_by_roles};
 use crate::identity::User;
 use crate::state::{Authorization, Grant, State};
 use crate::status::Status;
@@ -49,39 +46,6 @@ pub(crate) fn decide(state: &State, user: &User, asked: &Attributes) -> Decision
     }
 }
 
-fn by_roles(state: &State, user: &User, asked: &Attributes) -> Decision {
-    let mut by = None;
-    let missing = visit(&state.store, user, &asked.namespace, |source, rule| {
-        if rule.allows(asked) {
-            by = Some(source);
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
-    });
-    match by {
-        Some(source) => Decision::Allowed(format!("RBAC: allowed by {source}")),
-        // Health is open to everyone, whatever the roles allow.
-        None if asked.path.as_deref().is_some_and(is_health) => Decision::Allowed(String::new()),
-        None if missing.is_empty() => Decision::NoOpinion(String::new()),
-        None => Decision::NoOpinion(format!("RBAC: {}", all(&missing))),
-    }
-}
-
-fn is_health(path: &str) -> bool {
-    matches!(path, "/healthz" | "/livez" | "/readyz")
-}
-
-/// Writes the missing permissions as the server lists errors: each once.
-pub(super) fn all(missing: &[Missing]) -> String {
-    let mut texts: Vec<String> = Vec::new();
-    for text in missing.iter().map(ToString::to_string) {
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
-    if let [one] = texts.as_slice() { one.clone() } else { format!("[{}]", texts.join(", ")) }
-}
-
 fn is_granted(state: &State, user: &User, asked: &Attributes) -> bool {
     if asked.path.is_some() {
         return false;
@@ -121,23 +85,7 @@ pub(crate) fn held_rules(state: &State, user: &User, namespace: &str) -> (Vec<Va
     let (mut resources, mut paths, mut error) = (Vec::new(), Vec::new(), String::new());
     match state.authorization {
         Authorization::Rbac => {
-            let missing = visit(&state.store, user, namespace, |_, rule| {
-                let rule = rule.0;
-                let part = |keys: &[&str]| {
-                    let there = keys.iter().filter(|key| texts(rule, key).next().is_some());
-                    there.map(|key| ((*key).to_owned(), rule[*key].clone())).collect::<Value>()
-                };
-                if texts(rule, "resources").next().is_some() {
-                    resources.push(part(&["verbs", "apiGroups", "resources", "resourceNames"]));
-                }
-                if texts(rule, "nonResourceURLs").next().is_some() {
-                    paths.push(part(&["verbs", "nonResourceURLs"]));
-                }
-                ControlFlow::Continue(())
-            });
-            if !missing.is_empty() {
-                error = all(&missing);
-            }
+            (resources, paths, error) = rules_by_roles(state, user, namespace);
         }
         Authorization::Grants => {
             resources.push(json!({"verbs": ["create"], "apiGroups": ["authorization.k8s.io"],

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use serde_json::{Value, json};
 
 use super::attributes::Attributes;
-use super::decide::{Decision, all, decide};
+use super::decide::{Decision, decide};
 use super::resolve::{GROUP, Missing, rules_of, visit};
+use super::roles::all;
 use super::rule::{Rule, Simple, describe};
 use crate::identity::User;
 use crate::object;

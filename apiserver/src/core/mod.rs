@@ -13,7 +13,8 @@ use self::answer::{Outcome, Patience};
 use self::commit::{Committer, Shared, Ticket};
 use self::guard::Guard;
 use self::handle::handle;
-use self::restore::Opening;
+#[cfg(feature = "persistence")]
+use self::reopen::{Opening, open};
 use crate::authz::{Attributes, Wanted};
 use crate::call::Caller;
 use crate::clock::Clock;
@@ -37,16 +38,21 @@ pub(crate) use self::request::ApiRequest;
 pub use self::restore::Restored;
 
 mod answer;
+#[cfg_attr(not(feature = "protobuf"), path = "../without/binary.rs")]
 mod binary;
 mod binding;
 mod component_statuses;
+#[cfg_attr(not(feature = "persistence"), path = "../without/commit.rs")]
 mod commit;
 mod config;
 mod eviction;
 mod guard;
 mod handle;
+#[cfg_attr(not(feature = "openapi"), path = "../without/openapi.rs")]
 mod openapi;
 mod reading;
+#[cfg(feature = "persistence")]
+mod reopen;
 mod request;
 mod restore;
 mod reviews;
@@ -199,9 +205,12 @@ impl Core {
     /// # Panics
     /// Outside of a tokio runtime, if there is a data file.
     pub(crate) fn open(config: CoreConfig) -> Result<(Self, Option<Restored>), DataError> {
-        let Some(path) = &config.data else { return Ok((Self::new(config), None)) };
-        let Opening { state, file, started, restored } = restore::open(&config, path)?;
-        Ok((Self::over(state, Some(Committer::new(file, started)), &config), restored))
+        #[cfg(feature = "persistence")]
+        if let Some(path) = &config.data {
+            let Opening { state, file, started, restored } = open(&config, path)?;
+            return Ok((Self::over(state, Some(Committer::new(file, started)), &config), restored));
+        }
+        Ok((Self::new(config), None))
     }
 
     /// Starts a core that continues from the state of this one, independent of it and without a data file.

@@ -6,16 +6,23 @@
 //! before the next one begins, so only the last can be unfinished: that one is cut off. Anything else that does not
 //! fit is damage, and nothing is loaded.
 
+#[cfg(feature = "persistence")]
 mod entry;
 mod error;
+#[cfg(feature = "persistence")]
 mod file;
+#[cfg(feature = "persistence")]
 mod frame;
+#[cfg(feature = "persistence")]
 mod load;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use entry::{Entry, Image};
 pub use error::{DamagedPart, DataError};
-pub(crate) use file::{DataFile, Opened};
-pub(crate) use load::Loaded;
+#[cfg(feature = "persistence")]
+pub(crate) use {
+    entry::{Entry, Image},
+    file::{DataFile, Opened},
+    load::Loaded,
+};

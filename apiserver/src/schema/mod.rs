@@ -1,6 +1,7 @@
 //! Structural schemas: what a kind's objects may hold.
 
 mod builtin;
+#[cfg_attr(not(feature = "cel"), path = "../without/cel.rs")]
 mod cel;
 mod decode;
 mod defaults;

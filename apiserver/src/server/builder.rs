@@ -1,21 +1,28 @@
 //! Building a server: what it is to hold, how it is reached.
 
 use std::net::SocketAddr;
+#[cfg(feature = "persistence")]
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
+#[cfg(feature = "tls")]
+use super::OverHttp;
 use super::setup::{Setup, There};
-use super::{ApiServer, InMemory, OverHttp, Running};
+use super::{ApiServer, InMemory, Running};
 use crate::call::{Handler, Place};
 use crate::clock::Clock;
+#[cfg(feature = "tls")]
 use crate::control::Control;
 use crate::core::{Controllers, Core, CoreConfig, Restored};
-use crate::http::{Listener, StartError, loopback};
+#[cfg(feature = "tls")]
+use crate::http::{Listener, loopback};
 use crate::kit::{DEADLINE, Kit};
 use crate::service::{Front, LocalService, Passage};
+use crate::start_error::StartError;
+#[cfg(feature = "rbac")]
 use crate::state::Authorization;
 
 /// Sets up a server; `start` starts it.
@@ -30,31 +37,18 @@ pub struct Builder<F> {
 
 /// The form of a server in memory.
 #[derive(Debug)]
-pub struct ForMemory(());
+pub struct ForMemory(pub(super) ());
 
 /// The form of a server over HTTP.
+#[cfg(feature = "tls")]
 #[derive(Debug)]
 pub struct ForHttp {
-    address: SocketAddr,
-    control: Option<SocketAddr>,
-}
-
-impl ApiServer<InMemory> {
-    /// Builds a server in memory: no sockets, and the machine's time, which follows tokio's clock where that is paused.
-    pub fn in_memory() -> Builder<ForMemory> {
-        Builder::new(ForMemory(()))
-    }
-}
-
-impl ApiServer<OverHttp> {
-    /// Builds a server that listens on loopback with TLS; its clock shows the machine's time.
-    pub fn http() -> Builder<ForHttp> {
-        Builder::new(ForHttp { address: loopback(0), control: None })
-    }
+    pub(super) address: SocketAddr,
+    pub(super) control: Option<SocketAddr>,
 }
 
 impl<F> Builder<F> {
-    fn new(form: F) -> Self {
+    pub(super) fn new(form: F) -> Self {
         Self { form, config: CoreConfig::default(), setup: Setup::default(), deadline: DEADLINE }
     }
 
@@ -88,7 +82,8 @@ impl<F> Builder<F> {
     /// records of requests, what [`allow`](ApiServer::allow) gave and certificates are not. Watches from versions
     /// before the last snapshot get 410. A lock on the file keeps a second server away.
     ///
-    /// Without it, nothing is written to disk.
+    /// Without it nothing touches the disk.
+    #[cfg(feature = "persistence")]
     pub fn data(mut self, path: impl Into<PathBuf>) -> Self {
         self.config.data = Some(path.into());
         self
@@ -101,6 +96,7 @@ impl<F> Builder<F> {
     /// Whoever writes a role or a binding must have the rights in it, or `escalate` or `bind`. What
     /// [`allow`](ApiServer::allow) gives counts as well. Without this users have nothing but what `allow` gives, and
     /// roles are stored only.
+    #[cfg(feature = "rbac")]
     pub fn rbac(mut self) -> Self {
         self.config.authorization = Authorization::Rbac;
         self
@@ -296,6 +292,7 @@ impl Builder<ForMemory> {
     }
 }
 
+#[cfg(feature = "tls")]
 impl Builder<ForHttp> {
     /// Listens on this port of 127.0.0.1; 0, the default, takes a free one.
     pub fn port(self, port: u16) -> Self {

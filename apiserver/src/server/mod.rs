@@ -4,23 +4,29 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+#[cfg(feature = "tls")]
 use kube::config::Kubeconfig;
 
 use crate::clock::Clock;
+#[cfg(feature = "tls")]
 use crate::control::Control;
 use crate::core::{Core, Restart, Restored};
 use crate::faults::{Armed, Fault, Faults, Lag, Requests, Watches};
-use crate::http::{Listener, StartError};
+#[cfg(feature = "tls")]
+use crate::http::{Listener, loopback};
 use crate::kit::Kit;
 use crate::route::Verb;
 use crate::service::{Front, IN_MEMORY_URL, LocalService, Passage};
+use crate::start_error::StartError;
 use crate::state::Grant;
 use crate::store::Forgotten;
 
 mod builder;
 mod setup;
 
-pub use builder::{Builder, ForHttp, ForMemory, Prepared};
+#[cfg(feature = "tls")]
+pub use builder::ForHttp;
+pub use builder::{Builder, ForMemory, Prepared};
 
 use setup::{Setup, There};
 
@@ -45,6 +51,7 @@ pub struct ApiServer<T = InMemory> {
 pub struct InMemory(());
 
 /// A server reached over TLS on loopback, by any client.
+#[cfg(feature = "tls")]
 #[derive(Debug)]
 pub struct OverHttp {
     listener: Listener,
@@ -86,7 +93,13 @@ impl<T> Deref for ApiServer<T> {
     }
 }
 
+#[cfg(feature = "tls")]
 impl ApiServer<OverHttp> {
+    /// Builds a server that listens on loopback with TLS; its clock shows the machine's time.
+    pub fn http() -> Builder<ForHttp> {
+        Builder::new(ForHttp { address: loopback(0), control: None })
+    }
+
     /// Returns the address, e.g. `https://127.0.0.1:6443`.
     #[must_use]
     pub fn url(&self) -> String {
@@ -159,6 +172,11 @@ impl ApiServer<OverHttp> {
 }
 
 impl ApiServer<InMemory> {
+    /// Builds a server in memory: no sockets, and the machine's time, which follows tokio's clock where that is paused.
+    pub fn in_memory() -> Builder<ForMemory> {
+        Builder::new(ForMemory(()))
+    }
+
     /// Returns the address that clients in memory use.
     #[must_use]
     pub fn url(&self) -> String {
@@ -197,9 +215,7 @@ impl ApiServer<InMemory> {
         let service = LocalService::new(Arc::clone(&self.running.0), Passage::Ruled);
         service.client(None, &self.setup.namespace())
     }
-}
 
-impl ApiServer<InMemory> {
     /// Stops the server; when this returns, the data file is free again, if there is one.
     ///
     /// Dropping the server does as much but for the snapshot, and doesn't wait.
@@ -345,7 +361,7 @@ impl<T> ApiServer<T> {
     }
 }
 
-#[cfg(all(test, feature = "http2"))]
+#[cfg(test)]
 mod http2_tests;
 #[cfg(test)]
 mod tests;

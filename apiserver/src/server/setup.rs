@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::http::StartError;
 use crate::kit::{DEADLINE, Kit, Observer, Scope};
+use crate::start_error::StartError;
 
 /// The content of a server at its start.
 #[derive(Clone, Debug, Default)]

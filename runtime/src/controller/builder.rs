@@ -7,15 +7,13 @@ use futures::Stream;
 use super::{
     Action, Context, FromFn, Panics, Reconciler,
     definition::Definition,
-    enqueue::{EnqueueRelated, LastRelated, Mapping, Ownership, Relation},
+    enqueue::{EnqueueRelated, Mapping, Ownership, Relation},
     env::read,
-    patience::Patience,
     plan::{Plan, plan},
     predicate::Predicate,
     settings::{Backoff, RetryRate},
     sources::KindSource,
     stream_source::StreamSource,
-    unreadable::UnreadableObjects,
     watch::{ToWatch, Watch},
 };
 use crate::{
@@ -258,16 +256,8 @@ impl<K: Marker, R> Controller<K, R> {
         self.definition.allow_watch(&watch);
         let relation = Arc::new(relation);
         self.definition.kind_sources.push(KindSource::of(watch, move |enqueuer, source, kind| {
-            EnqueueRelated {
-                enqueuer: enqueuer.clone(),
-                source: Some(source),
-                kind: kind.to_string().into(),
-                relation: relation.clone(),
-                predicate: predicate.clone(),
-                unreadable_objects: UnreadableObjects::default(),
-                last_related: LastRelated::default(),
-                patience: Patience::default(),
-            }
+            let kind = kind.to_string().into();
+            EnqueueRelated::new(enqueuer, Some(source), kind, relation.clone(), predicate.clone())
         }));
         self
     }

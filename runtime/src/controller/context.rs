@@ -11,6 +11,7 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use tokio_util::sync::DropGuard;
 
 use super::{Leftovers, Reason};
 use crate::{
@@ -45,6 +46,8 @@ pub(crate) struct ContextBase<S> {
     pub(super) recorder: Arc<Recorder>,
     /// Where work is noted that outlives its run, if anybody asks; and the controller's name.
     outlives: Option<(Arc<str>, Arc<Leftovers>)>,
+    /// Has the events of a context without a controller sent, until it is dropped.
+    _events: Option<DropGuard>,
 }
 
 impl<S: Object> ContextBase<S> {
@@ -54,7 +57,19 @@ impl<S: Object> ContextBase<S> {
         recorder: Arc<Recorder>,
         outlives: Option<(Arc<str>, Arc<Leftovers>)>,
     ) -> Arc<Self> {
-        Arc::new(Self { kind, uid: |object| object.meta().uid.clone(), writer, recorder, outlives })
+        let uid = |object: &S| object.meta().uid.clone();
+        Arc::new(Self { kind, uid, writer, recorder, outlives, _events: None })
+    }
+
+    /// Makes the base of a context without a controller.
+    pub(crate) fn by_hand(
+        kind: Kind,
+        writer: Arc<Writer>,
+        recorder: Arc<Recorder>,
+        events: DropGuard,
+    ) -> Arc<Self> {
+        let uid = |object: &S| object.meta().uid.clone();
+        Arc::new(Self { kind, uid, writer, recorder, outlives: None, _events: Some(events) })
     }
 }
 

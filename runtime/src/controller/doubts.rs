@@ -4,15 +4,15 @@ use std::{collections::BTreeSet, convert::Infallible};
 
 use tokio::time::{Instant, sleep_until};
 
-use super::queue::ControllerQueue;
-use crate::{reflector::DoubtCause, writes::Gate};
+use crate::{keys::Keys, reflector::DoubtCause};
 
 /// Lets keys go on once their caches are in no doubt any more; logs for which they wait.
-pub(crate) async fn follow(controller: &str, gate: &Gate, queue: &ControllerQueue) -> Infallible {
+pub(crate) async fn follow(controller: &str, keys: &Keys) -> Infallible {
+    let gate = &keys.gate;
     let mut changes = gate.changes();
     let mut reported = Vec::new();
     loop {
-        queue.release_doubted(|key| gate.doubt(key).is_none());
+        keys.release_stale();
         let doubts = gate.doubts();
         let until = doubts.iter().map(|(_, doubt)| doubt.until).min();
         let now: Vec<_> = doubts.iter().map(|(kind, doubt)| (kind.to_string(), *doubt)).collect();

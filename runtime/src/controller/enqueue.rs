@@ -2,82 +2,66 @@
 
 use std::{
     any::Any,
-    collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
-use super::{
-    Reason,
-    dedup::EventDedup,
-    patience::Patience,
-    predicate::Predicate,
-    queue::ControllerQueue,
-    tombstones::Tombstones,
-    unreadable::{Previous, UnreadableObjects},
-};
+use super::{Reason, patience::Patience, predicate::Predicate};
 use crate::{
     informer::{Accepted, AddOrigin, Change, Gone, Listed, Observer, Progress, Via},
-    key_list::KeyList,
+    keys::{FeedId, Keys, RunActivity, SourceId},
     object::{Kind, Object, ObjectKey, Scope, Version},
     store::CachedObject,
     users_code::{contained, discard},
-    writes::{Writer, record::Verdict, source::SourceId},
+    writes::Writer,
 };
 
 /// Where all sources of a controller meet: own writes are recognised here, and keys enqueued.
 #[derive(Clone, Debug)]
 pub(crate) struct Enqueuer {
-    pub(crate) queue: Arc<ControllerQueue>,
+    pub(crate) keys: Arc<Keys>,
     pub(crate) writer: Arc<Writer>,
     /// The reconciled kind.
     pub(crate) kind: Kind,
-    pub(crate) dedup: Arc<EventDedup>,
 }
 
 /// One change, as it concerns the keys that it may enqueue.
 #[derive(Clone, Debug)]
 struct Trigger {
-    /// `None`: another cluster, where no key writes.
-    source: Option<SourceId>,
-    via: Via,
-    /// `None`: it can't be the key's own, such as a deletion.
-    version: Option<Version>,
+    /// The source and the version, if the change can be a key's own write; a deletion can't.
+    written: Option<(SourceId, Version)>,
     reason: Reason,
 }
 
+impl Trigger {
+    /// A change that a source of this cluster shows. Only a watch event can be a key's own write.
+    fn new(source: Option<SourceId>, via: Via, version: Option<Version>, reason: Reason) -> Self {
+        Self { written: source.zip(version).filter(|_| via == Via::Watch), reason }
+    }
+}
+
 impl Enqueuer {
-    /// Enqueues a key for a change, unless it is the key's own; only a watch event can be that.
-    fn take(&self, trigger: &Trigger, key: ObjectKey) {
-        let verdict = match (trigger.via, trigger.source, trigger.version) {
-            (Via::Watch, Some(source), Some(version)) => match self.dedup.is_first(source, version, &key) {
-                true => self.writer.event(source, Some(version), &key),
-                false => return,
-            },
-            _ => self.writer.foreign_change(&key),
-        };
-        if verdict == Verdict::Enqueue {
-            self.queue.add(key, trigger.reason.clone());
-        }
+    /// Enqueues keys for a change, unless it is their own.
+    fn take(&self, trigger: &Trigger, keys: impl IntoIterator<Item = ObjectKey>) {
+        let mut table = self.keys.table();
+        keys.into_iter().for_each(|key| table.take(key, trigger.written, trigger.reason.clone()));
     }
 
-    /// Reports a change to the record of writes, whatever it enqueues.
-    fn tell_writes<C>(&self, source: SourceId, change: &Change<C>) {
-        if let Some(object) = change.key() {
-            self.writer.changed(source, object);
-        }
-        if let Change::Deleted { gone, .. } = change {
+    /// Takes in a change, whatever it enqueues. Returns whether it is the first readable state after an unreadable one.
+    fn observe<C: Object>(&self, feed: FeedId, source: Option<SourceId>, change: &Change<C>) -> bool {
+        if let (Some(source), Change::Deleted { gone, .. }) = (source, change) {
             self.writer.gone(source, gone.key());
         }
+        self.keys.table().observe(feed, source, change)
     }
 
-    fn progressed(&self, source: SourceId, progress: Progress) {
-        self.dedup.progressed(source, progress.via);
-        self.writer.progressed(source, progress);
+    /// Notes a change that enqueues no key, for a run that may have made it.
+    fn passed_over(&self, key: Option<&ObjectKey>) {
+        key.into_iter().for_each(|key| self.keys.table().note(key, RunActivity::Changed));
     }
 
     /// Returns the key of the controller among some owners, if it is of the reconciled kind.
@@ -113,21 +97,31 @@ fn deletion_of(object: &CachedObject<impl Object>) -> Option<Time> {
 /// Enqueues the reconciled objects themselves.
 #[derive(Debug)]
 pub(crate) struct EnqueueObject<K> {
-    pub(crate) enqueuer: Enqueuer,
-    pub(crate) source: SourceId,
-    pub(crate) tombstones: Arc<Tombstones<K>>,
-    pub(crate) predicate: Option<Predicate<K>>,
+    enqueuer: Enqueuer,
+    source: SourceId,
+    feed: FeedId,
+    predicate: Option<Predicate<K>>,
     /// The finalizer that every object has to have.
-    pub(crate) finalizer: Option<Arc<str>>,
-    pub(crate) unreadable_objects: UnreadableObjects,
-    pub(crate) patience: Patience,
+    finalizer: Option<Arc<str>>,
+    patience: Patience,
 }
 
 impl<K: Object> EnqueueObject<K> {
+    pub(crate) fn new(
+        enqueuer: &Enqueuer,
+        source: SourceId,
+        predicate: Option<Predicate<K>>,
+        finalizer: Option<Arc<str>>,
+    ) -> Self {
+        let feed = enqueuer.keys.table().feeds.add_feed();
+        let (enqueuer, patience) = (enqueuer.clone(), Patience::default());
+        Self { enqueuer, source, feed, predicate, finalizer, patience }
+    }
+
     /// Whether a change is worth a run: neither cleanup nor what cleanup depends on can be filtered away, nor what was owed
     /// while it could not be read.
-    fn is_worth_a_run(&self, change: &Change<K>, previous: Previous) -> bool {
-        let Some(predicate) = self.predicate.as_ref().filter(|_| previous == Previous::Readable) else {
+    fn is_worth_a_run(&self, change: &Change<K>, was_unreadable: bool) -> bool {
+        let Some(predicate) = self.predicate.as_ref().filter(|_| !was_unreadable) else {
             return true;
         };
         let terminating = match change {
@@ -160,87 +154,63 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
     }
 
     fn changed(&self, change: &Change<K>) {
-        self.enqueuer.tell_writes(self.source, change);
-        let previous = self.unreadable_objects.note(change);
-        if !self.is_worth_a_run(change, previous) {
-            return change.key().into_iter().for_each(|key| self.enqueuer.writer.passed_over(key));
+        let enqueuer = &self.enqueuer;
+        let was_unreadable = enqueuer.observe(self.feed, Some(self.source), change);
+        if !self.is_worth_a_run(change, was_unreadable) {
+            return enqueuer.passed_over(change.key());
         }
-        let (enqueuer, source) = (&self.enqueuer, self.source);
+        let trigger = |via, version, reason| Trigger::new(Some(self.source), via, version, reason);
         // Not even the key's own write passes then: earlier runs were put off.
-        let version_of =
-            |object: &CachedObject<K>| object.version().filter(|_| previous == Previous::Readable);
+        let version_of = |object: &CachedObject<K>| object.version().filter(|_| !was_unreadable);
         match change {
             Change::Added { object, via, origin } => {
-                let (version, reason) = (version_of(object), reason(Reason::Changed, *origin, *via));
-                enqueuer.take(
-                    &Trigger { source: Some(source), via: *via, version, reason },
-                    object.key().clone(),
-                );
+                let reason = reason(Reason::Changed, *origin, *via);
+                enqueuer.take(&trigger(*via, version_of(object), reason), [object.key().clone()]);
             }
             Change::Updated { new, via, .. } => {
-                let trigger = Trigger {
-                    source: Some(source),
-                    via: *via,
-                    version: version_of(new),
-                    reason: Reason::Changed,
-                };
-                enqueuer.take(&trigger, new.key().clone());
+                enqueuer.take(&trigger(*via, version_of(new), Reason::Changed), [new.key().clone()]);
             }
-            Change::Unchanged { object } => enqueuer.queue.touch(object.key().clone()),
-            Change::Deleted { gone, via, .. } => {
-                let key = gone.key();
+            Change::Unchanged { object } => enqueuer.keys.table().touch(object.key().clone()),
+            Change::Deleted { gone, .. } => {
+                let (key, mut table) = (gone.key(), enqueuer.keys.table());
                 // It never ran, as on a stand-by: its end concerns no run.
-                if enqueuer.queue.forget_unsynced(key) {
-                    return;
+                if !table.forget_unsynced(key) {
+                    table.add_deletion(key, Arc::new((**gone).clone()));
+                    table.take(key.clone(), None, Reason::Deleted);
                 }
-                self.tombstones.add(key, (**gone).clone());
-                let trigger =
-                    Trigger { source: Some(source), via: *via, version: None, reason: Reason::Deleted };
-                enqueuer.take(&trigger, key.clone());
             }
-            // Reported by the informer, and not reconciled; but what is to be cleaned up is.
+            // The informer reports it. It is not reconciled, but it is cleaned up if it is being deleted.
             Change::Unreadable { unreadable, via, .. } => {
                 let identity = &unreadable.identity;
-                let key = identity.key.clone().filter(|_| identity.deletion_timestamp.is_some());
-                if key.is_none() {
-                    identity.key.iter().for_each(|key| enqueuer.writer.passed_over(key));
-                }
-                if let Some(key) = key {
-                    let version = identity.resource_version.as_deref().and_then(|v| v.parse().ok());
-                    enqueuer.take(
-                        &Trigger { source: Some(source), via: *via, version, reason: Reason::Changed },
-                        key,
-                    );
+                match identity.key.clone().filter(|_| identity.deletion_timestamp.is_some()) {
+                    None => enqueuer.passed_over(identity.key.as_ref()),
+                    Some(key) => {
+                        let version = identity.resource_version.as_deref().and_then(|v| v.parse().ok());
+                        enqueuer.take(&trigger(*via, version, Reason::Changed), [key]);
+                    }
                 }
             }
         }
     }
 
-    /// Only what the predicate lets pass; one that panics is asked again, in the way of a single change.
+    /// Takes those that the predicate lets pass. One that panics is asked again, in the way of a single change.
     fn listed(&self, listed: &Listed<'_, K>) -> Accepted {
-        if self.predicate.is_none() {
-            self.unreadable_objects.note_all(listed.changes());
-            self.enqueuer.queue.add_list(listed.list());
-            return Accepted::All;
-        }
-        let judge = |change| self.is_worth_a_run(change, self.unreadable_objects.note(change));
-        let judged = |change| contained(|| judge(change));
-        let verdicts: Vec<bool> = listed.changes().map_while(judged).collect();
-        let all = verdicts.len() == listed.len();
-        if all && verdicts.iter().all(|passes| *passes) {
-            self.enqueuer.queue.add_list(listed.list());
-            return Accepted::All;
-        }
+        let judge = |change| self.is_worth_a_run(change, self.enqueuer.observe(self.feed, None, change));
+        let verdicts: Vec<bool> = listed.changes().map_while(|change| contained(|| judge(change))).collect();
         let passing = listed.changes().zip(&verdicts).filter_map(|(change, passes)| match change {
             Change::Added { object, .. } if *passes => Some(object.key().clone()),
             _ => None,
         });
-        self.enqueuer.queue.add_list(&Arc::new(KeyList::new(passing)));
-        if all { Accepted::All } else { Accepted::First(verdicts.len()) }
+        let mut table = self.enqueuer.keys.table();
+        passing.for_each(|key| table.add(key, Reason::InitialList));
+        match verdicts.len() == listed.len() {
+            true => Accepted::All,
+            false => Accepted::First(verdicts.len()),
+        }
     }
 
     fn progressed(&self, progress: Progress) {
-        self.enqueuer.progressed(self.source, progress);
+        self.enqueuer.writer.progressed(self.source, progress);
     }
 }
 
@@ -309,37 +279,46 @@ impl<C: Object, F: Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static> Relation<C>
 
 /// Enqueues the keys that objects of another kind concern.
 pub(crate) struct EnqueueRelated<C, R> {
-    pub(crate) enqueuer: Enqueuer,
-    /// `None`: another cluster. What changes there is nobody's own write, although names and versions may be equal.
-    pub(crate) source: Option<SourceId>,
+    enqueuer: Enqueuer,
+    /// `None`: another cluster. No change there is a key's own write, although names and versions may be equal.
+    source: Option<SourceId>,
+    feed: FeedId,
     /// The kind of these objects.
-    pub(crate) kind: Arc<str>,
-    pub(crate) relation: Arc<R>,
-    pub(crate) predicate: Option<Predicate<C>>,
-    pub(crate) unreadable_objects: UnreadableObjects,
-    /// What objects concerned before they could not be read or mapped.
-    pub(crate) last_related: LastRelated,
-    pub(crate) patience: Patience,
+    kind: Arc<str>,
+    relation: Arc<R>,
+    predicate: Option<Predicate<C>>,
+    patience: Patience,
 }
 
 /// The first panic of the user's code in one change, which goes on once the keys that were found are enqueued.
 type Panic = Option<Box<dyn Any + Send>>;
 
 impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
+    pub(crate) fn new(
+        enqueuer: &Enqueuer,
+        source: Option<SourceId>,
+        kind: Arc<str>,
+        relation: Arc<R>,
+        predicate: Option<Predicate<C>>,
+    ) -> Self {
+        let feed = enqueuer.keys.table().feeds.add_feed();
+        let (enqueuer, patience) = (enqueuer.clone(), Patience::default());
+        Self { enqueuer, source, feed, kind, relation, predicate, patience }
+    }
+
     fn wake(&self, via: Via, version: Option<Version>, reason: Reason, keys: Vec<ObjectKey>) {
-        let trigger = Trigger { source: self.source, via, version, reason };
-        keys.into_iter().for_each(|key| self.enqueuer.take(&trigger, key));
+        self.enqueuer.take(&Trigger::new(self.source, via, version, reason), keys);
     }
 
     /// Tells whether a predicate keeps a change from enqueuing. What can't be read passes, as does what can be again:
     /// of a compact object that costs a decode to find out.
-    fn refuses(&self, predicate: &Predicate<C>, change: &Change<C>, previous: Previous) -> bool {
+    fn refuses(&self, predicate: &Predicate<C>, change: &Change<C>, was_unreadable: bool) -> bool {
         let is_readable = || match change {
             Change::Updated { new, .. } => self.relation.can_read(new),
             _ => true,
         };
         let passes = || self.patience.watch(&self.kind, || predicate.lets_pass(change));
-        previous == Previous::Readable && !passes() && is_readable()
+        !was_unreadable && !passes() && is_readable()
     }
 
     /// Finds the keys that a state concerns; `None` if that can't be told: it can't be read, or the user's code panics.
@@ -367,9 +346,10 @@ impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
     ) -> Vec<ObjectKey> {
         let now = self.related(object, panic);
         let before = earlier.and_then(|object| self.related(object, panic)).unwrap_or_default();
+        let feeds = &mut self.enqueuer.keys.table().feeds;
         match now {
-            Some(now) => merged([now, before, self.last_related.take(object.key())]),
-            None => self.last_related.keep(object.key(), before),
+            Some(now) => merged([now, before, feeds.take_related(self.feed, object.key())]),
+            None => feeds.keep_related(self.feed, object.key(), before),
         }
     }
 
@@ -378,7 +358,7 @@ impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
         let last = last.unwrap_or_else(|| {
             self.relation.of_owners(&self.enqueuer, gone.key().namespace(), &gone.owners())
         });
-        merged([last, self.last_related.take(gone.key())])
+        merged([last, self.enqueuer.keys.table().feeds.take_related(self.feed, gone.key())])
     }
 }
 
@@ -394,45 +374,14 @@ fn merged<const STATES: usize>(keys: [Vec<ObjectKey>; STATES]) -> Vec<ObjectKey>
     each_once.into_iter().collect()
 }
 
-/// What objects concerned that can't be read or mapped any more: their deletion concerns the same.
-///
-/// A typed cache keeps the last state that could be read; a compact one does not.
-#[derive(Debug, Default)]
-pub(crate) struct LastRelated(Mutex<HashMap<ObjectKey, Vec<ObjectKey>>>);
-
-impl LastRelated {
-    /// Remembers what a state concerned that an unreadable one follows; returns all that is remembered.
-    pub(super) fn keep(&self, object: &ObjectKey, keys: Vec<ObjectKey>) -> Vec<ObjectKey> {
-        let mut known = self.known();
-        let before = known.remove(object).unwrap_or_default();
-        let keys = merged([keys, before]);
-        if !keys.is_empty() {
-            known.insert(object.clone(), keys.clone());
-        }
-        keys
-    }
-
-    pub(super) fn take(&self, object: &ObjectKey) -> Vec<ObjectKey> {
-        let mut known = self.known();
-        if known.is_empty() { Vec::new() } else { known.remove(object).unwrap_or_default() }
-    }
-
-    fn known(&self) -> MutexGuard<'_, HashMap<ObjectKey, Vec<ObjectKey>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl<C: Object, R: Relation<C>> Observer<C> for EnqueueRelated<C, R> {
     fn may_block(&self) -> bool {
         R::CALLS_USER || self.predicate.is_some()
     }
 
     fn changed(&self, change: &Change<C>) {
-        if let Some(source) = self.source {
-            self.enqueuer.tell_writes(source, change);
-        }
-        let previous = self.unreadable_objects.note(change);
-        if self.predicate.as_ref().is_some_and(|predicate| self.refuses(predicate, change, previous)) {
+        let was_unreadable = self.enqueuer.observe(self.feed, self.source, change);
+        if self.predicate.as_ref().is_some_and(|predicate| self.refuses(predicate, change, was_unreadable)) {
             return;
         }
         let (enqueuer, why, mut panic) = (&self.enqueuer, Reason::Related(self.kind.clone()), None);
@@ -447,7 +396,8 @@ impl<C: Object, R: Relation<C>> Observer<C> for EnqueueRelated<C, R> {
             }
             Change::Unchanged { object } => {
                 let keys = self.related(object, &mut panic).unwrap_or_default();
-                keys.into_iter().for_each(|key| enqueuer.queue.touch(key));
+                let mut table = enqueuer.keys.table();
+                keys.into_iter().for_each(|key| table.touch(key));
             }
             Change::Deleted { gone, via, .. } => {
                 self.wake(*via, None, why, self.keys_of_the_gone(gone, &mut panic));
@@ -468,7 +418,7 @@ impl<C: Object, R: Relation<C>> Observer<C> for EnqueueRelated<C, R> {
 
     fn progressed(&self, progress: Progress) {
         if let Some(source) = self.source {
-            self.enqueuer.progressed(source, progress);
+            self.enqueuer.writer.progressed(source, progress);
         }
     }
 }

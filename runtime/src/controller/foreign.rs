@@ -5,11 +5,9 @@ use std::sync::Arc;
 use super::{
     Controller,
     cluster::ClusterKind,
-    enqueue::{EnqueueRelated, LastRelated, Mapping},
-    patience::Patience,
+    enqueue::{EnqueueRelated, Mapping},
     predicate::Predicate,
     sources::{ForeignSource, Synced},
-    unreadable::UnreadableObjects,
 };
 use crate::{
     informer::{Marker, Watched, name_of},
@@ -68,15 +66,8 @@ impl<K: Marker, R> Controller<K, R> {
         self.definition.clusters.push(kind.cluster().clone());
         let (informer, relation) = (kind.built(), Arc::new(Mapping(mapping)));
         let kind: Arc<str> = name_of(informer.kind(), informer.cluster().as_deref()).into();
-        self.definition.foreign_sources.push(ForeignSource::of(informer, move |enqueuer| EnqueueRelated {
-            enqueuer: enqueuer.clone(),
-            source: None,
-            kind: kind.clone(),
-            relation: relation.clone(),
-            predicate: predicate.clone(),
-            unreadable_objects: UnreadableObjects::default(),
-            last_related: LastRelated::default(),
-            patience: Patience::default(),
+        self.definition.foreign_sources.push(ForeignSource::of(informer, move |enqueuer| {
+            EnqueueRelated::new(enqueuer, None, kind.clone(), relation.clone(), predicate.clone())
         }));
         self
     }

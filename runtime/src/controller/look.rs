@@ -1,54 +1,76 @@
-//! What a debug page shows of one controller, read from its queue and its caches.
+//! What a debug page shows of one controller, read from its table of keys and its caches.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering};
+use std::{any::TypeId, collections::BTreeMap, sync::atomic::Ordering};
 
 use super::{
     KeyReport, LastError, Reconciler, Why,
+    inspect::Inspected,
     overview::{
         ControllerPhase, ControllerReport, ErrorLine, KeyGroup, KeyLine, KeyPlace, Lagging, QueueDepths,
         Workers,
     },
-    queue::ControllerQueue,
     waits::Waits,
     worker::ControllerCore,
 };
 use crate::{
-    clock::Moment,
+    clock::{Moment, readable},
     informer::Watched,
+    keys::Keys,
     object::ObjectKey,
-    workqueue::{Depth, KeyState, Standing},
+    store::Lookup,
+    workqueue::{Depth, KeyState, Standing, WorkQueue},
 };
 
+/// Most keys in flight that are named in one line.
+const NAMED_IN_FLIGHT: usize = 5;
 /// Most objects that are found by their name alone.
 const MOST_FOUND: usize = 20;
 
-impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
-    pub(super) fn phase_now(&self) -> ControllerPhase {
+impl<K: Watched, R: Reconciler<K>> Inspected for ControllerCore<K, R> {
+    fn reconciles(&self) -> TypeId {
+        TypeId::of::<K>()
+    }
+
+    fn report(&self, key: &ObjectKey) -> KeyReport {
+        let idle = || match self.objects.lookup(key) {
+            Lookup::Absent => Why::NotKnown,
+            Lookup::Found(_) => Why::AwaitsChange,
+            Lookup::Outdated { unreadable, .. } | Lookup::Unreadable(unreadable) => {
+                Why::Unreadable(unreadable.error.clone())
+            }
+        };
+        let blocked = blocked(&self.keys, &self.waits, self.stands_by.load(Ordering::Relaxed), key);
+        let why = blocked.or_else(|| self.keys.why(key)).unwrap_or_else(idle);
+        let (table, key, controller) = (self.keys.table(), key.clone(), self.name.clone());
+        KeyReport { controller, why, reason: table.asked(&key), last_error: table.last_error(&key), key }
+    }
+
+    /// Finds objects by name: in whatever namespace, or the one without.
+    fn find(&self, name: &str) -> Vec<ObjectKey> {
+        let keys = self.objects.keys(None).into_iter();
+        keys.filter(|key| key.name() == name).take(MOST_FOUND).collect()
+    }
+
+    fn lagging(&self) -> Vec<Lagging> {
+        lagging(&self.waits)
+    }
+
+    fn phase(&self) -> ControllerPhase {
         let stands_by = self.stands_by.load(Ordering::Relaxed);
         match () {
-            () if !stands_by && self.queue.inner.is_shut_down() => ControllerPhase::Stopped,
+            () if !stands_by && self.keys.queue.is_shut_down() => ControllerPhase::Stopped,
             () if !self.waits.lagging().is_empty() => ControllerPhase::WaitsForCaches,
             () if stands_by => ControllerPhase::StandsBy,
             () => ControllerPhase::Works,
         }
     }
 
-    /// Finds objects by name: in whatever namespace, or the one without.
-    pub(super) fn find_by_name(&self, name: &str) -> Vec<ObjectKey> {
-        let keys = self.objects.keys(None).into_iter();
-        keys.filter(|key| key.name() == name).take(MOST_FOUND).collect()
-    }
-
-    pub(super) fn lagging_caches(&self) -> Vec<Lagging> {
-        lagging(&self.waits)
-    }
-
-    pub(super) fn report_of_all(&self, each: usize) -> ControllerReport {
-        let (busy, queue, keys) = standing(&self.queue, each, &|key| self.key_report(key));
+    fn overview(&self, each: usize) -> ControllerReport {
+        let (busy, queue, keys) = standing(&self.keys.queue, each, &|key| self.report(key));
         ControllerReport {
             name: self.name.to_string(),
             kind: self.kind_name.clone(),
-            phase: self.phase_now(),
+            phase: self.phase(),
             waits_for: self.waits.lagging(),
             workers: Workers { busy, total: self.workers },
             queue,
@@ -56,9 +78,42 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             recent_runs: self.recent.report(),
         }
     }
+
+    fn in_flight(&self) -> Option<String> {
+        in_flight(&self.name, &self.keys.queue)
+    }
 }
 
 // What follows knows nothing of what is reconciled, so that it is compiled once.
+
+/// Says what keeps all keys of a controller, or of a namespace, from running.
+fn blocked(keys: &Keys, waits: &Waits, stands_by: bool, key: &ObjectKey) -> Option<Why> {
+    if !stands_by && keys.queue.is_shut_down() {
+        return Some(Why::Stopped);
+    }
+    let lagging = waits.lagging_for(key);
+    match lagging.is_empty() {
+        false => Some(Why::BlockedOnSync(lagging)),
+        true => stands_by.then_some(Why::StandsBy),
+    }
+}
+
+/// Names the keys in flight, and for how long they have been.
+fn in_flight(controller: &str, queue: &WorkQueue<ObjectKey>) -> Option<String> {
+    let keys = queue.in_flight(NAMED_IN_FLIGHT);
+    let more = queue.depth().in_flight.saturating_sub(keys.len());
+    let mut named: Vec<_> = keys
+        .iter()
+        .map(|(key, since)| match since {
+            Some(since) => format!("{key} for {}", readable(since.elapsed())),
+            None => key.to_string(),
+        })
+        .collect();
+    if more > 0 {
+        named.push(format!("{more} more"));
+    }
+    (!named.is_empty()).then(|| format!("{controller} ({})", named.join(", ")))
+}
 
 fn lagging(waits: &Waits) -> Vec<Lagging> {
     let lag = waits.all().filter(|informer| !informer.has_synced());
@@ -74,11 +129,11 @@ fn lagging(waits: &Waits) -> Vec<Lagging> {
 
 /// Tells how many workers are busy, how many keys stand where, and what is reported of each.
 fn standing(
-    queue: &ControllerQueue,
+    queue: &WorkQueue<ObjectKey>,
     each: usize,
     report: &dyn Fn(&ObjectKey) -> KeyReport,
 ) -> (usize, QueueDepths, Vec<KeyGroup>) {
-    let standing = queue.inner.standing(each);
+    let standing = queue.standing(each);
     let (busy, depths) = (standing.depth.in_flight, depths(&standing));
     (busy, depths, groups(standing, report))
 }

@@ -19,43 +19,32 @@
 
 mod action;
 mod leftovers;
-mod reason;
 mod reconciler;
 mod context;
 mod without_manager;
 mod from_fn;
 mod owners;
 pub mod predicate;
-mod tombstones;
-mod queue;
-mod last_read;
-mod unreadable;
-mod dedup;
 mod patience;
 mod enqueue;
 mod stream_source;
 mod watch;
 mod sources;
 mod cluster;
-mod budget;
 mod error;
 mod settings;
 mod inspect;
 mod recent;
 mod overview;
 mod run;
-mod history;
 mod term;
 mod waits;
 mod terminating;
 mod trace;
 mod starts;
-mod deletions;
 mod worker;
 mod workforce;
-mod why;
 mod look;
-mod storm;
 mod doubts;
 mod start;
 mod env;
@@ -68,6 +57,7 @@ mod foreign;
 #[cfg(test)]
 mod tests;
 
+pub use crate::keys::{LastError, Reason, Why};
 pub use action::{Action, Cleanup, Terminal};
 pub use builder::Controller;
 pub use cluster::{Cluster, ClusterKind};
@@ -77,14 +67,13 @@ pub(crate) use env::{ControllerEnv, Election};
 pub use error::ControllerError;
 pub use from_fn::FromFn;
 pub(crate) use inspect::Inspected;
-pub use inspect::{KeyReport, KeyReports, LastError, Why};
+pub use inspect::{KeyReport, KeyReports};
 pub(crate) use leftovers::Leftovers;
 pub use overview::{
     ControllerPhase, ControllerReport, ErrorLine, KeyGroup, KeyLine, KeyPlace, QueueDepths, Workers,
 };
 pub use owners::owners_of;
 pub(crate) use plan::Plan;
-pub use reason::Reason;
 pub use recent::RunReport;
 pub use reconciler::Reconciler;
 pub use run::Panics;

@@ -15,23 +15,16 @@ use super::{
     Reconciler,
     cluster::Cluster,
     context::ContextBase,
-    dedup::EventDedup,
     definition::Definition,
     doubts,
-    enqueue::{self, Enqueuer},
+    enqueue::{EnqueueObject, Enqueuer},
     env::{Awaited, ControllerEnv, Election, Place, Writes},
     error::ControllerError,
-    history::History,
-    last_read::LastRead,
-    patience::Patience,
-    queue::ControllerQueue,
     recent::RecentRuns,
     sources::{self, CacheOf, Connect, ForeignSource, InformerKey, Objects, OpenSource},
     start::{Connections, PreparedController, Work, run_workers},
     stream_source::StreamSource,
     term::Term,
-    tombstones::Tombstones,
-    unreadable::UnreadableObjects,
     waits::{Waits, gate},
     watch::{Narrowing, Watch},
     worker::ControllerCore,
@@ -40,8 +33,9 @@ use super::{
 use crate::{
     backoff::random_seed,
     informer::Watched,
+    keys::{Keys, SourceId, StormLimit},
     object::{Kind, Scope},
-    writes::{Author, Counters, Recorder, Rights, Use, WaitForOwn, Writer, source::SourceId},
+    writes::{Author, Counters, Recorder, Rights, Use, WaitForOwn, Writer},
 };
 
 /// A controller whose types are forgotten: what a manager holds.
@@ -109,8 +103,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         false => definition.settings.namespaces.iter().cloned().map(Some).collect(),
     };
     let metrics = env.metrics.reconcile().of(&name);
-    let tombstones = Arc::new(Tombstones::new(metrics.deletions_dropped.clone()));
-    let opened = open_all(&mut definition, &dynamic_type, &tombstones, &places, env);
+    let opened = open_all(&mut definition, &dynamic_type, &places, env);
     let Definition { reconciler, settings, selection, sources, reads, rights, .. } = definition;
     let mut awaited = opened.awaited;
     match reads.is_empty() {
@@ -119,11 +112,17 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     }
     let waits = Arc::new(waits(awaited, &places));
     let shut = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
-    let queue = Arc::new(ControllerQueue::new(queue, shut));
+    let keys = Keys::new(
+        queue,
+        gate(&waits, env.factory.server()),
+        shut,
+        opened.shared,
+        StormLimit::new(settings.storm_limit),
+        metrics.deletions_dropped.clone(),
+    );
     let (views, mut connects): (Vec<_>, Vec<_>) =
         opened.kind_sources.into_iter().map(|kind_source| (kind_source.view, kind_source.connect)).unzip();
     connects.extend(opened.foreign);
-    let gate = Arc::new(gate(&waits, env.factory.server()));
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
     let wait_for_own = match env.writes {
         Writes::Sent => settings.wait_for_own,
@@ -137,13 +136,11 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         env.sender.clone(),
         author,
         views,
-        gate.clone(),
-        queue.clone(),
+        keys.clone(),
         wait_for_own,
         Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() },
     );
-    let dedup = Arc::new(EventDedup::of(opened.shared));
-    let enqueuer = Enqueuer { queue: queue.clone(), writer, kind: kind.clone(), dedup };
+    let enqueuer = Enqueuer { keys: keys.clone(), writer, kind: kind.clone() };
     let outlives = (env.election == Election::Held).then(|| (name.clone(), env.leftovers.clone()));
     let core = Arc::new(ControllerCore {
         metrics,
@@ -152,16 +149,12 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         reconciler: Arc::new(reconciler),
         objects: opened.objects,
         selection,
-        tombstones,
-        queue,
+        keys,
         base: ContextBase::new(kind, enqueuer.writer.clone(), recorder, outlives),
-        last_read: LastRead::with(settings.finalizer.as_ref()),
         finalizer: settings.finalizer,
         panics: settings.panics,
         deadline: settings.deadline,
         waits: waits.clone(),
-        gate,
-        history: Mutex::new(History::new(settings.storm_limit)),
         jitter: Mutex::new(SmallRng::seed_from_u64(seed)),
         runs: AtomicU64::new(0),
         stands_by: AtomicBool::new(env.election == Election::Held),
@@ -192,7 +185,7 @@ fn work(
     Box::new(move |term: Term| -> BoxFuture<'static, ()> {
         let (core, sources) = (core.clone(), (enqueuer.clone(), sources.clone()));
         let connections = at_first.take().unwrap_or_else(|| {
-            core.begin_anew();
+            core.begin_term();
             connect(&enqueuer)
         });
         Box::pin(async move {
@@ -206,7 +199,7 @@ fn work(
                 () = run_workers(core, workers, connections, sources, term) => {}
                 never = held.writer().follow_up() => match never {},
                 never = held.recorder().run() => match never {},
-                never = doubts::follow(held.name(), held.gate(), held.queue()) => match never {},
+                never = doubts::follow(held.name(), held.keys()) => match never {},
             }
             // Whoever aborts does not wait for that either.
             let _ = abort.run_until_cancelled(held.recorder().flush()).await;
@@ -230,7 +223,6 @@ struct Opened<K> {
 fn open_all<K: Watched, R>(
     definition: &mut Definition<K, R>,
     dynamic_type: &K::DynamicType,
-    tombstones: &Arc<Tombstones<K::Object>>,
     places: &[Place],
     env: &ControllerEnv<'_>,
 ) -> Opened<K::Object> {
@@ -252,18 +244,11 @@ fn open_all<K: Watched, R>(
         let watch = Watch::<K>::of(dynamic_type.clone()).selecting(selection);
         let itself = watch.informer(env.factory, namespace);
         let lister = itself.cache();
-        let (tombstones, predicate) = (tombstones.clone(), predicate.clone());
+        let predicate = predicate.clone();
         let finalizer: Option<Arc<str>> = settings.finalizer.as_deref().map(Arc::from);
-        let kind_source =
-            sources::open(itself, namespace, source, selection, move |enqueuer| enqueue::EnqueueObject {
-                enqueuer: enqueuer.clone(),
-                source,
-                tombstones: tombstones.clone(),
-                predicate: predicate.clone(),
-                finalizer: finalizer.clone(),
-                unreadable_objects: UnreadableObjects::default(),
-                patience: Patience::default(),
-            });
+        let kind_source = sources::open(itself, namespace, source, selection, move |enqueuer| {
+            EnqueueObject::new(enqueuer, source, predicate.clone(), finalizer.clone())
+        });
         let (namespace, informer) = (place.clone(), kind_source.informer.clone());
         opened.objects.caches.push(CacheOf { namespace, lister, informer });
         opened.awaited.push((place.clone(), kind_source.informer.clone()));

@@ -2,17 +2,16 @@
 
 use std::{any::Any, error::Error};
 
-use super::{Action, Reason, Reconciler, Terminal, action::Next, queue::ControllerQueue};
+use super::{Action, LastError, Reason, Reconciler, Terminal, action::Next};
 use crate::{
     chain::one_line,
+    clock::Moment,
     informer::Watched,
+    keys::{Keys, RunDone},
     metrics::{ControllerMetrics, Ended},
     object::ObjectKey,
     workqueue::Item,
-    writes::{
-        RetryAfter, Stale, WriteError, Writer, find,
-        record::{RunDone, RunEnd},
-    },
+    writes::{RetryAfter, Stale, WriteError, find},
 };
 
 /// What a panic in a reconciler does.
@@ -79,6 +78,11 @@ impl Failure {
         Self { report: one_line(&*error), action }
     }
 
+    /// Returns what is kept of it until the key succeeds.
+    pub(crate) fn as_last_error(&self, attempt: u32) -> LastError {
+        LastError { error: self.report.clone(), at: Moment::now(), attempt }
+    }
+
     pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
@@ -120,24 +124,26 @@ pub(crate) fn ended(outcome: &Result<Action, Failure>) -> Option<Ended> {
 
 /// A key in flight; without a verdict it goes back into the queue.
 pub(crate) struct RunGuard<'a> {
-    writer: &'a Writer,
-    queue: &'a ControllerQueue,
+    keys: &'a Keys,
     item: Option<Item<ObjectKey>>,
 }
 
 impl<'a> RunGuard<'a> {
-    pub(crate) fn begin(writer: &'a Writer, queue: &'a ControllerQueue, item: Item<ObjectKey>) -> Self {
-        writer.begin(item.key());
-        Self { writer, queue, item: Some(item) }
+    /// Starts the run. Returns also why it was asked for.
+    pub(crate) fn begin(keys: &'a Keys, item: Item<ObjectKey>) -> (Self, Reason) {
+        let reason = keys.table().begin(item.key(), item.attempt());
+        (Self { keys, item: Some(item) }, reason)
     }
 
-    /// Judges the events that were held, then lets the queue know how it went.
+    /// Judges the events that were deferred, then lets the queue know how it went.
     pub(crate) fn finish(mut self, verdict: impl FnOnce(Item<ObjectKey>, RunDone)) {
         if let Some(item) = self.item.take() {
-            let (end, done) = self.writer.end(item.key());
-            if end == RunEnd::Changed {
-                self.queue.add(item.key().clone(), Reason::Changed);
+            let mut table = self.keys.table();
+            let done = table.end(item.key());
+            if done.changed {
+                table.add(item.key().clone(), Reason::Changed);
             }
+            drop(table);
             verdict(item, done);
         }
     }
@@ -146,7 +152,7 @@ impl<'a> RunGuard<'a> {
 impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
         if let Some(item) = self.item.take() {
-            self.writer.end(item.key());
+            self.keys.table().end(item.key());
             item.put_back();
         }
     }
@@ -154,48 +160,24 @@ impl Drop for RunGuard<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{convert::Infallible, sync::Arc};
-
-    use prometheus_client::metrics::counter::Counter;
-
     use super::*;
-    use crate::{
-        reflector::Server,
-        workqueue::{ItemExponentialFailure, WorkQueue},
-        writes::{Author, Counters, Gate, Rights, Sender, WaitForOwn},
-    };
-
-    fn writer(queue: &Arc<ControllerQueue>) -> Arc<Writer> {
-        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
-            std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
-        });
-        let sender = Sender::new(kube::Client::new(nobody, "default"));
-        let author =
-            Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
-        let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
-        let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
-        Writer::new(sender, author, Vec::new(), gate, queue.clone(), WaitForOwn::UntilCached, counters)
-    }
 
     // C25
     #[tokio::test(start_paused = true)]
     async fn a_dropped_or_cancelled_run_is_put_back_and_counts_as_no_failure() {
-        let queue = WorkQueue::new(ItemExponentialFailure::default());
-        let queue = Arc::new(ControllerQueue::new(queue.clone(), []));
-        queue.open(None, Vec::new);
-        let writer = writer(&queue);
-        queue.add(ObjectKey::new("shop", "a"), Reason::Changed);
+        let keys = Keys::alone();
+        keys.table().add(ObjectKey::new("shop", "a"), Reason::Changed);
         for _ in 0..3 {
-            let item = queue.inner.get().await.unwrap();
+            let item = keys.queue.get().await.unwrap();
             assert_eq!(item.attempt(), 1);
-            let run = RunGuard::begin(&writer, &queue, item);
+            let (run, _) = RunGuard::begin(&keys, item);
             let cancelled = async move {
                 let _run = run;
                 std::future::pending::<()>().await;
             };
             let cancelled = tokio::time::timeout(std::time::Duration::from_secs(1), cancelled);
             assert!(cancelled.await.is_err());
-            assert_eq!(queue.inner.len(), 1, "it is back");
+            assert_eq!(keys.queue.len(), 1, "it is back");
         }
     }
 }

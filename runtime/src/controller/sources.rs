@@ -17,10 +17,11 @@ use crate::{
         FailureCause, FetchFailure, Form, Observer, ObserverRegistration, SharedInformer,
         SharedInformerFactory, SyncPhase, SyncState, TermStart, Watched, name_of,
     },
+    keys::SourceId,
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
     store::{CachedObject, Lister, Lookup},
-    writes::{CacheView, Cached, CachedMeta, Selects, Shown, record::WatchState, source::SourceId},
+    writes::{CacheView, Cached, CachedMeta, Selects, Shown},
 };
 
 /// An informer that somebody waits for.
@@ -128,10 +129,7 @@ fn cache_view<W: Watched>(
         selects: selects.clone(),
         look_up: Box::new(move |key| look_up(&watched, &lister, key, &selects)),
         show: (W::form() == Form::Whole).then(|| -> Show { Box::new(move |key| show(&shown, key)) }),
-        watch_state: Box::new(move || match failing.is_failing() {
-            true => WatchState::Closed,
-            false => WatchState::Open,
-        }),
+        is_open: Box::new(move || !failing.is_failing()),
         compare: Box::new(move |key| compared.compare(key)),
         report_history_loss: Box::new(move |key| lost.report_history_loss(key)),
     }

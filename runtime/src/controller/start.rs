@@ -173,7 +173,7 @@ pub(crate) async fn run_workers(
         }
     };
     // Nothing more is handed out, also where a panic ends all: callers learn that it has stopped.
-    core.queue().discard();
+    core.keys().table().discard();
     drop((connections, listening));
     if let Some(panic) = panic {
         resume_unwind(panic);
@@ -228,11 +228,11 @@ mod tests {
     use crate::{
         clock::Moment,
         controller::{
-            LastError,
-            budget::Cost,
+            LastError, Reason,
             tests::{core, never},
         },
         informer::typed_kind,
+        keys::{HoldReason, RunCost},
         object::{ObjectKey, Scope},
     };
 
@@ -254,20 +254,20 @@ mod tests {
             let core = core(waits);
             let kind = typed_kind::<ConfigMap>();
             assert_eq!(kind.scope, Scope::Namespaced);
-            let (queue, writer) = (core.queue.clone(), core.base.writer.clone());
-            let enqueuer = Enqueuer { queue, writer, kind, dedup: Arc::default() };
-            let (key, stop) = (ObjectKey::new("shop", "a"), Stop::new());
-            core.history().budgets.charge(&key, Cost::Whole, Instant::now());
-            let error = LastError { error: "fails".to_owned(), at: Moment::now(), attempt: 1 };
-            core.history().failures.insert(key.clone(), error);
-            core.queue.pace(&key, Duration::from_secs(1));
-            core.queue.add(ObjectKey::new("closed", "b"), crate::controller::Reason::Changed);
+            let (keys, writer) = (core.keys.clone(), core.base.writer.clone());
+            let enqueuer = Enqueuer { keys, writer, kind };
+            let (key, stop, now) = (ObjectKey::new("shop", "a"), Stop::new(), Instant::now());
+            let mut table = core.keys.table();
+            table.charge(&key, RunCost::Whole, now);
+            table.failed(&key, LastError { error: "fails".to_owned(), at: Moment::now(), attempt: 1 });
+            table.hold(&key, HoldReason::Pace, now + Duration::from_secs(1), now);
+            table.add(ObjectKey::new("closed", "b"), Reason::Changed);
+            assert_eq!(table.remembered(), 2);
+            drop(table);
             let run = run_workers(core.clone(), 1, Vec::new(), (enqueuer, Vec::new()), Term::endless(&stop));
             let run = tokio::spawn(run);
             tokio::time::sleep(3 * SWEEP).await;
-            assert!(core.history().budgets.are_full());
-            assert!(core.history().failures.is_empty());
-            assert_eq!(core.queue.remembered(), 0, "there is no such object");
+            assert_eq!(core.keys.table().remembered(), 0, "there is no such object");
             stop.finish.cancel();
             run.await.unwrap();
         }

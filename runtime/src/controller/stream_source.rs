@@ -13,7 +13,6 @@ use super::enqueue::Enqueuer;
 use crate::{
     object::ObjectKey,
     users_code::{contained, contained_in},
-    writes::record::Verdict,
 };
 
 /// How many keys of one source may wait for a run: the source is not asked for more.
@@ -49,10 +48,6 @@ async fn pump(keys: &mut BoxStream<'static, ObjectKey>, enqueuer: Enqueuer) {
     // Room first: what can't be queued stays with the source.
     while let Ok(permit) = room.clone().acquire_owned().await {
         let Some(key) = keys.next().await else { return };
-        match enqueuer.writer.foreign_change(&key) {
-            Verdict::Enqueue => enqueuer.queue.add(key, permit),
-            // In flight: it runs again afterwards.
-            Verdict::Own | Verdict::Deferred => {}
-        }
+        enqueuer.keys.table().take(key, None, permit);
     }
 }

@@ -19,18 +19,11 @@ use tokio::{task::coop::unconstrained, time::Instant};
 use super::{
     Action, Context, LastError, Panics, Reason, Reconciler,
     context::ContextBase,
-    dedup::EventDedup,
-    enqueue::{EnqueueRelated, Enqueuer, LastRelated, Mapping},
-    history::History,
+    enqueue::{EnqueueRelated, Enqueuer, Mapping},
     inspect::Inspected,
-    last_read::LastRead,
-    patience::Patience,
-    queue::ControllerQueue,
     recent::RecentRuns,
     sources::{Objects, Synced},
-    tombstones::Tombstones,
     trace::TraceIds,
-    unreadable::UnreadableObjects,
     waits::{Waits, gate},
     watch::Selection,
     worker::ControllerCore,
@@ -40,13 +33,13 @@ use crate::{
     clock::{Moment, WallClock},
     counted::{self, assert_grows_linearly},
     informer::{Change, Gone, Observer, Progress, ProgressVia, SyncState, TermStart, Via, typed_kind},
-    key_list::KeyList,
+    keys::{HoldReason, Keys, SourceId, StormLimit},
     metrics::Metrics,
     object::{Kind, ObjectKey},
     reflector::{Doubt, DoubtCause, Server},
     store::{CachedObject, Indexer},
     workqueue::{Item, ItemExponentialFailure, RateLimit, WorkQueue},
-    writes::{Author, Counters, Recorder, Rights, Sender, WaitForOwn, Writer, source::SourceId},
+    writes::{Author, Counters, Recorder, Rights, Sender, WaitForOwn, Writer},
 };
 
 pub(super) struct Idle;
@@ -102,7 +95,13 @@ pub(super) fn never() -> Vec<Arc<dyn Synced>> {
     vec![Arc::new(Still { has_synced: false, is_cut: Arc::default() })]
 }
 
-pub(super) fn core(waits: Waits) -> Arc<ControllerCore<ConfigMap, Idle>> {
+pub(super) type Core = ControllerCore<ConfigMap, Idle>;
+
+pub(super) fn core(waits: Waits) -> Arc<Core> {
+    core_fed_twice_by(waits, Vec::new())
+}
+
+fn core_fed_twice_by(waits: Waits, shared: Vec<SourceId>) -> Arc<Core> {
     let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
         std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
     });
@@ -110,32 +109,29 @@ pub(super) fn core(waits: Waits) -> Arc<ControllerCore<ConfigMap, Idle>> {
     let metrics = Metrics::default().reconcile().of(&"test".into());
     let queue = WorkQueue::new(ItemExponentialFailure::default());
     let namespaces = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
-    let queue = Arc::new(ControllerQueue::new(queue, namespaces));
-    let gate = Arc::new(gate(&waits, Server::default()));
+    let (gate, dropped) = (gate(&waits, Server::default()), metrics.deletions_dropped.clone());
+    let limit = StormLimit::new(RateLimit::per_second(1).burst(10));
+    let keys = Keys::new(queue, gate, namespaces, shared, limit, dropped);
     let counters = Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
     let author =
         Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
     let recorder =
         Recorder::new(Sender::new(client.clone()), &author, WallClock::system(), 7, Counter::default());
     let (sender, wait) = (Sender::new(client), WaitForOwn::Never);
-    let writer = Writer::new(sender, author, Vec::new(), gate.clone(), queue.clone(), wait, counters);
+    let writer = Writer::new(sender, author, Vec::new(), keys.clone(), wait, counters);
     Arc::new(ControllerCore {
         name: "test".into(),
         kind_name: "configmaps".to_owned(),
         reconciler: Arc::new(Idle),
         objects: Objects { caches: Vec::new() },
-        last_read: LastRead::Off,
         selection: Selection::default(),
-        tombstones: Arc::new(Tombstones::new(metrics.deletions_dropped.clone())),
         base: ContextBase::new(typed_kind::<ConfigMap>(), writer, recorder, None),
-        gate,
-        queue,
+        keys,
         finalizer: None,
         panics: Panics::Contain,
         deadline: None,
         waits: Arc::new(waits),
         metrics,
-        history: Mutex::new(History::new(RateLimit::per_second(1).burst(10))),
         jitter: Mutex::new(SmallRng::seed_from_u64(7)),
         runs: 0.into(),
         workers: 1,
@@ -145,15 +141,18 @@ pub(super) fn core(waits: Waits) -> Arc<ControllerCore<ConfigMap, Idle>> {
     })
 }
 
-type Core = ControllerCore<ConfigMap, Idle>;
-
 /// A controller of one namespace whose cache has synced, and whether that cache's watch is cut.
 fn open_core() -> (Arc<Core>, Arc<AtomicBool>) {
+    open_core_fed_twice_by(Vec::new())
+}
+
+fn open_core_fed_twice_by(shared: Vec<SourceId>) -> (Arc<Core>, Arc<AtomicBool>) {
     let is_cut = Arc::new(AtomicBool::new(false));
     let cache: Arc<dyn Synced> = Arc::new(Still { has_synced: true, is_cut: is_cut.clone() });
-    let core = core(Waits { common: Vec::new(), by_namespace: vec![("shop".into(), vec![cache])] });
-    core.queue.open(None, Vec::new);
-    core.queue.open(Some(&"shop".into()), Vec::new);
+    let waits = Waits { common: Vec::new(), by_namespace: vec![("shop".into(), vec![cache])] };
+    let core = core_fed_twice_by(waits, shared);
+    core.keys.table().open(None, Vec::new);
+    core.keys.table().open(Some(&"shop".into()), Vec::new);
     (core, is_cut)
 }
 
@@ -162,8 +161,11 @@ fn key(at: usize) -> ObjectKey {
 }
 
 fn next(core: &Core) -> Option<Item<ObjectKey>> {
-    let item = unconstrained(core.queue.inner.get()).now_or_never()??;
-    core.queue.begin(&item);
+    let item = unconstrained(core.keys.queue.get()).now_or_never()??;
+    let mut table = core.keys.table();
+    table.begin(item.key(), item.attempt());
+    table.end(item.key());
+    drop(table);
     Some(item)
 }
 
@@ -192,26 +194,21 @@ fn concerned(map: &ConfigMap) -> Vec<ObjectKey> {
     (number("first")..number("first") + number("keys")).map(key).collect()
 }
 
-fn maps_to_keys<F>(core: &Core, dedup: EventDedup, mapping: F) -> EnqueueRelated<ConfigMap, Mapping<F>> {
-    let (queue, writer) = (core.queue.clone(), core.base.writer.clone());
-    EnqueueRelated {
-        enqueuer: Enqueuer { queue, writer, kind: typed_kind::<ConfigMap>(), dedup: Arc::new(dedup) },
-        source: Some(SourceId(0)),
-        kind: "configmaps".into(),
-        relation: Arc::new(Mapping(mapping)),
-        predicate: None,
-        unreadable_objects: UnreadableObjects::default(),
-        last_related: LastRelated::default(),
-        patience: Patience::default(),
-    }
+fn maps_to_keys<F>(core: &Core, mapping: F) -> EnqueueRelated<ConfigMap, Mapping<F>>
+where
+    F: Fn(&ConfigMap) -> Vec<ObjectKey> + Send + Sync + 'static,
+{
+    let (keys, writer) = (core.keys.clone(), core.base.writer.clone());
+    let enqueuer = Enqueuer { keys, writer, kind: typed_kind::<ConfigMap>() };
+    EnqueueRelated::new(&enqueuer, Some(SourceId(0)), "configmaps".into(), Arc::new(Mapping(mapping)), None)
 }
 
 // C48
 #[tokio::test(start_paused = true)]
 async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
     assert_grows_linearly("both states of an update, from an informer that feeds twice", |keys| {
-        let (core, _) = open_core();
-        let feed = maps_to_keys(&core, EventDedup::of([SourceId(0)]), concerned);
+        let (core, _) = open_core_fed_twice_by(vec![SourceId(0)]);
+        let feed = maps_to_keys(&core, concerned);
         let (old, new) = (concerns(1, 0, keys), concerns(2, keys / 2, keys));
         let update = Change::Updated { old, new, via: Via::Watch };
         (0..2).for_each(|_| feed.changed(&update));
@@ -221,7 +218,7 @@ async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
     });
     assert_grows_linearly("an event that changed nothing, and a deletion", |keys| {
         let (core, _) = open_core();
-        let feed = maps_to_keys(&core, EventDedup::default(), concerned);
+        let feed = maps_to_keys(&core, concerned);
         feed.changed(&Change::Unchanged { object: concerns(1, 0, keys) });
         let gone = Box::new(Gone::Final(concerns(1, 0, keys)));
         feed.changed(&Change::Deleted { gone, version: None, via: Via::Watch });
@@ -229,18 +226,23 @@ async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
     });
     assert_grows_linearly("an object that could not be read, and can be again", |keys| {
         let (core, _) = open_core();
-        let last = LastRelated::default();
-        last.keep(&key(0), concerned(&concerns(1, 0, keys).object().unwrap()));
-        last.keep(&key(0), concerned(&concerns(1, keys / 2, keys).object().unwrap()));
-        last.take(&key(0)).into_iter().for_each(|key| core.queue.add(key, Reason::Changed));
+        let mut table = core.keys.table();
+        let feed = table.feeds.add_feed();
+        table.feeds.keep_related(feed, &key(0), concerned(&concerns(1, 0, keys).object().unwrap()));
+        table.feeds.keep_related(feed, &key(0), concerned(&concerns(1, keys / 2, keys).object().unwrap()));
+        let related = table.feeds.take_related(feed, &key(0));
+        related.into_iter().for_each(|key| table.add(key, Reason::Changed));
+        drop(table);
         assert_eq!(run_all(&core), keys + keys / 2);
     });
     assert_grows_linearly("a first list, before and after the caches have synced", |keys| {
         let core = core(Waits { common: Vec::new(), by_namespace: vec![("shop".into(), never())] });
-        core.queue.add_list(&Arc::new(KeyList::new((0..keys).map(key))));
-        (0..keys).for_each(|at| core.queue.add(key(at), Reason::Changed));
-        core.queue.open(Some(&"shop".into()), Vec::new);
-        core.queue.add_list(&Arc::new(KeyList::new((0..keys).map(key))));
+        let mut table = core.keys.table();
+        (0..keys).for_each(|at| table.add(key(at), Reason::InitialList));
+        (0..keys).for_each(|at| table.add(key(at), Reason::Changed));
+        table.open(Some(&"shop".into()), Vec::new);
+        (0..keys).for_each(|at| table.add(key(at), Reason::InitialList));
+        drop(table);
         assert_eq!(run_all(&core), keys);
     });
 }
@@ -251,18 +253,17 @@ async fn many_keys_whose_watch_was_cut_wait_and_go_on_in_proportion_to_their_num
     assert_grows_linearly("keys of a namespace whose watch was cut", |keys| {
         let (core, is_cut) = open_core();
         is_cut.store(true, Ordering::SeqCst);
-        (0..keys).for_each(|at| core.queue.add(key(at), Reason::Changed));
-        while let Some(item) = unconstrained(core.queue.inner.get()).now_or_never().flatten() {
-            let doubt = core.gate.doubt(item.key()).expect("its watch is cut");
-            core.put_off(item, doubt);
+        (0..keys).for_each(|at| core.keys.table().add(key(at), Reason::Changed));
+        while let Some(item) = unconstrained(core.keys.queue.get()).now_or_never().flatten() {
+            let doubt = core.keys.gate.doubt(item.key()).expect("its watch is cut");
+            core.keys.put_off(item, doubt);
         }
-        let may_run = |key: &ObjectKey| core.gate.doubt(key).is_none();
         // Whatever changes meanwhile elsewhere.
-        (0..keys / 10).for_each(|_| core.queue.release_doubted(may_run));
+        (0..keys / 10).for_each(|_| core.keys.release_stale());
         assert_eq!(run_all(&core), 0);
         is_cut.store(false, Ordering::SeqCst);
-        core.queue.release_doubted(may_run);
-        assert_eq!((run_all(&core), core.queue.remembered()), (keys, 0));
+        core.keys.release_stale();
+        assert_eq!((run_all(&core), core.keys.table().remembered()), (keys, 0));
     });
 }
 
@@ -271,26 +272,27 @@ async fn many_keys_whose_watch_was_cut_wait_and_go_on_in_proportion_to_their_num
 async fn what_is_remembered_of_many_keys_is_kept_shown_and_swept_in_proportion_to_their_number() {
     assert_grows_linearly("deletions, failures, holds and reports", |keys| {
         let (core, _) = open_core();
+        let now = Instant::now();
         for at in 0..keys {
-            let (key, uid) = (key(at), Some(at.to_string()));
-            core.tombstones.add(&key, Gone::Undecoded { key: key.clone(), uid, owners: Vec::new() });
-            let error = LastError { error: "fails".to_owned(), at: Moment::now(), attempt: 1 };
-            core.history().failures.insert(key.clone(), error);
-            core.queue.pace(&key, Duration::from_secs(1));
-            core.queue.add(key, Reason::Deleted);
+            let (key, mut table) = (key(at), core.keys.table());
+            table.add_deletion(&key, Arc::new(()));
+            table.failed(&key, LastError { error: "fails".to_owned(), at: Moment::now(), attempt: 1 });
+            table.hold(&key, HoldReason::Pace, now + Duration::from_secs(1), now);
+            table.add(key, Reason::Deleted);
         }
         core.sweep();
         (0..keys).for_each(|at| drop(core.report(&key(at))));
         drop(core.overview(100));
         for at in 0..keys {
-            let deletion = core.tombstones.next(&key(at)).unwrap();
-            core.tombstones.failed(&key(at), &deletion, Instant::now());
-            core.tombstones.close(&key(at), &deletion);
-            core.queue.inner.release(&key(at));
+            let (key, mut table) = (key(at), core.keys.table());
+            let deletion = table.deletion(&key).unwrap();
+            table.fail_deletion(&key, &deletion, now);
+            table.close_deletion(&key, &deletion);
+            table.release(&key, HoldReason::Pace, now);
         }
         assert_eq!(run_all(&core), keys);
         core.sweep();
-        assert!(core.history().failures.is_empty());
+        assert_eq!(core.keys.table().remembered(), 0);
     });
 }
 
@@ -310,7 +312,7 @@ async fn a_mapping_that_panics_on_one_state_of_an_object_loses_no_key_of_the_oth
         std::iter::from_fn(|| next(core)).map(|item| item.key().name().to_owned()).collect()
     };
     let (core, _) = open_core();
-    let feed = maps_to_keys(&core, EventDedup::default(), mapping);
+    let feed = maps_to_keys(&core, mapping);
     updated(&feed, concerns(1, 1, 2), concerns(2, 13, 1));
     assert_eq!(ran(&core), ["o-1", "o-2"], "those of the earlier state");
     updated(&feed, concerns(2, 13, 1), concerns(3, 5, 1));

@@ -9,9 +9,9 @@ use futures::{
 
 use super::{sources::Synced, term::Freshness};
 use crate::{
+    keys::{Gate, ReadCache},
     object::ObjectKey,
     reflector::Server,
-    writes::{Gate, ReadCache},
 };
 
 /// The informers that a controller waits for before it runs keys.

@@ -1,9 +1,6 @@
 //! A context for one call of a reconciler, with neither manager nor controller: for unit tests.
 
-use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::AtomicBool};
 
 use prometheus_client::metrics::counter::Counter;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -16,9 +13,9 @@ use crate::{
     backoff::random_seed,
     clock::WallClock,
     informer::Watched,
+    keys::Keys,
     object::{AsObject, Kind, ObjectKey},
-    reflector::Server,
-    writes::{Author, Counters, Gate, KeyControl, Recorder, Rights, Sender, WaitForOwn, Writer},
+    writes::{Author, Counters, Recorder, Rights, Sender, WaitForOwn, Writer},
 };
 
 impl<K: Watched<DynamicType = ()>> Context<K> {
@@ -120,11 +117,11 @@ fn made<K: Watched>(
     let sender = Sender::new(client);
     let recorder =
         Recorder::new(sender.clone(), &author, WallClock::system(), random_seed(), Counter::default());
-    let keys = NoController { _events: send_events(recorder.clone()) };
-    let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
+    let events = send_events(recorder.clone());
+    let keys = Keys::alone();
+    keys.table().begin(&key, 1);
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
-    let writer = Writer::new(sender, author, Vec::new(), gate, keys, WaitForOwn::Never, counters);
-    writer.begin(&key);
+    let writer = Writer::new(sender, author, Vec::new(), keys, WaitForOwn::Never, counters);
     let run_info = RunInfo {
         key,
         attempt: 1,
@@ -133,7 +130,7 @@ fn made<K: Watched>(
         trace_id: None,
         took_client: AtomicBool::default(),
     };
-    let base = ContextBase::new(kind, writer, recorder, None);
+    let base = ContextBase::by_hand(kind, writer, recorder, events);
     Context::new(base, Arc::new(run_info), object.cloned().map(Arc::new))
 }
 
@@ -150,17 +147,4 @@ fn send_events(recorder: Arc<Recorder>) -> DropGuard {
         recorder.flush().await;
     });
     guard
-}
-
-/// No queue holds the key; lives as long as somebody may write.
-struct NoController {
-    _events: DropGuard,
-}
-
-impl KeyControl for NoController {
-    fn wake(&self, _: ObjectKey) {}
-
-    fn hold(&self, _: &ObjectKey, _: Duration) {}
-
-    fn release(&self, _: &ObjectKey) {}
 }

@@ -1,11 +1,11 @@
-//! What a worker does with a key: find out what it needs, run the reconciler, hand the verdict to the queue.
+//! What a worker does with a key: find out what it needs, run the reconciler, tell the queue how it ended.
 
 use std::{
     future::Future,
     panic::{AssertUnwindSafe, resume_unwind},
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -19,32 +19,28 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field, level_filters::LevelFilter};
 
 use super::{
-    Action, Cleanup, Context, Panics, Reconciler,
+    Action, Cleanup, Context, Panics, Reason, Reconciler,
     action::Next,
     context::{ContextBase, RunInfo, RunScope},
-    history::History,
-    last_read::LastRead,
-    queue::ControllerQueue,
     recent::RecentRuns,
     run::{Active, Failure, FailureAction, RunGuard, ended},
     sources::Objects,
     starts::{Ready, Starts},
     terminating::with_metadata_of,
-    tombstones::{Delivery, Tombstones},
     trace::TraceIds,
     waits::Waits,
     watch::Selection,
 };
 use crate::{
-    informer::Watched,
-    list_watch::Unreadable,
+    informer::{Gone, Watched},
+    keys::{HoldReason, Keys, RunActivity, RunCost, RunDone, Tombstone},
+    list_watch::{ItemForm, Unreadable},
     metrics::{ControllerMetrics, Ended},
     object::{ObjectKey, Version},
-    reflector::Doubt,
-    store::Lookup,
+    store::{CachedObject, Lookup},
     users_code::discard,
     workqueue::{Item, Token},
-    writes::{Gate, Removed, WriteError, add_finalizer, remove_finalizer, request::Target},
+    writes::{Removed, WriteError, add_finalizer, remove_finalizer, request::Target},
 };
 
 /// When a key looks again whose object the server does not know, although a cache shows it: by then the cache has seen
@@ -58,19 +54,15 @@ pub(crate) struct ControllerCore<K: Watched, R> {
     pub(crate) kind_name: String,
     pub(crate) reconciler: Arc<R>,
     pub(crate) objects: Objects<K::Object>,
-    pub(crate) last_read: LastRead<K::Object>,
     pub(crate) selection: Selection,
-    pub(crate) tombstones: Arc<Tombstones<K::Object>>,
-    pub(crate) queue: Arc<ControllerQueue>,
+    pub(crate) keys: Arc<Keys>,
     /// The kind, and how runs write.
     pub(crate) base: Arc<ContextBase<K::Object>>,
     pub(crate) finalizer: Option<String>,
     pub(crate) panics: Panics,
     pub(crate) deadline: Option<Duration>,
     pub(crate) waits: Arc<Waits>,
-    pub(crate) gate: Arc<Gate>,
     pub(crate) metrics: ControllerMetrics,
-    pub(crate) history: Mutex<History>,
     pub(crate) jitter: Mutex<SmallRng>,
     pub(crate) runs: AtomicU64,
     pub(crate) workers: usize,
@@ -84,24 +76,17 @@ pub(crate) struct ControllerCore<K: Watched, R> {
 impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Works until the queue is shut down, which comes after a stop.
     pub(crate) async fn work(self: Arc<Self>, stop: CancellationToken) {
-        loop {
-            // Before the next key, until no cache is in doubt that all keys read. Whether it was stopped, the queue says.
-            if !self.gate.is_open() {
-                let _ = stop.run_until_cancelled(self.gate.opened()).await;
-            }
-            let Some((item, token)) = self.queue.inner.get_unpaid().await else { return };
-            if let Some(doubt) = self.gate.doubt(item.key()) {
-                drop(token);
-                self.put_off(item, doubt);
-                continue;
-            }
+        while let Some((item, token)) = self.keys.next(&stop).await {
             let active = Active::begin(&self.metrics);
-            let mut run_info = self.run_info(&item);
+            let (key, attempt) = (item.key().clone(), item.attempt());
+            let started = item.handed_out().unwrap_or_else(Instant::now);
+            let (run, reason) = RunGuard::begin(&self.keys, item);
+            let id = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
+            let took_client = AtomicBool::default();
+            let mut run_info = RunInfo { key, attempt, reason, id, trace_id: None, took_client };
             let span = self.span(&run_info);
             run_info.trace_id = self.trace_ids.of(&span);
             let run_info = Arc::new(run_info);
-            let started = item.handed_out().unwrap_or_else(Instant::now);
-            let run = RunGuard::begin(&self.base.writer, &self.queue, item);
             // Pinned, so that what is large is not moved.
             pin!(self.perform(&run_info, run, token, started)).instrument(span).await;
             drop(active);
@@ -125,22 +110,6 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             otel.status_code = field::Empty,
         );
         if span.is_disabled() { Span::none() } else { span }
-    }
-
-    pub(super) fn put_off(&self, item: Item<ObjectKey>, doubt: Doubt) {
-        let key = item.key().clone();
-        self.queue.hold_in_doubt(item, doubt.until);
-        // It may have ended meanwhile, unseen by who lets keys go.
-        if self.gate.doubt(&key).is_none() {
-            self.queue.release_doubted_key(&key);
-        }
-    }
-
-    fn run_info(&self, item: &Item<ObjectKey>) -> RunInfo {
-        let (key, attempt) = (item.key().clone(), item.attempt());
-        let reason = self.queue.begin(item);
-        let id = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
-        RunInfo { key, attempt, reason, id, trace_id: None, took_client: AtomicBool::default() }
     }
 
     async fn perform(
@@ -184,12 +153,10 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         began_with: &mut Option<Arc<K::Object>>,
     ) -> Result<Action, Failure> {
         let key = &run_info.key;
-        let (mut starts, mut finalized) = (Starts::new(&self.queue.inner, token), None);
+        let (mut starts, mut finalized) = (Starts::new(&self.keys.queue, token), None);
         loop {
-            while let Some(tombstone) = self.tombstones.next(key) {
-                if Box::pin(self.deliver_deletion(run_info, tombstone, &mut starts)).await?
-                    == Delivery::Stopped
-                {
+            while let Some(tombstone) = self.next_deletion(key) {
+                if Box::pin(self.deliver_deletion(run_info, tombstone, &mut starts)).await? == Ready::Never {
                     return Ok(Action::not_reconciled());
                 }
             }
@@ -216,7 +183,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             match starts.ready().await {
                 Ready::AtOnce => starts.pay(),
                 // A cache may have come into doubt meanwhile: the key waits for it in the queue.
-                Ready::AfterWait if self.gate.doubt(key).is_some() => {
+                Ready::AfterWait if self.keys.gate.doubt(key).is_some() => {
                     return Ok(Action::backoff_at_least(Duration::ZERO));
                 }
                 Ready::AfterWait => continue,
@@ -242,15 +209,17 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         let found = self.objects.lookup(key);
         if let Lookup::Found(object) = &found {
             *began_with = Some(object.clone());
-            self.last_read.keep(key, || self.objects.cached(key));
+            self.keep_read(key);
         }
         match found {
             Lookup::Absent => {
-                self.last_read.forget(key);
+                if self.finalizer.is_some() {
+                    self.keys.table().keep_read(key, None);
+                }
                 Due::Nothing(Action::await_change())
             }
             Lookup::Outdated { unreadable, kept } => self.not_reconciled(Some(kept), &unreadable),
-            Lookup::Unreadable(unreadable) => self.not_reconciled(self.last_read.of(key), &unreadable),
+            Lookup::Unreadable(unreadable) => self.not_reconciled(self.last_read(key), &unreadable),
             Lookup::Found(object) if object.meta().deletion_timestamp.is_some() => self.cleanup_of(object),
             Lookup::Found(object) => {
                 // The cache may not show yet what the answer did.
@@ -262,6 +231,23 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 }
             }
         }
+    }
+
+    /// Keeps what a compact cache holds of a key for its cleanup: that cache keeps no earlier state of what it can't read.
+    fn keep_read(&self, key: &ObjectKey) {
+        if self.finalizer.is_none() {
+            return;
+        }
+        // It may have been replaced since it was read.
+        let readable = |cached: &CachedObject<_>| cached.form() == ItemForm::Bytes && cached.object().is_ok();
+        if let Some(cached) = self.objects.cached(key).filter(readable) {
+            self.keys.table().keep_read(key, Some(Arc::new(cached)));
+        }
+    }
+
+    fn last_read(&self, key: &ObjectKey) -> Option<Arc<K::Object>> {
+        let stored = self.keys.table().last_read(key)?;
+        stored.downcast_ref::<CachedObject<K::Object>>()?.object().ok()
     }
 
     /// Reports an object whose latest state can't be read; if it is to go, cleanup gets the last one that could be.
@@ -295,16 +281,16 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    pub(super) fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> RunScope<K> {
+    fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> RunScope<K> {
         RunScope::begin(Context::new(self.base.clone(), run_info.clone(), object))
     }
 
-    pub(super) fn target(&self, key: &ObjectKey) -> Target {
+    fn target(&self, key: &ObjectKey) -> Target {
         Target { kind: self.base.kind.clone(), key: key.clone() }
     }
 
     /// Runs the user's code within its deadline; its errors are classified and worded.
-    pub(super) async fn call<T, F>(&self, call: impl FnOnce() -> F) -> Result<T, Failure>
+    async fn call<T, F>(&self, call: impl FnOnce() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, R::Error>>,
     {
@@ -321,7 +307,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     /// Contains the panics of a run, wherever in it they arise; one that is to propagate is recorded before.
-    pub(super) async fn caught<T>(
+    async fn caught<T>(
         &self,
         run_info: &Arc<RunInfo>,
         run: impl Future<Output = Result<T, Failure>>,
@@ -331,7 +317,8 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             self.metrics.panics.inc();
             let failure = Failure::panicked(&*panic);
             if self.panics == Panics::Propagate {
-                self.history().failed(&run_info.key, run_info.attempt, &failure);
+                let error = failure.as_last_error(run_info.attempt);
+                self.keys.table().failed(&run_info.key, error);
                 resume_unwind(panic);
             }
             discard(panic);
@@ -341,7 +328,19 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
 
     fn settle(&self, item: Item<ObjectKey>, outcome: Result<Action, Failure>, ended: Instant) {
         let item = item.ended_at(ended);
-        let (wait, recovered) = self.history().ended((item.key(), item.attempt()), &outcome, ended);
+        let mut table = self.keys.table();
+        let recovered = match &outcome {
+            Ok(Action { next: Next::NotReconciled, .. }) => None,
+            Ok(_) => table.succeeded(item.key()),
+            Err(failure) => {
+                if failure.action != FailureAction::RetryUncounted {
+                    table.failed(item.key(), failure.as_last_error(item.attempt()));
+                }
+                None
+            }
+        };
+        let wait = table.budget_wait(item.key(), ended);
+        drop(table);
         if let Some(failures) = recovered {
             tracing::info!(failures, "reconciled again");
         }
@@ -351,17 +350,17 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         };
         match outcome.map(|action| action.next) {
             Ok(Next::AwaitChange) => {
-                self.pace(item.key(), wait);
+                self.pace(item.key(), wait, ended);
                 item.forget();
             }
             Ok(Next::RequeueAfter { after, jitter }) => {
-                self.pace(item.key(), wait);
+                self.pace(item.key(), wait, ended);
                 item.requeue_after(after.saturating_add(self.random_up_to(jitter)));
             }
             Ok(Next::Backoff { at_least }) => item.retry_at_least(at_least),
             // Its failures stay counted, and the state that can be read again runs it, whatever predicates say.
             Ok(Next::NotReconciled) => item.done(),
-            Err(failure) => self.settle_failure(item, failure, wait),
+            Err(failure) => self.settle_failure(item, failure, wait, ended),
         }
     }
 
@@ -371,18 +370,19 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         item: Item<ObjectKey>,
         Failure { report: error, action }: Failure,
         wait: Duration,
+        ended: Instant,
     ) {
         match action {
             FailureAction::RetryUncounted => {
                 tracing::debug!(error, "computed from an old version");
-                self.queue.expect(item.key(), super::Reason::Conflict);
-                self.pace(item.key(), wait);
+                self.keys.table().expect_run(item.key(), Reason::Conflict);
+                self.pace(item.key(), wait, ended);
                 item.retry_uncounted();
             }
             FailureAction::Overloaded(asked) => {
                 tracing::debug!(error, "held back: the server asks for quiet");
-                self.queue.expect(item.key(), super::Reason::Overload);
-                self.queue.inner.add_after(item.key().clone(), asked.left());
+                self.keys.table().expect_run(item.key(), Reason::Overload);
+                self.keys.queue.add_after(item.key().clone(), asked.left());
                 item.done();
             }
             FailureAction::RetryAfter(asked) => {
@@ -405,8 +405,141 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         up_to(most, &mut jitter)
     }
 
-    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    // --- deletions
+
+    fn next_deletion(&self, key: &ObjectKey) -> Option<Tombstone> {
+        self.keys.table().deletion(key)
+    }
+
+    /// Calls the reconciler for a deletion. One that keeps failing is given up, so that it holds up nothing for good.
+    ///
+    /// Returns [`Ready::Never`] if the controller stops before.
+    async fn deliver_deletion(
+        &self,
+        run_info: &Arc<RunInfo>,
+        tombstone: Tombstone,
+        starts: &mut Starts<'_>,
+    ) -> Result<Ready, Failure> {
+        let key = &run_info.key;
+        let last = tombstone.last.downcast_ref::<Gone<K::Object>>().expect("it is of the reconciled kind");
+        if !self.is_gone(key, last, starts).await? {
+            self.keys.table().close_deletion(key, &tombstone);
+            return Ok(Ready::AtOnce);
+        }
+        if starts.ready().await == Ready::Never {
+            return Ok(Ready::Never);
+        }
+        starts.pay();
+        let cx = self.context(run_info, None);
+        let called = self.call(|| self.reconciler.deleted(last.deleted(), &cx));
+        let Err(failure) = self.caught(run_info, called).await else {
+            self.keys.table().close_deletion(key, &tombstone);
+            return Ok(Ready::AtOnce);
+        };
+        let is_given_up = match failure.action {
+            FailureAction::Terminal => {
+                self.keys.table().close_deletion(key, &tombstone);
+                true
+            }
+            // Nothing failed: it was computed from an old version, or nothing was sent.
+            FailureAction::RetryUncounted | FailureAction::Overloaded(_) => false,
+            FailureAction::Retry | FailureAction::RetryAfter(_) => {
+                self.keys.table().fail_deletion(key, &tombstone, Instant::now())
+            }
+        };
+        if !is_given_up {
+            return Err(failure);
+        }
+        self.metrics.deletions_dropped.inc();
+        tracing::error!(error = failure.report, "a deletion was not handled, and is given up");
+        Ok(Ready::AtOnce)
+    }
+
+    /// Distinguishes a deletion from an object that only left the selection: asks the server.
+    async fn is_gone(
+        &self,
+        key: &ObjectKey,
+        last: &Gone<K::Object>,
+        starts: &mut Starts<'_>,
+    ) -> Result<bool, Failure> {
+        if self.selection.is_everything() {
+            return Ok(true);
+        }
+        starts.give_back();
+        let found = self.base.writer.fetch(&self.target(key)).await?;
+        let there = found.as_ref().and_then(|object| object["metadata"]["uid"].as_str());
+        Ok(match (found.is_some(), last.uid()) {
+            (false, _) => true,
+            (true, Some(gone)) => there != Some(gone),
+            (true, None) => false,
+        })
+    }
+
+    // --- storms
+
+    /// Charges a run to its key's budget, and reports a storm that begins.
+    fn charge(
+        &self,
+        run_info: &RunInfo,
+        done: RunDone,
+        began_with: Option<&K::Object>,
+        outcome: &Result<Action, Failure>,
+        now: Instant,
+    ) {
+        let Some(cost) = self.cost(run_info, done, began_with, outcome) else { return };
+        let begins = self.keys.table().charge(&run_info.key, cost, now);
+        if begins {
+            self.metrics.storms.inc();
+            // The cache may be wrong: a server that was restored keeps no child of an owner that it does not have.
+            self.base.writer.doubt_cache_of(self.target(&run_info.key));
+            match cost {
+                RunCost::Whole => tracing::warn!(
+                    "a storm: the object is written in run after run, so its runs are slowed down; does someone else write the same \
+                     fields?"
+                ),
+                RunCost::Tenth => tracing::warn!(
+                    "a storm: the object changes in run after run, so its runs are slowed down; does the reconciler write it through \
+                     a client of its own?"
+                ),
+            }
+        }
+    }
+
+    /// Returns what a run is charged: every conflict, and of runs that were no retry those that wrote, or may have.
+    fn cost(
+        &self,
+        run_info: &RunInfo,
+        done: RunDone,
+        began_with: Option<&K::Object>,
+        outcome: &Result<Action, Failure>,
+    ) -> Option<RunCost> {
+        let key = &run_info.key;
+        let moved = |began_with: &K::Object| {
+            self.objects.version(key).as_deref() != began_with.meta().resource_version.as_deref()
+        };
+        match done.activity {
+            _ if matches!(outcome, Err(failure) if failure.action == FailureAction::RetryUncounted) => {
+                Some(RunCost::Whole)
+            }
+            _ if run_info.reason.is_retry() => None,
+            RunActivity::Wrote => Some(RunCost::Whole),
+            RunActivity::Changed if began_with.is_some_and(moved) => Some(match run_info.took_client() {
+                true => RunCost::Whole,
+                false => RunCost::Tenth,
+            }),
+            // What it may have written by the client can show after its end: a run for that change is charged.
+            RunActivity::Changed | RunActivity::Nothing => {
+                (run_info.took_client() && run_info.reason == Reason::Changed).then_some(RunCost::Tenth)
+            }
+        }
+    }
+
+    /// Holds back a key that has used up its budget; retries are slowed by their back-off.
+    fn pace(&self, key: &ObjectKey, wait: Duration, now: Instant) {
+        if !wait.is_zero() {
+            self.metrics.paced.inc();
+            self.keys.table().hold(key, HoldReason::Pace, now + wait, now);
+        }
     }
 }
 

@@ -6,20 +6,19 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Reconciler, queue::ControllerQueue, waits::Waits, worker::ControllerCore};
+use super::{Reconciler, waits::Waits, worker::ControllerCore};
 use crate::{
     informer::Watched,
+    keys::Keys,
     metrics::ControllerMetrics,
-    object::ObjectKey,
-    writes::{Gate, Recorder, Writer},
+    writes::{Recorder, Writer},
 };
 
 /// A controller whose types are forgotten: what runs it is compiled once, in this crate, and not for each type.
 pub(crate) trait Workforce: Send + Sync {
     fn name(&self) -> &Arc<str>;
     fn waits(&self) -> &Waits;
-    fn queue(&self) -> &ControllerQueue;
-    fn gate(&self) -> &Gate;
+    fn keys(&self) -> &Keys;
     fn metrics(&self) -> &ControllerMetrics;
     fn writer(&self) -> &Arc<Writer>;
     fn recorder(&self) -> &Recorder;
@@ -29,10 +28,10 @@ pub(crate) trait Workforce: Send + Sync {
     fn worker(self: Arc<Self>, stop: CancellationToken) -> BoxFuture<'static, ()>;
     /// Lets in the keys of a namespace, or of all that have no caches of their own.
     fn open(&self, namespace: Option<&Arc<str>>);
-    /// Forgets what is known of keys that nothing is to be known of any more.
+    /// Forgets what is over, and what belongs to objects that are gone.
     fn sweep(&self);
     /// Begins another term with an empty queue; what the rates have spent stays spent.
-    fn begin_anew(&self);
+    fn begin_term(&self);
 }
 
 impl<K: Watched, R: Reconciler<K>> Workforce for ControllerCore<K, R> {
@@ -44,12 +43,8 @@ impl<K: Watched, R: Reconciler<K>> Workforce for ControllerCore<K, R> {
         &self.waits
     }
 
-    fn queue(&self) -> &ControllerQueue {
-        &self.queue
-    }
-
-    fn gate(&self) -> &Gate {
-        &self.gate
+    fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     fn metrics(&self) -> &ControllerMetrics {
@@ -73,25 +68,15 @@ impl<K: Watched, R: Reconciler<K>> Workforce for ControllerCore<K, R> {
     }
 
     fn open(&self, namespace: Option<&Arc<str>>) {
-        self.queue.open(namespace, || self.objects.keys(namespace.map(|namespace| &**namespace)));
+        let cached = || self.objects.keys(namespace.map(|namespace| &**namespace));
+        self.keys.table().open(namespace, cached);
     }
 
     fn sweep(&self) {
-        let now = Instant::now();
-        self.history().budgets.sweep(now);
-        self.queue.sweep(now, |key| self.objects.is_gone(key));
-        self.last_read.sweep(|key| self.objects.is_there(key));
-        // A predicate may have kept their deletion from running them.
-        let gone = |key: &ObjectKey| self.objects.is_gone(key) && self.tombstones.next(key).is_none();
-        let queue = &self.queue.inner;
-        queue.awaiting_change().iter().filter(|key| gone(key)).for_each(|key| queue.forget(key));
-        self.history().failures.retain(|key, _| !gone(key));
+        self.keys.table().sweep(Instant::now(), |key| self.objects.is_gone(key));
     }
 
-    fn begin_anew(&self) {
-        self.tombstones.clear();
-        self.history().failures.clear();
-        self.queue.reopen();
+    fn begin_term(&self) {
         self.base.writer.begin_term();
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use kube::core::ObjectMeta;
 
 use crate::{
-    list_watch::{Identity, Item, ItemForm, RawObject, Unreadable},
+    list_watch::{Identity, Item, Unreadable},
     object::{Object, ObjectKey},
     users_code::contained,
 };
@@ -66,45 +66,37 @@ impl<K: Object> Transform<K> {
 
     /// Changes what an item holds; an unreadable one passes through.
     pub fn apply(&self, item: Item<K>) -> Item<K> {
-        let form = form_of(&item);
-        match decoded(item) {
-            Ok(object) => self.change(object, form),
-            Err(unreadable) => Item::Unreadable(unreadable),
+        self.try_apply(item).unwrap_or_else(Item::Unreadable)
+    }
+
+    /// Changes what an item holds, and leaves it in the form in which it came.
+    fn try_apply(&self, item: Item<K>) -> Result<Item<K>, Box<Unreadable>> {
+        match item {
+            Item::Raw(raw) => {
+                let object = self.change(Arc::new(raw.decode()?))?;
+                Ok(Item::Raw(Box::new(raw.of_same_kind(&*object)?)))
+            }
+            item => Ok(Item::Object(self.change(decoded(item)?)?)),
         }
     }
 
     /// Shows what an item would become, and leaves it as it is.
     pub(crate) fn applied_to(&self, item: &Item<K>) -> Option<Item<K>> {
-        let copy = match item {
-            Item::Object(object) => Item::Object(object.clone()),
-            Item::Raw(raw) => Item::Raw(raw.clone()),
-            Item::Unreadable(_) => return None,
-        };
-        Some(self.apply(copy))
+        Some(self.apply(item.copy()?))
     }
 
-    /// Changes what an item holds; where that fails, the item comes back as it was, to be tried again.
+    /// Changes what an item holds; if the transform fails, the item comes back as it was, to be tried again.
     pub(super) fn attempt(&self, item: Item<K>) -> (Item<K>, Option<Item<K>>) {
-        let (form, original) = (form_of(&item), self.original(&item));
-        let object = match decoded(item) {
-            Ok(object) => object,
-            Err(unreadable) => return (Item::Unreadable(unreadable), None),
+        let original = match self.outcome {
+            Outcome::Certain => None,
+            Outcome::MayFail => item.copy(),
         };
-        let item = self.change(object, form);
+        let item = self.apply(item);
         let original = original.filter(|_| matches!(item, Item::Unreadable(_)));
         (item, original)
     }
 
-    /// Keeps an item as it is; while an object is kept so, the transform works on a copy.
-    fn original(&self, item: &Item<K>) -> Option<Item<K>> {
-        match (item, self.outcome) {
-            (_, Outcome::Certain) | (Item::Unreadable(_), _) => None,
-            (Item::Object(object), Outcome::MayFail) => Some(Item::Object(object.clone())),
-            (Item::Raw(raw), Outcome::MayFail) => Some(Item::Raw(raw.clone())),
-        }
-    }
-
-    fn change(&self, mut object: Arc<K>, form: ItemForm) -> Item<K> {
+    fn change(&self, mut object: Arc<K>) -> Result<Arc<K>, Box<Unreadable>> {
         let identity = identity_of(object.meta());
         // Unshared until it is queued, so that this copies nothing.
         let target = Arc::make_mut(&mut object);
@@ -113,40 +105,15 @@ impl<K: Object> Transform<K> {
         let kept = identity.key == ObjectKey::of_meta(meta)
             && identity.uid == meta.uid
             && identity.resource_version == meta.resource_version;
-        match outcome {
-            Ok(()) if kept => formed(object, form),
-            Ok(()) => unreadable(
-                identity,
-                "the transform changed the object's name, namespace, UID or resource version".to_owned(),
-            ),
-            Err(error) => unreadable(identity, format!("the transform failed: {error}")),
-        }
+        let error = match outcome {
+            Ok(()) if kept => return Ok(object),
+            Ok(()) => {
+                "the transform changed the object's name, namespace, UID or resource version".to_owned()
+            }
+            Err(error) => format!("the transform failed: {error}"),
+        };
+        Err(Box::new(Unreadable { identity, error }))
     }
-}
-
-fn form_of<K>(item: &Item<K>) -> ItemForm {
-    match item {
-        Item::Raw(_) => ItemForm::Bytes,
-        Item::Object(_) | Item::Unreadable(_) => ItemForm::Typed,
-    }
-}
-
-/// Lets an object travel on in the form in which it came.
-fn formed<K: Object>(object: Arc<K>, form: ItemForm) -> Item<K> {
-    match form {
-        ItemForm::Typed => Item::Object(object),
-        ItemForm::Bytes => {
-            let encoded = contained(|| RawObject::of(&*object)).unwrap_or_else(|| {
-                let error = "it can't be encoded: its Serialize panicked".to_owned();
-                Err(Box::new(Unreadable { identity: identity_of(object.meta()), error }))
-            });
-            encoded.map_or_else(Item::Unreadable, |raw| Item::Raw(Box::new(raw)))
-        }
-    }
-}
-
-fn unreadable<K>(identity: Identity, error: String) -> Item<K> {
-    Item::Unreadable(Box::new(Unreadable { identity, error }))
 }
 
 /// Reads an item as an object, whatever form it travels in.

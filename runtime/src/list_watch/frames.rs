@@ -3,21 +3,18 @@
 use std::collections::VecDeque;
 
 use kube::core::Status;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::{
     InitialEventsMark, WatchEvent,
     decode::{Decoded, Decoder},
     error::ListWatchError,
     item::Item,
-    json::{self, Flaw, Json},
-    places::{Finder, Places},
-    scan::Scan,
-    status,
+    json::{self, Raw, decoded, lenient, raw},
+    status::StatusParts,
 };
 use crate::object::Object;
-
-/// The annotation of the bookmark that closes the initial events.
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// How long a line may be for its memory to be used again.
 const LONG_LINE: usize = 64 << 10;
@@ -33,13 +30,11 @@ pub(super) struct Frames {
     largest: usize,
     /// The line that has not ended yet.
     rest: Vec<u8>,
-    /// Room for an object without what is not kept.
-    stripped: String,
 }
 
 impl Frames {
     pub(super) fn new(decoder: Decoder, largest: usize) -> Self {
-        Self { decoder, largest, rest: Vec::new(), stripped: String::new() }
+        Self { decoder, largest, rest: Vec::new() }
     }
 
     /// Takes a chunk, and appends what the lines that are complete now come to.
@@ -53,12 +48,10 @@ impl Frames {
         };
         match lines {
             None => {}
-            Some(lines) if self.rest.is_empty() => self.decode(lines, events),
+            Some(lines) if self.rest.is_empty() => self.decoder.lines(lines, events),
             Some(lines) => {
-                let mut rest = std::mem::take(&mut self.rest);
-                rest.extend_from_slice(lines);
-                self.decode(&rest, events);
-                self.rest = rest;
+                self.rest.extend_from_slice(lines);
+                self.decoder.lines(&self.rest, events);
                 self.forget_rest();
             }
         }
@@ -74,15 +67,7 @@ impl Frames {
         }
     }
 
-    /// Decodes lines that are complete.
-    pub(super) fn decode<K: Object>(&mut self, lines: &[u8], events: &mut impl Extend<Event<K>>) {
-        self.decoder.lines(lines, &mut self.stripped, events);
-        if self.stripped.capacity() > LONG_LINE {
-            self.stripped = String::new();
-        }
-    }
-
-    /// Takes a chunk, and appends the lines that are complete now to a block, to be decoded elsewhere.
+    /// Takes a chunk, and appends the lines that are complete now to a block that is decoded elsewhere.
     ///
     /// # Errors
     /// A line is too large; those before it are in the block.
@@ -100,7 +85,7 @@ impl Frames {
         too_large.map_or(Ok(()), Err)
     }
 
-    /// Lets go of a line that has been dealt with; of its memory only where it was unusually long.
+    /// Forgets a line that has been dealt with, and frees its memory if it was unusually long.
     fn forget_rest(&mut self) {
         match self.rest.capacity() > LONG_LINE {
             true => self.rest = Vec::new(),
@@ -131,28 +116,29 @@ impl Frames {
     pub(super) fn finish<K: Object>(&mut self) -> Option<Event<K>> {
         let line = std::mem::take(&mut self.rest);
         let line = json::trimmed(&line);
-        match Json::read(line) {
-            Err(Flaw::CutShort) if line.is_empty() => None,
-            Err(Flaw::CutShort) => Some(Err(ListWatchError::CutShort)),
-            _ => self.decoder.event(line, &mut String::new()),
+        match serde_json::from_slice::<&RawValue>(line) {
+            Err(_) if line.is_empty() => None,
+            Err(error) if error.is_eof() => Some(Err(ListWatchError::CutShort)),
+            _ => self.decoder.event(line),
         }
     }
 }
 
+/// A line, member by member.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EventLine<'a> {
+    #[serde(borrow, deserialize_with = "raw", rename = "type")]
+    kind: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
+    object: Raw<'a>,
+}
+
 impl Decoder {
     /// Decodes lines, one an event; nothing follows an error.
-    pub(super) fn lines<K: Object>(
-        &self,
-        lines: &[u8],
-        stripped: &mut String,
-        events: &mut impl Extend<Event<K>>,
-    ) {
-        let mut start = 0;
-        let ends = memchr::memchr_iter(b'\n', lines).chain([lines.len()]);
-        for end in ends {
-            let line = &lines[start.min(end)..end];
-            start = end + 1;
-            let Some(event) = self.event(line, stripped) else { continue };
+    pub(super) fn lines<K: Object>(&self, lines: &[u8], events: &mut impl Extend<Event<K>>) {
+        for line in lines.split(|byte| *byte == b'\n') {
+            let Some(event) = self.event(line) else { continue };
             let ended = event.is_err();
             events.extend([event]);
             if ended {
@@ -161,34 +147,34 @@ impl Decoder {
         }
     }
 
-    fn event<K: Object>(&self, line: &[u8], stripped: &mut String) -> Option<Event<K>> {
+    fn event<K: Object>(&self, line: &[u8]) -> Option<Event<K>> {
         let line = json::trimmed(line);
         if line.is_empty() {
             return None;
         }
-        if let Some((event, object)) = usual(line) {
-            if let Some(item) = std::str::from_utf8(object).ok().and_then(|text| self.decode_at_once(text)) {
-                return Some(Ok(event(item)));
-            }
-            if let Some((object, places)) = well_formed(object) {
-                return Some(self.of_object(object, &places, stripped, event));
-            }
+        let Ok(line) = std::str::from_utf8(line) else { return Some(Err(not_json())) };
+        if let Some((event, object)) = usual(line)
+            && let Ok(decoded) = self.decode(object)
+        {
+            return Some(Ok(of_object(event, decoded)));
         }
-        Some(match Json::read(line) {
-            Ok(line) => self.unusual(line, stripped),
-            Err(_) => Err(ListWatchError::Unreadable("a line of the stream is no JSON".to_owned())),
-        })
+        Some(self.unusual(line))
     }
 
     /// Decodes a line member by member, whatever their order, and says what is wrong with it.
-    fn unusual<K: Object>(&self, line: Json<'_>, stripped: &mut String) -> Event<K> {
-        let (Some(kind), Some(object)) = (line.text_member("type"), line.member("object")) else {
-            return match status::is_status(line) {
-                true => Ok(WatchEvent::Error(Box::new(status::read_status(line)))),
-                false => Err(ListWatchError::Unreadable("a line of the stream is no event".to_owned())),
+    fn unusual<K: Object>(&self, line: &str) -> Event<K> {
+        let EventLine { kind, object } = json::object(line).or_else(|_| match json::check(line) {
+            Ok(()) => Ok(EventLine::default()),
+            Err(_) => Err(not_json()),
+        })?;
+        let (Some(kind), Some(object)) = (decoded::<String>(kind), object) else {
+            return match StatusParts::of(line).filter(StatusParts::is_status) {
+                Some(status) => Ok(WatchEvent::Error(Box::new(status.into_status()))),
+                None => Err(ListWatchError::Unreadable("a line of the stream is not an event".to_owned())),
             };
         };
-        let mut item = |event| self.of_object(object.as_str(), &Places::of(object), stripped, event);
+        let object = object.get();
+        let item = |event| Ok(of_object(event, self.decode(object).map_err(|_| not_json())?));
         match kind.as_str() {
             "ADDED" => item(WatchEvent::Added),
             "MODIFIED" => item(WatchEvent::Modified),
@@ -198,64 +184,68 @@ impl Decoder {
             _ => Ok(WatchEvent::Unexpected("an event of an unknown type".to_owned())),
         }
     }
+}
 
-    fn of_object<K: Object>(
-        &self,
-        object: &str,
-        places: &Places,
-        stripped: &mut String,
-        event: Wrap<K>,
-    ) -> Event<K> {
-        let decoded = match self.is_stripped(places) {
-            true => self.decode(object, places),
-            false => {
-                stripped.clear();
-                let places = self.push_stripped(object, places, stripped);
-                self.decode(stripped, &places)
-            }
-        };
-        Ok(match decoded {
-            Decoded::Item(item) => event(item),
-            Decoded::OfAnotherKind(found) => {
-                WatchEvent::Unexpected(format!("an event with an object of another kind: {found}"))
-            }
-        })
-    }
+fn not_json() -> ListWatchError {
+    ListWatchError::Unreadable("a line of the stream is not JSON".to_owned())
 }
 
 /// Makes an event of an item.
-type Wrap<K> = fn(Item<K>) -> WatchEvent<K>;
+type MakeEvent<K> = fn(Item<K>) -> WatchEvent<K>;
 
-/// Cuts a line as API servers write them: the type first, then what is to be an object, and nothing else.
-fn usual<K>(line: &[u8]) -> Option<(Wrap<K>, &[u8])> {
-    let rest = line.strip_prefix(b"{\"type\":\"")?;
-    let (event, rest): (Wrap<K>, _) = match rest.first()? {
-        b'A' => (WatchEvent::Added, rest.strip_prefix(b"ADDED")?),
-        b'M' => (WatchEvent::Modified, rest.strip_prefix(b"MODIFIED")?),
-        b'D' => (WatchEvent::Deleted, rest.strip_prefix(b"DELETED")?),
-        _ => return None,
-    };
-    Some((event, rest.strip_prefix(b"\",\"object\":")?.strip_suffix(b"}")?))
+fn of_object<K>(event: MakeEvent<K>, decoded: Decoded<K>) -> WatchEvent<K> {
+    match decoded {
+        Decoded::Item(item) => event(item),
+        Decoded::OfAnotherKind(found) => {
+            WatchEvent::Unexpected(format!("an event with an object of another kind: {}", found.error))
+        }
+    }
 }
 
-/// Checks an object and finds its places, in one pass; `None` for what is no JSON, or more than one value.
-fn well_formed(object: &[u8]) -> Option<(&str, Places)> {
-    let mut finder = Finder::default();
-    match finder.scan(object) {
-        Ok(Scan::Ends(end)) if end == object.len() => {}
+/// Cuts a line as API servers write them: the type first, then what is to be an object, and nothing else.
+fn usual<K>(line: &str) -> Option<(MakeEvent<K>, &str)> {
+    let rest = line.strip_prefix("{\"type\":\"")?;
+    let (kind, rest) = rest.split_once("\",\"object\":")?;
+    let event: MakeEvent<K> = match kind {
+        "ADDED" => WatchEvent::Added,
+        "MODIFIED" => WatchEvent::Modified,
+        "DELETED" => WatchEvent::Deleted,
         _ => return None,
-    }
-    Some((std::str::from_utf8(object).ok()?, finder.found()))
+    };
+    Some((event, rest.strip_suffix('}')?))
+}
+
+/// What is read of a bookmark.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct BookmarkObject {
+    #[serde(deserialize_with = "lenient")]
+    metadata: Option<BookmarkMetadata>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct BookmarkMetadata {
+    #[serde(deserialize_with = "lenient")]
+    resource_version: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    annotations: Option<BookmarkAnnotations>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct BookmarkAnnotations {
+    #[serde(deserialize_with = "lenient", rename = "k8s.io/initial-events-end")]
+    initial_events_end: Option<String>,
 }
 
 /// Reads a bookmark leniently: servers fill it with whatever the kind requires.
-fn bookmark<K>(object: Json<'_>) -> WatchEvent<K> {
-    let metadata = object.member("metadata");
-    let Some(resource_version) = metadata.and_then(|metadata| metadata.text_member("resourceVersion")) else {
+fn bookmark<K>(object: &str) -> WatchEvent<K> {
+    let metadata = json::object::<BookmarkObject>(object).unwrap_or_default().metadata.unwrap_or_default();
+    let Some(resource_version) = metadata.resource_version else {
         return WatchEvent::Unexpected("a bookmark without a resource version".to_owned());
     };
-    let annotations = metadata.and_then(|metadata| metadata.member("annotations"));
-    let end = annotations.and_then(|annotations| annotations.text_member(INITIAL_EVENTS_END));
+    let end = metadata.annotations.and_then(|annotations| annotations.initial_events_end);
     let initial_events = match end.as_deref() {
         Some("true") => InitialEventsMark::End,
         _ => InitialEventsMark::Absent,
@@ -263,11 +253,12 @@ fn bookmark<K>(object: Json<'_>) -> WatchEvent<K> {
     WatchEvent::Bookmark { resource_version, initial_events }
 }
 
-fn error_status(object: Json<'_>) -> Status {
-    if status::is_status(object) || object.member("code").is_some() {
-        status::read_status(object)
-    } else {
-        Status::failure("the server sent an error without saying which", "InternalError").with_code(500)
+fn error_status(object: &str) -> Status {
+    match StatusParts::of(object).filter(|status| status.is_status() || status.has_code()) {
+        Some(status) => status.into_status(),
+        None => {
+            Status::failure("the server sent an error without saying which", "InternalError").with_code(500)
+        }
     }
 }
 

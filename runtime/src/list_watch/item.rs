@@ -1,19 +1,30 @@
-//! What travels from the source to the cache: an object, its bytes, or word that it could not be read.
+//! What goes from the source to the cache: an object, its bytes, or a report that it could not be read.
 
 use std::sync::Arc;
 
 use super::{identity::Unreadable, raw::RawObject};
 use crate::object::{Object, ObjectKey};
 
-/// One object on its way to the cache; two words, since it is handed on several times.
+/// One object on its way to the cache.
 #[derive(Debug)]
 pub enum Item<K> {
     /// Decoded; unshared until it is queued, so that a transform may change it in place.
     Object(Arc<K>),
-    /// Kept as bytes, decoded when somebody reads it (compact informers).
+    /// Kept as bytes, decoded when it is read (compact informers).
     Raw(Box<RawObject>),
-    /// There, but could not be read.
+    /// It exists, but could not be read.
     Unreadable(Box<Unreadable>),
+}
+
+impl<K> Item<K> {
+    /// Copies a readable item; the copy shares the object.
+    pub(crate) fn copy(&self) -> Option<Self> {
+        match self {
+            Self::Object(object) => Some(Self::Object(object.clone())),
+            Self::Raw(raw) => Some(Self::Raw(raw.clone())),
+            Self::Unreadable(_) => None,
+        }
+    }
 }
 
 impl<K: Object> Item<K> {

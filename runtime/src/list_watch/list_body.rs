@@ -1,85 +1,42 @@
 //! Reads the body of a list in chunks: items come out as they are complete.
 //!
-//! What is kept at any time is the unfinished item, and the few members that describe the list.
+//! What is held at any time is the unfinished item, and the list without its items, which is read at the end.
 
 use bytes::{Buf, BytesMut};
+use serde::Deserialize;
 
 use super::{
     cut::Cutter,
     error::ListWatchError,
-    json::{Json, is_spelled},
-    places::{Finder, Places},
-    scan::{Malformed, Scan, is_blank},
-    status,
+    json::{self, NotJson, Raw, is_blank, raw, text_or_empty},
+    scrub,
+    status::StatusParts,
 };
 
-/// Most bytes that the members which describe a list may take together.
+/// Most bytes that a list without its items may take.
 const LARGEST_ENVELOPE: usize = 1 << 20;
-
-const ENVELOPE_TOO_LARGE: ListWatchError =
-    ListWatchError::TooLarge { what: "what describes the list", limit: LARGEST_ENVELOPE };
-
-/// The members that describe a list, or make up a Status.
-const KEPT: [&str; 8] = ["apiVersion", "kind", "metadata", "status", "code", "message", "reason", "details"];
 
 /// Splits a list into its items, over as many chunks as it takes.
 #[derive(Debug)]
 pub(super) struct ListBody {
     /// What has come and has not been dealt with yet.
     buffer: BytesMut,
-    /// Reads the value that the buffer begins with.
-    finder: Finder,
-    place: Place,
-    /// The kept members as an object, still without its closing bracket.
-    envelope: String,
-    items: ItemsMember,
-    /// How items begin that are cut out and no more.
-    usual: Vec<String>,
+    /// Finds the end of the item that the buffer begins with.
     cutter: Cutter,
+    place: ListPlace,
+    envelope: Envelope,
     /// Most bytes of an item.
     largest: usize,
 }
 
-/// An item of a list.
-pub(super) enum ItemText<'a> {
-    /// Well-formed, with its places.
-    Checked(&'a str, &'a Places),
-    /// Cut out where it ends if it is well-formed.
-    Usual(&'a str),
-}
-
-/// Where in the document the next token stands.
-#[derive(Debug)]
-enum Place {
-    Start,
-    /// Before the first key, or the end of a document without members.
-    FirstKey,
-    Key,
-    /// After a key, before its colon.
-    Colon(Member),
-    Value(Member),
-    /// After the value of a member.
-    AfterMember,
+/// Where in the list the next byte is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ListPlace {
+    Envelope,
     /// Before the first item, or the end of a list without items.
     FirstItem,
     Item,
     AfterItem,
-    End,
-}
-
-#[derive(Debug)]
-enum Member {
-    Items,
-    /// Its key, as it stands.
-    Kept(String),
-    /// Checked, and dropped.
-    Dropped,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum ItemsMember {
-    NotMet,
-    Met,
 }
 
 /// What a list says about itself.
@@ -89,221 +46,192 @@ pub(super) struct ListHead {
     pub(super) continue_token: Option<String>,
 }
 
-#[cfg(test)]
-impl ItemText<'_> {
-    fn text(&self) -> &str {
-        match self {
-            Self::Checked(text, _) | Self::Usual(text) => text,
+impl ListBody {
+    pub(super) fn new(largest: usize) -> Self {
+        Self {
+            buffer: BytesMut::new(),
+            cutter: Cutter::default(),
+            place: ListPlace::Envelope,
+            envelope: Envelope::default(),
+            largest,
+        }
+    }
+
+    /// Takes a chunk, and hands over every item that is complete now; whoever takes it checks that it is JSON.
+    pub(super) fn feed(
+        &mut self,
+        chunk: &[u8],
+        mut item: impl FnMut(&str) -> Result<(), NotJson>,
+    ) -> Result<(), ListWatchError> {
+        self.buffer.extend_from_slice(chunk);
+        while self.step(&mut item)? {}
+        Ok(())
+    }
+
+    /// Reads on; returns whether more can be read from what has come.
+    fn step(&mut self, item: &mut impl FnMut(&str) -> Result<(), NotJson>) -> Result<bool, ListWatchError> {
+        if self.place == ListPlace::Envelope {
+            let (read, at_items) = self.envelope.read(&self.buffer)?;
+            self.buffer.advance(read);
+            if at_items {
+                self.place = ListPlace::FirstItem;
+            }
+            return Ok(at_items);
+        }
+        let blanks = self.buffer.iter().take_while(|byte| is_blank(byte)).count();
+        self.buffer.advance(blanks);
+        let Some(&next) = self.buffer.first() else { return Ok(false) };
+        match (self.place, next) {
+            (ListPlace::FirstItem | ListPlace::AfterItem, b']') => self.place = ListPlace::Envelope,
+            (ListPlace::AfterItem, b',') => {
+                self.buffer.advance(1);
+                self.place = ListPlace::Item;
+            }
+            (ListPlace::AfterItem, _) => return Err(not_json()),
+            _ => return self.item(item),
+        }
+        Ok(true)
+    }
+
+    fn item(&mut self, item: &mut impl FnMut(&str) -> Result<(), NotJson>) -> Result<bool, ListWatchError> {
+        let end = self.cutter.end(&self.buffer);
+        if end.unwrap_or(self.buffer.len()) > self.largest {
+            return Err(ListWatchError::TooLarge { what: "an object of the list", limit: self.largest });
+        }
+        let Some(end) = end else { return Ok(false) };
+        let text = std::str::from_utf8(&self.buffer[..end]).ok().filter(|text| !text.is_empty());
+        item(text.ok_or_else(not_json)?).map_err(|NotJson| not_json())?;
+        self.cutter = Cutter::default();
+        self.buffer.advance(end);
+        self.place = ListPlace::AfterItem;
+        Ok(true)
+    }
+
+    /// Ends the body and returns what the list says about itself.
+    pub(super) fn finish(self) -> Result<ListHead, ListWatchError> {
+        match self.place {
+            ListPlace::Envelope => self.envelope.head(),
+            _ => Err(ListWatchError::CutShort),
         }
     }
 }
+
+/// A list without its items, as far as it has come.
+#[derive(Debug, Default)]
+struct Envelope {
+    text: Vec<u8>,
+    depth: usize,
+    quoted: bool,
+    escaped: bool,
+    /// Where the last string began.
+    string: usize,
+    /// Whether a colon followed it, outside all values.
+    is_key: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EnvelopeParts<'a> {
+    #[serde(borrow, deserialize_with = "raw")]
+    kind: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
+    metadata: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
+    items: Raw<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct ListMetadata<'a> {
+    #[serde(borrow, deserialize_with = "raw")]
+    resource_version: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw", rename = "continue")]
+    continue_token: Raw<'a>,
+}
+
+impl Envelope {
+    /// Takes bytes up to the items' opening bracket; returns how many, and whether that was met.
+    fn read(&mut self, bytes: &[u8]) -> Result<(usize, bool), ListWatchError> {
+        for (read, byte) in bytes.iter().enumerate() {
+            let opens_items = *byte == b'[' && !self.quoted && self.is_key && self.key_is_items();
+            self.take(*byte);
+            if opens_items {
+                return Ok((read + 1, true));
+            }
+        }
+        match self.text.len() > LARGEST_ENVELOPE {
+            true => {
+                Err(ListWatchError::TooLarge { what: "what describes the list", limit: LARGEST_ENVELOPE })
+            }
+            false => Ok((bytes.len(), false)),
+        }
+    }
+
+    fn take(&mut self, byte: u8) {
+        match (self.quoted, byte) {
+            (true, _) if self.escaped => self.escaped = false,
+            (true, b'\\') => self.escaped = true,
+            (true, b'"') => self.quoted = false,
+            (true, _) => {}
+            (false, b'"') => (self.quoted, self.is_key, self.string) = (true, false, self.text.len()),
+            (false, b':') => self.is_key = self.depth == 1,
+            (false, b'{' | b'[') => (self.depth, self.is_key) = (self.depth + 1, false),
+            (false, b'}' | b']') => (self.depth, self.is_key) = (self.depth.saturating_sub(1), false),
+            (false, _) => {}
+        }
+        self.text.push(byte);
+    }
+
+    fn key_is_items(&self) -> bool {
+        let colon = self.text.iter().rposition(|byte| *byte == b':');
+        let key =
+            colon.and_then(|colon| serde_json::from_slice::<String>(&self.text[self.string..colon]).ok());
+        key.as_deref() == Some("items")
+    }
+
+    /// Reads what the list says about itself; its items were checked one by one.
+    fn head(&self) -> Result<ListHead, ListWatchError> {
+        let text = std::str::from_utf8(&self.text).map_err(|_| not_json())?;
+        if text.trim().is_empty() {
+            return Err(unreadable("it is empty"));
+        }
+        let parts = json::object::<EnvelopeParts<'_>>(text).map_err(|error| match error.is_eof() {
+            true => ListWatchError::CutShort,
+            false => unreadable(&format!("it is not a list: {}", scrub::without_content(&error))),
+        })?;
+        let status = StatusParts::of(text).filter(StatusParts::is_status);
+        if let Some(status) = status {
+            return Err(ListWatchError::from_status(status.into_status()));
+        }
+        match parts.items.map(|items| items.get().as_bytes()[0]) {
+            None => return Err(unreadable("it is not a list: it has no items")),
+            Some(b'[' | b'n') => {}
+            Some(_) => return Err(unreadable("its items are not an array")),
+        }
+        match text_or_empty(parts.kind).as_deref() {
+            Some("Table") => return Err(unreadable("it is a Table")),
+            Some(_) => {}
+            None => return Err(unreadable("its kind is not text")),
+        }
+        let metadata = parts.metadata.ok_or_else(|| unreadable("it has no metadata"))?;
+        let metadata: ListMetadata<'_> = json::object(metadata.get()).map_err(|_| unreadable(NO_METADATA))?;
+        let text = |member| text_or_empty(member).ok_or_else(|| unreadable(NO_METADATA));
+        Ok(ListHead {
+            resource_version: text(metadata.resource_version)?,
+            continue_token: Some(text(metadata.continue_token)?).filter(|token| !token.is_empty()),
+        })
+    }
+}
+
+const NO_METADATA: &str = "its metadata are not those of a list";
 
 fn unreadable(what: &str) -> ListWatchError {
     ListWatchError::Unreadable(what.to_owned())
 }
 
-/// Whether another token can be read from what has come.
-enum Progress {
-    Made,
-    NeedsMore,
-}
-
-impl ListBody {
-    /// Reads a list; items that begin in a usual way are left to be checked by whoever decodes them.
-    pub(super) fn new(largest: usize, usual: Vec<String>) -> Self {
-        Self {
-            usual,
-            cutter: Cutter::default(),
-            buffer: BytesMut::new(),
-            finder: Finder::default(),
-            place: Place::Start,
-            envelope: "{".to_owned(),
-            items: ItemsMember::NotMet,
-            largest,
-        }
-    }
-
-    /// Takes a chunk, and hands over every item that is complete now.
-    pub(super) fn feed(
-        &mut self,
-        chunk: &[u8],
-        mut item: impl FnMut(ItemText<'_>),
-    ) -> Result<(), ListWatchError> {
-        self.buffer.extend_from_slice(chunk);
-        while let Progress::Made = self.step(&mut item)? {}
-        Ok(())
-    }
-
-    /// Ends the body and returns what the list says about itself.
-    pub(super) fn finish(self) -> Result<ListHead, ListWatchError> {
-        if !matches!(self.place, Place::End) {
-            return Err(match self.place {
-                Place::Start => unreadable("it is empty"),
-                _ => ListWatchError::CutShort,
-            });
-        }
-        let mut envelope = self.envelope;
-        envelope.push('}');
-        let said = Json::part(&envelope);
-        if status::is_status(said) {
-            return Err(ListWatchError::from_status(status::read_status(said)));
-        }
-        if self.items == ItemsMember::NotMet {
-            return Err(unreadable("it is no list: it has no items"));
-        }
-        match said.text_or_none("kind").as_deref() {
-            Some("Table") => return Err(unreadable("it is a Table")),
-            Some(_) => {}
-            None => return Err(unreadable("its kind is no text")),
-        }
-        let metadata = said.member("metadata").ok_or_else(|| unreadable("it has no metadata"))?;
-        let text = |name| {
-            let text = metadata.is_object().then(|| metadata.text_or_none(name)).flatten();
-            text.ok_or_else(|| unreadable("its metadata are not those of a list"))
-        };
-        let (resource_version, continue_token) = (text("resourceVersion")?, text("continue")?);
-        let continue_token = Some(continue_token).filter(|token| !token.is_empty());
-        Ok(ListHead { resource_version, continue_token })
-    }
-
-    fn step(&mut self, item: &mut impl FnMut(ItemText<'_>)) -> Result<Progress, ListWatchError> {
-        let blanks = self.buffer.iter().take_while(|byte| is_blank(**byte)).count();
-        self.buffer.advance(blanks);
-        let Some(&next) = self.buffer.first() else { return Ok(Progress::NeedsMore) };
-        match (std::mem::replace(&mut self.place, Place::Start), next) {
-            (Place::Start, b'{') => self.token(Place::FirstKey),
-            (Place::Start, _) => Err(unreadable("it is no JSON object")),
-            (Place::FirstKey | Place::AfterMember, b'}') => self.token(Place::End),
-            (Place::FirstKey | Place::Key, b'"') => self.key(),
-            (Place::Colon(member), b':') => self.token(Place::Value(member)),
-            (Place::Value(Member::Items), b'[') if self.items == ItemsMember::NotMet => {
-                self.items = ItemsMember::Met;
-                self.token(Place::FirstItem)
-            }
-            (Place::Value(Member::Items), b'n') if self.items == ItemsMember::NotMet => {
-                self.items = ItemsMember::Met;
-                self.value(Member::Dropped)
-            }
-            (Place::Value(Member::Items), _) => Err(unreadable("its items are no array")),
-            (Place::Value(member), _) => self.value(member),
-            (Place::AfterMember, b',') => self.token(Place::Key),
-            (Place::FirstItem | Place::AfterItem, b']') => self.token(Place::AfterMember),
-            (Place::FirstItem | Place::Item, _) => self.item(item),
-            (Place::AfterItem, b',') => self.token(Place::Item),
-            (Place::End, _) => Err(unreadable("something follows the list")),
-            (Place::FirstKey | Place::Key | Place::Colon(_) | Place::AfterMember | Place::AfterItem, _) => {
-                Err(unreadable(NO_JSON))
-            }
-        }
-    }
-
-    fn token(&mut self, place: Place) -> Result<Progress, ListWatchError> {
-        self.buffer.advance(1);
-        self.place = place;
-        Ok(Progress::Made)
-    }
-
-    fn key(&mut self) -> Result<Progress, ListWatchError> {
-        let Some((end, _)) = self.end_of_value()? else {
-            self.check_envelope(0)?;
-            self.place = Place::Key;
-            return Ok(Progress::NeedsMore);
-        };
-        let key = text(&self.buffer[..end])?;
-        let name = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or_default();
-        let member = if is_spelled(name, "items") {
-            Member::Items
-        } else if KEPT.iter().any(|kept| is_spelled(name, kept)) {
-            Member::Kept(key.to_owned())
-        } else {
-            Member::Dropped
-        };
-        self.buffer.advance(end);
-        self.place = Place::Colon(member);
-        Ok(Progress::Made)
-    }
-
-    fn value(&mut self, member: Member) -> Result<Progress, ListWatchError> {
-        let key = if let Member::Kept(key) = &member { key.len() } else { 0 };
-        let Some((end, _)) = self.end_of_value()? else {
-            self.check_envelope(key)?;
-            self.place = Place::Value(member);
-            return Ok(Progress::NeedsMore);
-        };
-        let value = text(&self.buffer[..end])?;
-        if let Member::Kept(key) = member {
-            if self.envelope.len() + key.len() + value.len() > LARGEST_ENVELOPE {
-                return Err(ENVELOPE_TOO_LARGE);
-            }
-            if self.envelope.len() > 1 {
-                self.envelope.push(',');
-            }
-            self.envelope.extend([&key, ":", value]);
-        }
-        self.buffer.advance(end);
-        self.place = Place::AfterMember;
-        Ok(Progress::Made)
-    }
-
-    fn item(&mut self, item: &mut impl FnMut(ItemText<'_>)) -> Result<Progress, ListWatchError> {
-        let end = match self.is_usual() {
-            Some(true) => self.cutter.end(&self.buffer).map(|end| (end, None)),
-            Some(false) => self.end_of_value()?.map(|(end, places)| (end, Some(places))),
-            None => None,
-        };
-        if end.map_or(self.buffer.len(), |(end, _)| end) > self.largest {
-            return Err(ListWatchError::TooLarge { what: "an object of the list", limit: self.largest });
-        }
-        let Some((end, places)) = end else {
-            self.place = Place::Item;
-            return Ok(Progress::NeedsMore);
-        };
-        let text = text(&self.buffer[..end])?;
-        item(match &places {
-            Some(places) => ItemText::Checked(text, places),
-            None => ItemText::Usual(text),
-        });
-        self.cutter = Cutter::default();
-        self.buffer.advance(end);
-        self.place = Place::AfterItem;
-        Ok(Progress::Made)
-    }
-
-    /// Tells whether the item that the buffer begins with does so in a usual way; `None` while it may.
-    fn is_usual(&self) -> Option<bool> {
-        let begins = |opening: &String| self.buffer.starts_with(opening.as_bytes());
-        let may = |opening: &String| opening.as_bytes().starts_with(&self.buffer);
-        match self.usual.iter().any(begins) {
-            true => Some(true),
-            false => (!self.usual.iter().any(may)).then_some(false),
-        }
-    }
-
-    /// Refuses to hold more of what stands beside the items than it may take.
-    fn check_envelope(&self, key: usize) -> Result<(), ListWatchError> {
-        let held = self.envelope.len() + key + self.buffer.len();
-        if held > LARGEST_ENVELOPE { Err(ENVELOPE_TOO_LARGE) } else { Ok(()) }
-    }
-
-    /// Finds the end of the value that the buffer begins with, and what stands where in it.
-    fn end_of_value(&mut self) -> Result<Option<(usize, Places)>, ListWatchError> {
-        match self.finder.scan(&self.buffer) {
-            Ok(Scan::Ends(end)) => Ok(Some((end, std::mem::take(&mut self.finder).found()))),
-            Ok(Scan::GoesOn) => Ok(None),
-            Err(Malformed) => Err(unreadable(NO_JSON)),
-        }
-    }
-}
-
-const NO_JSON: &str = "it is no JSON";
-
-/// Says that a list is none because an item of it is no JSON.
-pub(super) fn malformed() -> ListWatchError {
-    unreadable(NO_JSON)
-}
-
-fn text(bytes: &[u8]) -> Result<&str, ListWatchError> {
-    std::str::from_utf8(bytes).map_err(|_| unreadable(NO_JSON))
+/// Reports a list as invalid because a part of it is not valid JSON.
+pub(super) fn not_json() -> ListWatchError {
+    unreadable("it is not JSON")
 }
 
 #[cfg(test)]

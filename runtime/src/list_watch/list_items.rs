@@ -1,12 +1,12 @@
 //! Decodes the items of a list: as they come, or in batches on several threads.
 
 use super::{
-    decode::{Decoder, Type},
+    decode::Decoder,
     decode_pool::{DecodePool, ROOM_FOR_A_TASK, WORTH_A_TASK},
     error::ListWatchError,
     item::Item,
-    list_body::{ItemText, malformed},
-    places::Places,
+    json::NotJson,
+    list_body::not_json,
 };
 use crate::object::Object;
 
@@ -15,130 +15,81 @@ use crate::object::Object;
 pub(super) struct ListItems<K> {
     decoder: Decoder,
     items: Vec<Item<K>>,
-    pool: Option<DecodePool<(Batch, Vec<Item<K>>)>>,
-    /// An item turned out to be no JSON.
-    malformed: bool,
-    waiting: Batch,
-    /// Batches that are done, to be used again.
-    spare: Vec<(Batch, Vec<Item<K>>)>,
+    pool: Option<DecodePool<Result<Vec<Item<K>>, NotJson>>>,
+    waiting: ItemBatch,
 }
 
-/// Objects that wait to be decoded, one behind the other, and without what is not kept.
+/// Texts of items that wait to be decoded, one behind the other.
 #[derive(Debug, Default)]
-struct Batch {
+struct ItemBatch {
     text: String,
-    objects: Vec<Stripped>,
-    malformed: bool,
-}
-
-/// An object of a batch: where it ends, and what is known of it.
-#[derive(Debug)]
-struct Stripped {
-    end: usize,
-    known: Known,
-}
-
-#[derive(Debug)]
-enum Known {
-    Places(Places),
-    Type(Type),
+    /// Where each item ends.
+    ends: Vec<usize>,
 }
 
 impl<K: Object> ListItems<K> {
     pub(super) fn new(decoder: Decoder) -> Self {
-        Self {
-            decoder,
-            items: Vec::new(),
-            pool: DecodePool::new(),
-            malformed: false,
-            waiting: Batch::default(),
-            spare: Vec::new(),
-        }
+        Self { decoder, items: Vec::new(), pool: DecodePool::new(), waiting: ItemBatch::default() }
     }
 
-    /// Takes one object; [`settle`](Self::settle) is to follow before more are read.
-    pub(super) fn push(&mut self, item: ItemText<'_>) {
+    /// Takes one item; [`settle`](Self::settle) is to follow before more are read.
+    ///
+    /// # Errors
+    /// It is not JSON. With several threads, that is found later.
+    pub(super) fn push(&mut self, item: &str) -> Result<(), NotJson> {
         let Some(pool) = &mut self.pool else {
-            self.waiting.push(&self.decoder, item);
-            self.waiting.decode(&self.decoder, &mut self.items);
-            return self.waiting.clear();
+            self.items.push(self.decoder.list_item(item)?);
+            return Ok(());
         };
         if self.waiting.text.is_empty() {
             self.waiting.text.reserve(ROOM_FOR_A_TASK);
         }
-        self.waiting.push(&self.decoder, item);
+        self.waiting.text.push_str(item);
+        self.waiting.ends.push(self.waiting.text.len());
         if self.waiting.text.len() >= WORTH_A_TASK {
-            let (empty, mut items) = self.spare.pop().unwrap_or_default();
-            let (decoder, mut batch) = (self.decoder.clone(), std::mem::replace(&mut self.waiting, empty));
-            pool.begin(move || {
-                batch.decode(&decoder, &mut items);
-                (batch, items)
-            });
+            let (decoder, batch) = (self.decoder.clone(), std::mem::take(&mut self.waiting));
+            pool.begin(move || batch.decode(&decoder));
         }
+        Ok(())
     }
 
     /// Waits until no more is under way than there should be.
-    pub(super) async fn settle(&mut self) {
-        let Some(pool) = &mut self.pool else { return };
+    ///
+    /// # Errors
+    /// An item is not JSON.
+    pub(super) async fn settle(&mut self) -> Result<(), ListWatchError> {
+        let Some(pool) = &mut self.pool else { return Ok(()) };
         while pool.is_busy() {
-            let Some((mut batch, mut items)) = pool.next().await else { return };
-            self.items.append(&mut items);
-            self.malformed |= batch.malformed;
-            batch.clear();
-            self.spare.push((batch, items));
+            let Some(items) = pool.next().await else { break };
+            self.items.extend(items.map_err(|NotJson| not_json())?);
         }
+        Ok(())
     }
 
     /// Returns all items.
     ///
     /// # Errors
-    /// One of them is no JSON.
+    /// One of them is not JSON.
     pub(super) async fn finish(mut self) -> Result<Vec<Item<K>>, ListWatchError> {
+        // The last batch is decoded here, while others may be decoded elsewhere.
+        let last = self.waiting.decode(&self.decoder);
         if let Some(pool) = &mut self.pool {
-            // The last batch is decoded here, beside the others.
-            let mut last = Vec::new();
-            self.waiting.decode(&self.decoder, &mut last);
-            while let Some((batch, items)) = pool.next().await {
-                self.items.extend(items);
-                self.malformed |= batch.malformed;
+            while let Some(items) = pool.next().await {
+                self.items.extend(items.map_err(|NotJson| not_json())?);
             }
-            self.items.extend(last);
         }
-        match self.malformed || self.waiting.malformed {
-            true => Err(malformed()),
-            false => Ok(self.items),
-        }
+        self.items.extend(last.map_err(|NotJson| not_json())?);
+        Ok(self.items)
     }
 }
 
-impl Batch {
-    fn push(&mut self, decoder: &Decoder, item: ItemText<'_>) {
-        let known = match item {
-            ItemText::Checked(object, places) => {
-                Known::Places(decoder.push_stripped(object, places, &mut self.text))
-            }
-            ItemText::Usual(object) => Known::Type(decoder.push_typed(object, &mut self.text)),
-        };
-        self.objects.push(Stripped { end: self.text.len(), known });
-    }
-
-    fn decode<K: Object>(&mut self, decoder: &Decoder, items: &mut Vec<Item<K>>) {
+impl ItemBatch {
+    fn decode<K: Object>(&self, decoder: &Decoder) -> Result<Vec<Item<K>>, NotJson> {
         let mut start = 0;
-        for Stripped { end, known } in &self.objects {
-            let object = &self.text[std::mem::replace(&mut start, *end)..*end];
-            match known {
-                Known::Places(places) => items.push(decoder.list_item(object, places)),
-                Known::Type(of) => match decoder.typed_item(object, *of) {
-                    Ok(item) => items.push(item),
-                    Err(_) => self.malformed = true,
-                },
-            }
-        }
-    }
-
-    /// Empties it, but for word of what was malformed.
-    fn clear(&mut self) {
-        self.text.clear();
-        self.objects.clear();
+        let items = self.ends.iter().map(|end| {
+            let item = &self.text[std::mem::replace(&mut start, *end)..*end];
+            decoder.list_item(item)
+        });
+        items.collect()
     }
 }

@@ -4,38 +4,37 @@
 //! any other source. What travels is an [`Item`], never a bare object, so that nobody takes what could not be read for
 //! absent.
 //!
-//! # The way of a byte
+//! # The path of a byte
 //!
 //! 1. `client/response` waits for chunks of the body, each under a deadline.
 //! 2. A list: `list_body` cuts the chunks into items. A watch: `frames` cuts them into lines, one an event.
-//! 3. A typed object as API servers send them is read once: `read` decodes it, and `members` sees on the way who it is.
-//!    Any other goes the long way: `scan` reads it strictly, once; `places` notes where type and metadata stand.
-//! 4. `decode` strips `managedFields` and adds the type that lists leave out: one copy of what is kept.
-//! 5. Lists and initial events go through `decode_pool`, in order, where the runtime has several threads; changes are
+//! 3. Lists and initial events are decoded by `decode_pool`, in order, if the runtime has several threads; changes are
 //!    decoded where they are read.
-//! 6. `decode` makes an [`Item`]: a typed object (`read`, by serde), or a [`RawObject`], which keeps bytes (`packed`) and
-//!    places.
-//! 7. What does not decode becomes [`Item::Unreadable`]: `read` finds whose it is, `scrub` removes content from the error.
+//! 4. `decode` makes an [`Item`]. A typed object as API servers send it is read once: `read` decodes it, and `members`
+//!    sees on the way who it is, leaves out `managedFields` and fills in the type that lists leave out.
+//! 5. Any other object is read by its parts (`read`): `serde_json` checks all of its text, and finds who it is.
+//! 6. Compact caches keep a [`RawObject`]: the text, compressed (`dictionary`), with UID and version (`text`).
+//! 7. What does not decode becomes [`Item::Unreadable`]; `scrub` removes content from the error.
 //! 8. An `ERROR` event or a refused request becomes a [`Status`](kube::core::Status), read by `status`.
+//!
+//! Nothing is taken from bytes that `serde_json` rejects.
 
 mod options;
 mod identity;
 mod item;
 mod error;
-mod cut;
-mod scan;
 mod json;
-mod places;
+mod cut;
 mod members;
 mod scrub;
 mod retry_after;
 mod status;
 mod read;
-mod decode;
-mod packed;
-mod part;
+mod label_filter;
+mod dictionary;
 mod text;
 mod raw;
+mod decode;
 mod list_body;
 mod decode_pool;
 mod list_items;
@@ -54,6 +53,7 @@ pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
 pub use raw::{ItemForm, RawObject};
 pub use text::ObjectText;
 
+pub(crate) use label_filter::LabelFilter;
 pub(crate) use retry_after::retry_after;
 
 use std::{future::Future, sync::Arc};

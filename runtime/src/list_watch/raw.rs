@@ -1,11 +1,13 @@
 //! Objects kept as bytes, to be decoded later.
 
+use std::sync::Arc;
+
 use super::{
+    dictionary::Dictionary,
     identity::{Identity, Unreadable},
-    json::Json,
-    packed::Packing,
-    places::{LARGEST, Places},
-    read, scrub,
+    json::{self, NotJson},
+    read::ObjectParts,
+    scrub,
     text::ObjectText,
 };
 use crate::{
@@ -36,26 +38,32 @@ impl RawObject {
     /// Takes the JSON of one object, as it is.
     ///
     /// # Errors
-    /// It is not well-formed, or no object with a name.
+    /// It is not well-formed, or not an object with a name.
     pub fn new(json: impl AsRef<str>) -> Result<Self, Box<Unreadable>> {
-        let refused = match Json::read(json.as_ref().as_bytes()) {
-            Ok(json) if json.as_str().len() <= LARGEST => {
-                return Self::found(json.as_str(), &Places::of(json), Packing::None);
-            }
-            Ok(_) => "it is larger than 4 GiB",
-            Err(_) => "it is not well-formed JSON",
-        };
-        Err(Box::new(Unreadable { identity: Identity::default(), error: refused.to_owned() }))
+        Self::compressed(json.as_ref(), None)
     }
 
-    /// Takes the text of an object whose places have been found.
-    pub(super) fn found(json: &str, places: &Places, packing: Packing) -> Result<Self, Box<Unreadable>> {
-        let unreadable =
-            |error: String| Box::new(Unreadable { identity: read::identity(json, places), error });
-        let key = read::checked_key(json, places).map_err(unreadable)?;
-        match ObjectText::found(json, places, packing) {
-            Some(text) => Ok(Self { key, text }),
-            None => Err(unreadable("metadata: the UID or version is spelled with escapes".to_owned())),
+    fn compressed(json: &str, dictionary: Option<&Arc<Dictionary>>) -> Result<Self, Box<Unreadable>> {
+        let refused = |error: String| Box::new(Unreadable { identity: Identity::default(), error });
+        let parts = ObjectParts::of(json).map_err(|error| match json::check(json) {
+            Ok(()) => refused(scrub::without_content(&error)),
+            Err(NotJson) => refused("it is not well-formed JSON".to_owned()),
+        })?;
+        Self::found(json, &parts, dictionary)
+    }
+
+    /// Takes the text of an object whose parts have been found.
+    pub(super) fn found(
+        json: &str,
+        parts: &ObjectParts<'_>,
+        dictionary: Option<&Arc<Dictionary>>,
+    ) -> Result<Self, Box<Unreadable>> {
+        match parts.metadata.key() {
+            Ok(key) => Ok(Self { key, text: ObjectText::new(json, &parts.metadata, dictionary) }),
+            Err(error) => {
+                let identity = parts.metadata.identity();
+                Err(Box::new(Unreadable { identity, error: error.to_owned() }))
+            }
         }
     }
 
@@ -64,9 +72,18 @@ impl RawObject {
     /// # Errors
     /// It can't be encoded, or has no name.
     pub fn of<K: Object>(object: &K) -> Result<Self, Box<Unreadable>> {
+        Self::encoded(object, None)
+    }
+
+    /// Encodes an object of the same kind.
+    pub(crate) fn of_same_kind<K: Object>(&self, object: &K) -> Result<Self, Box<Unreadable>> {
+        Self::encoded(object, self.text.dictionary())
+    }
+
+    fn encoded<K: Object>(object: &K, dictionary: Option<&Arc<Dictionary>>) -> Result<Self, Box<Unreadable>> {
         let encoded = contained(|| serde_json::to_string(object));
         let error = match encoded {
-            Some(Ok(json)) => return Self::new(json),
+            Some(Ok(json)) => return Self::compressed(&json, dictionary),
             Some(Err(error)) => scrub::without_content(&error),
             None => "its type panicked".to_owned(),
         };

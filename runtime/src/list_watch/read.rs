@@ -1,14 +1,12 @@
-//! Reads what an object says of itself, where its places are known.
+//! Reads an object: into its type, or only what says who it is.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
     identity::Identity,
-    json::{Borrowed, Json},
-    members::{ManagedFields, Seen, Whole},
-    places::{Places, Refused},
+    json::{self, Raw, decoded, elements, raw},
+    members::{ManagedFields, ObjectReader, ReadOptions, SeenMembers},
     scrub,
 };
 use crate::{object::ObjectKey, users_code::contained};
@@ -18,34 +16,39 @@ const LONGEST_PATH: usize = 200;
 
 pub(super) const NO_NAME: &str = "metadata.name: missing";
 
-/// Decodes a text into its type, a user's; a panic there is a failure like others.
-pub(super) fn typed<K: DeserializeOwned>(json: &str, seen: &mut Seen) -> Result<K, Failure> {
-    let decode = || {
-        let mut inner = serde_json::Deserializer::from_str(json);
-        let decoded = K::deserialize(Whole { inner: &mut inner, seen })?;
-        inner.end().map(|()| decoded)
-    };
-    let decoded = contained(decode);
-    decoded.ok_or(Failure::Panic)?.map_err(Failure::Refused)
-}
-
 /// Why a text does not become its type.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum DecodeFailure {
+    /// The type panicked.
     Panic,
+    /// The text is not JSON, or not what the type accepts.
     Refused(serde_json::Error),
 }
 
-/// Decodes a well-formed text into its type.
+/// Decodes a text into its type, a user's; a panic of the type is a failure like others.
+pub(super) fn typed<K: DeserializeOwned>(
+    text: &str,
+    options: ReadOptions<'_>,
+    seen: &mut SeenMembers,
+) -> Result<K, DecodeFailure> {
+    let decode = || {
+        let mut inner = serde_json::Deserializer::from_str(text);
+        let decoded = K::deserialize(ObjectReader::new(&mut inner, options, seen))?;
+        inner.end().map(|()| decoded)
+    };
+    contained(decode).ok_or(DecodeFailure::Panic)?.map_err(DecodeFailure::Refused)
+}
+
+/// Decodes a text into its type.
 ///
 /// # Errors
 /// Why it does not decode, with the path of the failure and without content.
-pub(super) fn typed_or_why<K: DeserializeOwned>(json: &str) -> Result<K, String> {
-    typed(json, &mut Seen::nothing(ManagedFields::Keep)).map_err(|failure| match failure {
-        Failure::Panic => "its type panicked as it was decoded".to_owned(),
-        Failure::Refused(error) => {
+pub(super) fn typed_or_why<K: DeserializeOwned>(text: &str, options: ReadOptions<'_>) -> Result<K, String> {
+    typed(text, options, &mut SeenMembers::default()).map_err(|failure| match failure {
+        DecodeFailure::Panic => "its type panicked as it was decoded".to_owned(),
+        DecodeFailure::Refused(error) => {
             let reason = scrub::without_content(&error);
-            match path_of_failure::<K>(json) {
+            match path_of_failure::<K>(text) {
                 Some(path) => format!("{path}: {reason}"),
                 None => reason,
             }
@@ -53,72 +56,154 @@ pub(super) fn typed_or_why<K: DeserializeOwned>(json: &str) -> Result<K, String>
     })
 }
 
-/// Decodes once more, slowly, to learn where it fails.
-fn path_of_failure<K: DeserializeOwned>(json: &str) -> Option<String> {
-    let mut json = serde_json::Deserializer::from_str(json);
-    let error = serde_path_to_error::deserialize::<_, K>(&mut json).err()?;
+/// Decodes once more, slowly, to find where it fails.
+fn path_of_failure<K: DeserializeOwned>(text: &str) -> Option<String> {
+    let decode = || {
+        let mut text = serde_json::Deserializer::from_str(text);
+        serde_path_to_error::deserialize::<_, K>(&mut text).err()
+    };
+    let error = contained(decode)??;
     let path: String = error.path().to_string().chars().take(LONGEST_PATH).collect();
     (path != "." && !path.is_empty()).then_some(path)
 }
 
-/// Reads the key of an object of which something may be made.
-///
-/// # Errors
-/// Why nothing may be made of it.
-pub(super) fn checked_key(json: &str, places: &Places) -> Result<ObjectKey, String> {
-    admitted(places)?;
-    key(json, places).ok_or_else(|| "metadata: name or namespace can't be read".to_owned())
+/// What says who and of what type an object is, as it is written.
+#[derive(Debug, Default)]
+pub(super) struct ObjectParts<'a> {
+    pub(super) api_version: Raw<'a>,
+    pub(super) kind: Raw<'a>,
+    /// The metadata's; all absent if the metadata is not an object.
+    pub(super) metadata: MetadataParts<'a>,
 }
 
-/// Returns whether something may be made of an object.
-pub(super) fn admitted(places: &Places) -> Result<(), String> {
-    let refused = match places.refused {
-        Some(Refused::Ambiguous) => "it says twice who or of what type it is",
-        Some(Refused::TooDeep) => "it is nested too deep",
-        None if places.name.is_empty() => NO_NAME,
-        None => return Ok(()),
-    };
-    Err(refused.to_owned())
+#[derive(Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[derive(Default)]
+struct OuterParts<'a> {
+    #[serde(borrow, deserialize_with = "raw")]
+    api_version: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
+    kind: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
+    metadata: Raw<'a>,
 }
 
-/// Reads who an object is, each member for itself: one that can't be read hides no other.
-///
-/// Where the object contradicts itself, that is nobody.
-pub(super) fn identity(json: &str, places: &Places) -> Identity {
-    if places.refused == Some(Refused::Ambiguous) {
-        return Identity::default();
+/// The members of an object's metadata.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct MetadataParts<'a> {
+    #[serde(borrow, deserialize_with = "raw")]
+    name: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
+    namespace: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
+    uid: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
+    resource_version: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
+    pub(super) labels: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
+    pub(super) owner_references: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
+    managed_fields: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
+    pub(super) deletion_timestamp: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
+    pub(super) finalizers: Raw<'a>,
+}
+
+impl<'a> ObjectParts<'a> {
+    /// Finds the parts of an object, and checks that all of its text is JSON.
+    ///
+    /// # Errors
+    /// It is not JSON, not an object, or says something twice that says who or of what type it is.
+    pub(super) fn of(text: &'a str) -> Result<Self, serde_json::Error> {
+        let OuterParts { api_version, kind, metadata } = json::object(text)?;
+        let metadata = metadata.filter(|metadata| metadata.get().starts_with('{'));
+        let metadata = metadata.map(|metadata| serde_json::from_str(metadata.get())).transpose()?;
+        Ok(Self { api_version, kind, metadata: metadata.unwrap_or_default() })
     }
-    let text = |member: Option<Json<'_>>| member.and_then(Json::decode);
-    let of_metadata = |name| places.metadata.of(json).and_then(|metadata| metadata.member(name));
-    Identity {
-        key: key(json, places),
-        uid: text(places.uid.of(json)),
-        resource_version: text(places.version.of(json)),
-        deletion_timestamp: text(of_metadata("deletionTimestamp")),
-        finalizers: elements(of_metadata("finalizers")),
-        owners: owners(places.owners.of(json)),
+
+    /// Returns apiVersion and kind, as far as the object says them.
+    pub(super) fn type_names(&self) -> (Option<String>, Option<String>) {
+        (decoded(self.api_version), decoded(self.kind))
+    }
+
+    /// Returns the object's text as a compact cache keeps it: without managedFields, and with its type.
+    pub(super) fn lean(&self, text: &str, options: ReadOptions<'_>) -> String {
+        let mut lean = String::with_capacity(text.len());
+        let (start, end) = (text.find('{').map_or(0, |at| at + 1), text.len());
+        lean.push('{');
+        let (api_version, kind) = options.type_names.unwrap_or_default();
+        for (said, key, value) in [(self.api_version, "apiVersion", api_version), (self.kind, "kind", kind)] {
+            if said.is_none() && options.type_names.is_some() {
+                lean.extend(["\"", key, "\":\"", value, "\","]);
+            }
+        }
+        match self.metadata.managed_fields {
+            Some(value) if options.managed_fields == ManagedFields::Drop => {
+                let cut = member_around(text, value.get());
+                lean.extend([&text[start..cut.start], &text[cut.end..end]]);
+            }
+            _ => lean.push_str(&text[start..end]),
+        }
+        lean
     }
 }
 
-pub(super) fn owners(array: Option<Json<'_>>) -> Vec<OwnerReference> {
-    let mut owners: Vec<OwnerReference> = elements(array);
-    owners.retain(|owner| !owner.name.is_empty() && !owner.uid.is_empty());
-    owners
+/// Finds a member with its comma, in a text in which its value is written; its key holds no escaped quote.
+fn member_around(text: &str, value: &str) -> std::ops::Range<usize> {
+    let start = value.as_ptr() as usize - text.as_ptr() as usize;
+    let end = start + value.len();
+    let key = text[..start].trim_end().trim_end_matches(':').trim_end().trim_end_matches('"');
+    let key = key.rfind('"').unwrap_or_default();
+    let (before, after) = (text[..key].trim_end(), text[end..].trim_start());
+    match (before.strip_suffix(','), after.strip_prefix(',')) {
+        (Some(before), _) => before.len()..end,
+        (None, Some(after)) => key..text.len() - after.len(),
+        (None, None) => key..end,
+    }
 }
 
-fn key(json: &str, places: &Places) -> Option<ObjectKey> {
-    let name = places.name.of(json)?.decode::<Borrowed<'_>>()?.0;
-    let namespace = match places.namespace.of(json) {
-        Some(namespace) => namespace.decode::<Option<Borrowed<'_>>>()?,
-        None => None,
-    };
-    let namespace = namespace.map(|namespace| namespace.0).unwrap_or_default();
-    (!name.is_empty()).then(|| ObjectKey::new(namespace, name))
-}
+impl MetadataParts<'_> {
+    pub(super) fn uid(&self) -> Option<String> {
+        decoded(self.uid)
+    }
 
-/// Reads the elements of an array that can be read.
-pub(super) fn elements<T: DeserializeOwned>(array: Option<Json<'_>>) -> Vec<T> {
-    let raw: Option<Vec<&RawValue>> = array.and_then(Json::decode);
-    let elements = raw.unwrap_or_default().into_iter();
-    elements.filter_map(|element| serde_json::from_str(element.get()).ok()).collect()
+    pub(super) fn resource_version(&self) -> Option<String> {
+        decoded(self.resource_version)
+    }
+
+    /// Reads the key.
+    ///
+    /// # Errors
+    /// It has no name, or what it has is not one.
+    pub(super) fn key(&self) -> Result<ObjectKey, &'static str> {
+        let unreadable = "metadata: name or namespace can't be read";
+        if self.name.is_none() {
+            return Err(NO_NAME);
+        }
+        let name: String = decoded(self.name).ok_or(unreadable)?;
+        let namespace = json::text_or_empty(self.namespace).ok_or(unreadable)?;
+        if name.is_empty() { Err(unreadable) } else { Ok(ObjectKey::new(namespace, name)) }
+    }
+
+    /// Reads who the object is, each member by itself: one that can't be read hides no other.
+    pub(super) fn identity(&self) -> Identity {
+        Identity {
+            key: self.key().ok(),
+            uid: self.uid(),
+            resource_version: self.resource_version(),
+            deletion_timestamp: decoded(self.deletion_timestamp),
+            finalizers: elements(self.finalizers),
+            owners: self.owners(),
+        }
+    }
+
+    /// Reads the owners that can be read.
+    pub(super) fn owners(&self) -> Vec<OwnerReference> {
+        let mut owners: Vec<OwnerReference> = elements(self.owner_references);
+        owners.retain(|owner| !owner.name.is_empty() && !owner.uid.is_empty());
+        owners
+    }
 }

@@ -1,100 +1,107 @@
-//! An object's JSON, and where in it stands what is read without decoding the rest.
+//! An object's JSON, compressed, and what is at hand without decompressing it.
 
-use std::{borrow::Cow, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
 
 use super::{
+    dictionary::{Compressed, Dictionary},
     identity::{Identity, Unreadable},
-    json::{Borrowed, Json},
-    packed::{Packed, Packing},
-    part,
-    places::{Places, Span},
-    read, scrub,
+    json::{decoded, elements},
+    label_filter::LabelFilter,
+    members::ReadOptions,
+    read::{self, MetadataParts, ObjectParts},
+    scrub,
 };
 use crate::object::{Object, Version};
 
-/// An object as well-formed JSON, exact-sized, with the places of its metadata.
+/// An object as well-formed JSON, compressed.
 ///
-/// UID, version, labels and owners are found without a search; other metadata by a search within the metadata. What
-/// stands outside is not looked at.
+/// UID and version are at hand. Everything else is decompressed and read when it is asked for.
 #[derive(Clone)]
 pub struct ObjectText {
-    json: Packed,
-    metadata: Span,
-    uid: Span,
-    version: Span,
-    labels: Span,
-    owners: Span,
+    text: Compressed,
+    /// The UID, and behind it the version.
+    ids: Box<str>,
+    uid: u32,
+    labels: LabelFilter,
 }
 
 impl ObjectText {
-    /// Takes the text of an object whose places have been found; `None` where UID or version are spelled with escapes.
-    pub(super) fn found(json: &str, places: &Places, packing: Packing) -> Option<Self> {
-        let plain = |span: Span| match span.of(json).map(Json::as_str) {
-            Some(text) if text.starts_with('"') => (!text.contains('\\')).then(|| span.unquoted()),
-            _ => Some(Span::default()),
+    /// Takes the text of an object whose parts have been found.
+    pub(super) fn new(text: &str, parts: &MetadataParts<'_>, dictionary: Option<&Arc<Dictionary>>) -> Self {
+        let mut ids = parts.uid().unwrap_or_default();
+        let uid = u32::try_from(ids.len()).unwrap_or_default();
+        ids.push_str(&parts.resource_version().unwrap_or_default());
+        let text = match dictionary {
+            Some(dictionary) => dictionary.compress(text),
+            None => Compressed::alone(text),
         };
-        let (uid, version) = (plain(places.uid)?, plain(places.version)?);
-        let Places { metadata, labels, owners, .. } = *places;
-        let json = match packing {
-            Packing::None => Packed::plain(json),
-            Packing::Names => Packed::from(json, metadata.range().end),
-        };
-        Some(Self { json, metadata, uid, version, labels, owners })
+        Self { text, ids: ids.into(), uid, labels: labels(parts).iter().collect() }
     }
 
-    /// Returns the object as JSON: put together anew where member names are kept as codes, which takes half a microsecond.
-    pub fn json(&self) -> Cow<'_, str> {
-        self.json.json()
+    /// Returns the object as JSON.
+    pub fn json(&self) -> String {
+        self.text.text()
     }
 
     /// Returns whether another says the same, byte for byte.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        // The version is nearly always what differs, and was just looked at.
-        self.resource_version() == other.resource_version() && self.json == other.json
+        // The version is nearly always what differs, and is at hand.
+        self.ids == other.ids && self.text == other.text
     }
 
     /// Counts the bytes that it is kept in.
     pub(crate) fn len(&self) -> usize {
-        self.json.as_str().len()
+        self.text.len() + self.ids.len()
     }
 
-    /// Returns the UID, where there is one.
+    /// Returns what others of its kind are compressed with.
+    pub(super) fn dictionary(&self) -> Option<&Arc<Dictionary>> {
+        self.text.dictionary()
+    }
+
+    /// Returns the UID, if it has one.
     pub fn uid(&self) -> Option<&str> {
-        self.plain(self.uid)
+        self.ids.get(..self.uid as usize).filter(|uid| !uid.is_empty())
     }
 
-    /// Returns the resource version, where there is one.
+    /// Returns the resource version, if it has one.
     pub fn resource_version(&self) -> Option<&str> {
-        self.plain(self.version)
+        self.ids.get(self.uid as usize..).filter(|version| !version.is_empty())
     }
 
-    /// Returns the resource version, where it can be compared.
+    /// Returns the resource version, if it can be compared.
     pub fn version(&self) -> Option<Version> {
         self.resource_version()?.parse().ok()
     }
 
     /// Returns the value of a label.
-    pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
-        self.labels.of(self.json.as_str())?.member(key)?.decode::<Borrowed<'_>>().map(|value| value.0)
+    pub fn label(&self, key: &str) -> Option<String> {
+        self.read(|parts| labels(parts)).remove(key)
+    }
+
+    /// Returns a digest of the labels, which rules out most selectors without decompressing anything.
+    pub(crate) fn label_filter(&self) -> LabelFilter {
+        self.labels
     }
 
     /// Returns the owners that can be read.
     pub fn owners(&self) -> Vec<OwnerReference> {
-        read::owners(self.owners.of(self.json.as_str()))
+        self.read(|parts| parts.owners())
     }
 
     /// Returns the finalizers.
     pub fn finalizers(&self) -> Vec<String> {
-        read::elements(self.of_metadata("finalizers"))
+        self.read(|parts| elements(parts.finalizers))
     }
 
     /// Returns when deletion was asked for, as RFC 3339 text.
     pub fn deletion_timestamp(&self) -> Option<String> {
-        self.of_metadata("deletionTimestamp")?.decode()
+        self.read(|parts| decoded(parts.deletion_timestamp))
     }
 
     /// Decodes the metadata alone.
@@ -102,8 +109,13 @@ impl ObjectText {
     /// # Errors
     /// It does not decode; the text says why, without content.
     pub fn metadata(&self) -> Result<ObjectMeta, String> {
-        serde_json::from_str(&self.json.as_str()[self.metadata.range()])
-            .map_err(|error| format!("metadata: {}", scrub::without_content(&error)))
+        #[derive(Deserialize)]
+        struct OfMetadata {
+            metadata: ObjectMeta,
+        }
+        let decoded = serde_json::from_str(&self.json());
+        let decoded = decoded.map(|OfMetadata { metadata }| metadata);
+        decoded.map_err(|error| format!("metadata: {}", scrub::without_content(&error)))
     }
 
     /// Decodes the object.
@@ -111,14 +123,13 @@ impl ObjectText {
     /// # Errors
     /// The object does not decode, or its type panics on it; the error has the path of the failure, and no content.
     pub fn decode<K: Object>(&self) -> Result<K, Box<Unreadable>> {
-        read::typed_or_why(&self.json())
+        read::typed_or_why(&self.json(), ReadOptions::AS_WRITTEN)
             .map_err(|error| Box::new(Unreadable { identity: self.identity(), error }))
     }
 
-    /// Reads who the object is, each member for itself: one that can't be read hides no other.
-    pub(super) fn identity(&self) -> Identity {
-        let json = self.json();
-        read::identity(&json, &Places::of(Json::part(&json)))
+    /// Reads who the object is, each member by itself: one that can't be read hides no other.
+    pub(crate) fn identity(&self) -> Identity {
+        self.read(|parts| parts.identity())
     }
 
     /// Decodes some fields of the object into a type that has no others.
@@ -126,16 +137,19 @@ impl ObjectText {
     /// # Errors
     /// They do not decode; the text says why, without content.
     pub fn part<P: DeserializeOwned>(&self) -> Result<P, String> {
-        part::part(Json::part(&self.json())).map_err(|error| scrub::without_content(&error))
+        serde_json::from_str(&self.json()).map_err(|error| scrub::without_content(&error))
     }
 
-    fn plain(&self, span: Span) -> Option<&str> {
-        Some(&self.json.as_str()[span.range()]).filter(|text| !text.is_empty())
+    fn read<T>(&self, read: impl FnOnce(&MetadataParts<'_>) -> T) -> T {
+        let json = self.json();
+        read(&ObjectParts::of(&json).unwrap_or_default().metadata)
     }
+}
 
-    fn of_metadata(&self, name: &str) -> Option<Json<'_>> {
-        self.metadata.of(self.json.as_str())?.member(name)
-    }
+/// Reads the labels whose values are strings.
+fn labels(parts: &MetadataParts<'_>) -> BTreeMap<String, String> {
+    let labels: BTreeMap<String, &RawValue> = decoded(parts.labels).unwrap_or_default();
+    labels.into_iter().filter_map(|(key, value)| Some((key, decoded(Some(value))?))).collect()
 }
 
 /// Shows no content.
@@ -175,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_or_of_the_wrong_type_reads_as_absent() {
+    fn what_is_absent_or_of_another_type_reads_as_absent() {
         let (key, text) = read(r#"{"metadata":{"name":"a","uid":null,"resourceVersion":7,"labels":[1]}}"#);
         assert_eq!(key, ObjectKey::cluster("a"));
         assert_eq!((text.uid(), text.resource_version(), text.label("a")), (None, None, None));

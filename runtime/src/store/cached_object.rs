@@ -12,9 +12,9 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 
-use super::{decoded::DecodedObjects, label_filter::LabelFilter, selector::Selector};
+use super::{decoded::DecodedObjects, selector::Selector};
 use crate::{
-    list_watch::{Identity, ItemForm, ObjectText, Unreadable},
+    list_watch::{Identity, ItemForm, LabelFilter, ObjectText, Unreadable},
     object::{Object, ObjectKey, Version},
     users_code::contained,
 };
@@ -196,15 +196,15 @@ impl<K: Object> CachedObject<K> {
             Form::Typed(object) => {
                 object.meta().labels.as_ref()?.get(key).map(|value| Cow::Borrowed(value.as_str()))
             }
-            Form::Compact(compact) => compact.text.label(key),
+            Form::Compact(compact) => compact.text.label(key).map(Cow::Owned),
         }
     }
 
-    /// Sums up its labels; those of a compact object are not looked through, and may be any.
+    /// Returns a digest of its labels.
     pub(super) fn labels(&self) -> LabelFilter {
         match &self.0.form {
             Form::Typed(object) => object.meta().labels.iter().flatten().collect(),
-            Form::Compact(_) => LabelFilter::ANY,
+            Form::Compact(compact) => compact.text.label_filter(),
         }
     }
 

@@ -6,12 +6,11 @@ use super::{
     cached_object::CachedObject,
     cow_map::{CowMap, Hashing},
     index::{IndexDefinition, IndexValue},
-    label_filter::LabelFilter,
     selector::{Needed, Selector},
 };
 use crate::{
     delta_fifo::Extent,
-    list_watch::Unreadable,
+    list_watch::{LabelFilter, Unreadable},
     object::{Object, ObjectKey, Version},
 };
 

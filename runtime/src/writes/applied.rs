@@ -11,8 +11,10 @@ use std::{
 
 use serde_json::Value;
 
-use super::record::{ObjectId, object_id};
-use crate::object::{Kind, ObjectKey, Version};
+use crate::{
+    keys::{ObjectId, object_id},
+    object::{Kind, ObjectKey, Version},
+};
 
 /// A value's digest: 128 bits under keys that are drawn anew for each controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
-use super::{
-    expectation::CachedState, record::WatchState, records::Caches, request::Target, source::SourceId,
-};
+use super::request::Target;
 use crate::{
     informer::Comparison,
+    keys::{CachedState, Caches, SourceId},
     object::{Kind, ObjectKey, Version},
     store::Selector,
 };
@@ -114,7 +113,8 @@ pub(crate) struct CacheView {
     pub(crate) look_up: LookUp,
     /// Shows whole objects as they are now; `None` for caches of metadata.
     pub(crate) show: Option<Show>,
-    pub(crate) watch_state: Box<dyn Fn() -> WatchState + Send + Sync>,
+    /// Returns whether its watch is open.
+    pub(crate) is_open: Box<dyn Fn() -> bool + Send + Sync>,
     /// Lists what holds a key anew, to compare.
     pub(crate) compare: Box<dyn Fn(&ObjectKey) -> Comparison + Send + Sync>,
     /// Reports to the informers of a server that it lost its history, found at a key.
@@ -158,8 +158,7 @@ impl Caches for Vec<CacheView> {
         }
     }
 
-    fn watch_state(&self, source: SourceId) -> WatchState {
-        let cache = self.iter().find(|cache| cache.source == source);
-        cache.map_or(WatchState::Closed, |cache| (cache.watch_state)())
+    fn is_open(&self, source: SourceId) -> bool {
+        self.iter().find(|cache| cache.source == source).is_some_and(|cache| (cache.is_open)())
     }
 }

@@ -15,27 +15,11 @@ use tokio::time::Duration;
 
 use super::*;
 use crate::{
-    informer::{Progress, ProgressVia},
-    object::{Kind, Scope, Version},
-    reflector::Server,
-    writes::{
-        Author, CacheView, CachedMeta, Counters, Delete, Gate, KeyControl, Patched, Rights, Selects, Sender,
-        WaitForOwn, add_finalizer,
-        applied::{Applied, Digests},
-        patch_status,
-        record::WatchState,
-    },
+    object::{Kind, Scope},
+    writes::{CachedMeta, Delete, Patched, Selects, add_finalizer, applied::Digests, patch_status},
 };
 
 const PODS: SourceId = SourceId(0);
-
-struct Nobody;
-
-impl KeyControl for Nobody {
-    fn wake(&self, _: ObjectKey) {}
-    fn hold(&self, _: &ObjectKey, _: Duration) {}
-    fn release(&self, _: &ObjectKey) {}
-}
 
 /// What the cache was asked to do.
 #[derive(Clone, Default)]
@@ -95,19 +79,18 @@ fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<
         selects: Selects::Everything,
         look_up: Box::new(move |_| Cached::Present(meta.clone())),
         show: Some(Box::new(|_| None)),
-        watch_state: Box::new(|| WatchState::Open),
+        is_open: Box::new(|| true),
         compare: Box::new(move |_| {
             compared.note("list");
             Comparison::Asked
         }),
         report_history_loss: Box::new(move |_| told.note("loss")),
     };
-    let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
     let sender = Sender::new(kube::Client::new(service, "shop"));
     let author =
         Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
-    (Writer::new(sender, author, vec![cache], gate, Nobody, WaitForOwn::UntilCached, counters), asked)
+    (Writer::new(sender, author, vec![cache], Keys::alone(), WaitForOwn::UntilCached, counters), asked)
 }
 
 /// Lets the follow-up task work for a while.
@@ -127,11 +110,11 @@ fn status() -> Value {
 #[tokio::test(start_paused = true)]
 async fn a_status_whose_base_is_newer_than_what_the_server_has_is_not_sent_again_and_tells_of_the_loss() {
     let (writer, asked) = writer("60", [refusal(409), (200, object("60"))]);
-    writer.begin(&key());
+    writer.keys.table().begin(&key(), 1);
     let patched = patch_status(patching(&writer, &key(), &pod("61")), status()).await;
     assert!(patched.unwrap_err().is_conflict());
     assert_eq!(asked.all(), ["loss"], "the cache itself is not behind");
-    assert_eq!(writer.end(&key()).0, crate::writes::record::RunEnd::Changed, "the key runs again");
+    assert!(writer.keys.table().end(&key()).changed, "the key runs again");
 }
 
 // R50 R43

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{expectation::CachedState, record::WatchState, records::Caches, source::SourceId};
-use crate::object::{ObjectKey, Version};
+use crate::{
+    keys::{CachedState, Caches, SourceId},
+    object::{ObjectKey, Version},
+};
 
 /// How long a cache that was contradicted has, with its watch open.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -125,7 +127,7 @@ impl Contradictions {
         });
         let mut due: Vec<Open> = Vec::new();
         for open in &mut self.open {
-            if caches.watch_state(open.source) == WatchState::Closed {
+            if !caches.is_open(open.source) {
                 open.due = open.due.max(now + PATIENCE);
             }
             if open.due <= now && due.iter().all(|other| other.source != open.source) {
@@ -174,7 +176,7 @@ mod tests {
     /// A cache of one object.
     struct Cache {
         cached: RefCell<CachedState>,
-        watch_state: WatchState,
+        is_open: bool,
     }
 
     impl Caches for Cache {
@@ -182,8 +184,8 @@ mod tests {
             self.cached.borrow().clone()
         }
 
-        fn watch_state(&self, _: SourceId) -> WatchState {
-            self.watch_state
+        fn is_open(&self, _: SourceId) -> bool {
+            self.is_open
         }
     }
 
@@ -224,7 +226,7 @@ mod tests {
                 Before::Absent { .. } => CachedState::Absent,
                 Before::Present { .. } => shown("u", 7),
             };
-            let cache = Cache { cached: RefCell::new(now_shown), watch_state: WatchState::Open };
+            let cache = Cache { cached: RefCell::new(now_shown), is_open: true };
             let delivered = |_: SourceId| Some(Version(8));
             let mut all = Contradictions::default();
             all.note(SITES, &key(), contradiction(&before, &answered).unwrap(), start);
@@ -241,7 +243,7 @@ mod tests {
     #[test]
     fn an_object_that_came_and_went_contradicts_nothing_once_the_cache_is_past_it() {
         let start = Instant::now();
-        let cache = Cache { cached: RefCell::new(CachedState::Absent), watch_state: WatchState::Open };
+        let cache = Cache { cached: RefCell::new(CachedState::Absent), is_open: true };
         let mut all = Contradictions::default();
         all.note(SITES, &key(), contradiction(&absent(7), &found("u", 9)).unwrap(), start);
         assert!(all.tick(start + PATIENCE, &cache, |_| Some(Version(9))).is_empty());
@@ -252,12 +254,12 @@ mod tests {
     #[test]
     fn time_counts_only_while_the_watch_is_open() {
         let start = Instant::now();
-        let mut cache = Cache { cached: RefCell::new(shown("u", 7)), watch_state: WatchState::Closed };
+        let mut cache = Cache { cached: RefCell::new(shown("u", 7)), is_open: false };
         let mut all = Contradictions::default();
         all.note(SITES, &key(), Contradicted::Uid("u".to_owned()), start);
         let later = start + Duration::from_secs(100);
         assert!(all.tick(later, &cache, |_| None).is_empty());
-        cache.watch_state = WatchState::Open;
+        cache.is_open = true;
         assert!(all.tick(later + PATIENCE - AGAIN, &cache, |_| None).is_empty());
         assert_eq!(all.tick(later + PATIENCE, &cache, |_| None).len(), 1);
         all.resolved_by_list(SITES);
@@ -267,8 +269,7 @@ mod tests {
     // R50
     #[test]
     fn a_cache_lists_once_for_all_that_contradicts_it() {
-        let (start, cache) =
-            (Instant::now(), Cache { cached: RefCell::new(shown("u", 7)), watch_state: WatchState::Open });
+        let (start, cache) = (Instant::now(), Cache { cached: RefCell::new(shown("u", 7)), is_open: true });
         let mut all = Contradictions::default();
         for name in 0..1_000 {
             let key = ObjectKey::new("shop", format!("site-{name}"));

@@ -8,11 +8,13 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    expectation::Expectation,
     request::{Content, Path, Request, Target},
     writer::Writer,
 };
-use crate::object::{Kind, Object, ObjectKey, Version};
+use crate::{
+    keys::Expectation,
+    object::{Kind, Object, ObjectKey, Version},
+};
 
 /// What becomes of what a deleted object owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

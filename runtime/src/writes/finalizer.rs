@@ -8,11 +8,10 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    expectation::Expectation,
     request::{Answer, Content, Path, Request, Target},
     writer::{Proof, Writer},
 };
-use crate::object::Version;
+use crate::{keys::Expectation, object::Version};
 
 /// What these requests are, in messages.
 const VERB: &str = "patch the finalizers of";
@@ -158,7 +157,6 @@ mod tests {
     use std::{
         convert::Infallible,
         sync::{Arc, Mutex},
-        time::Duration,
     };
 
     use http::{Response, StatusCode};
@@ -167,18 +165,10 @@ mod tests {
 
     use super::*;
     use crate::{
+        keys::Keys,
         object::{Kind, ObjectKey, Scope},
-        reflector::Server,
-        writes::{Author, Counters, Gate, KeyControl, Rights, Sender, WaitForOwn},
+        writes::{Author, Counters, Rights, Sender, WaitForOwn},
     };
-
-    struct Nobody;
-
-    impl KeyControl for Nobody {
-        fn wake(&self, _: ObjectKey) {}
-        fn hold(&self, _: &ObjectKey, _: Duration) {}
-        fn release(&self, _: &ObjectKey) {}
-    }
 
     /// What a server does with a patch of one object, whose tests and removals it knows.
     fn patched(object: &mut Value, patch: &Value) -> (StatusCode, Value) {
@@ -217,9 +207,8 @@ mod tests {
         let sender = Sender::new(kube::Client::new(service, "default"));
         let author =
             Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
-        let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
         let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
-        Writer::new(sender, author, Vec::new(), gate, Nobody, WaitForOwn::Never, counters)
+        Writer::new(sender, author, Vec::new(), Keys::alone(), WaitForOwn::Never, counters)
     }
 
     // W24

@@ -1,39 +1,27 @@
 //! What a reconciler writes, and how the controller knows its own writes again.
 //!
 //! Every write carries the version it was computed from, so that someone else's change in between is refused
-//! rather than overwritten, and so that the version it makes is known to be the key's own (see
-//! `own_writes`). Requests end at a deadline of 30 s.
+//! rather than overwritten, and so that the version it makes is known to be the key's own (see `keys`). Requests end at a
+//! deadline of 30 s.
 //!
-//! A key that wrote runs again only once the caches show what it wrote, or after a deadline (see `pending_writes`); an
-//! apply that would change nothing is not sent (see `applied`).
+//! A key that wrote runs again only once the caches show what it wrote, or after a deadline (see `keys`). An apply that
+//! would change nothing is not sent (see `applied`).
 //!
 //! After two refusals in a row that name a time (429 or 503 with Retry-After), no controller of a manager writes before that
 //! time (see `overload`).
 
-pub(crate) mod source;
-mod awaited;
-mod expectation;
-pub(crate) mod record;
-mod records;
-mod own_writes;
-mod answers;
-mod pending_writes;
 mod refusal;
 mod error;
-mod gate;
 mod contradictions;
 pub(crate) mod request;
 mod rights;
 mod overload;
 mod caches;
 mod applied;
-mod question;
 mod owner;
-mod writer;
-mod checks;
-mod follow_up;
-mod send;
+mod warnings;
 mod child;
+mod writer;
 mod apply;
 mod create;
 mod delete;
@@ -54,7 +42,6 @@ pub use error::WriteError;
 pub use event::Event;
 pub(crate) use event::Referred;
 pub(crate) use finalizer::{Removed, add_finalizer, remove_finalizer};
-pub(crate) use gate::{Gate, ReadCache};
 pub(crate) use overload::Sender;
 pub(crate) use owner::Owner;
 pub(crate) use patch::patch;
@@ -65,7 +52,7 @@ pub use refusal::{ForbiddenBy, RetryAfter, Stale};
 pub use rights::Use;
 pub(crate) use rights::{ApiVerb, RightScope, Rights};
 pub(crate) use status::{Patched, patch_status};
-pub(crate) use writer::{Author, Counters, KeyControl, WaitForOwn, Writer};
+pub(crate) use writer::{Author, Counters, WaitForOwn, Writer};
 
 use crate::{informer::TypedScope, object::Object};
 

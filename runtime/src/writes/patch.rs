@@ -7,12 +7,14 @@ use serde_json::{Value, json};
 use super::{
     WriteError,
     child::{decode, encode},
-    expectation::Expectation,
     merge::{merged, replaces_the_same},
     request::{Content, Path, Request, Target},
     writer::{Proof, Writer, version_of},
 };
-use crate::object::{Kind, Object, ObjectKey, Version};
+use crate::{
+    keys::Expectation,
+    object::{Kind, Object, ObjectKey, Version},
+};
 
 const VERB: &str = "patch";
 /// How often a patch that met someone else's change elsewhere in the object is sent again.

@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    expectation::Expectation,
     merge::{difference, dropped, replaces_elements, replaces_the_same},
-    record::StatusSeen,
     request::{Answer, Content, Path, Request, Target},
     writer::{Proof, Writer, version_of},
 };
-use crate::object::{Kind, Object, ObjectKey, Version};
+use crate::{
+    keys::{Expectation, StatusSeen},
+    object::{Kind, Object, ObjectKey, Version},
+};
 
 const VERB: &str = "patch the status of";
 /// How often a patch that met someone else's change elsewhere in the object is sent again.

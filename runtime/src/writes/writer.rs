@@ -1,37 +1,54 @@
-//! What all writes of one controller share: the client, the caches to compare with, the memory.
+//! What all writes of one controller share: the client, the caches to compare with, and what is remembered of writes.
+//!
+//! A write is refused if it may be computed from a state that its server lost. Its answer is held against the caches. A
+//! task follows up: it gives up waits that are overdue, asks after writes whose reply was lost, and whether caches are
+//! right.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::BTreeMap,
+    convert::Infallible,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use http::StatusCode;
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use http::{Method, StatusCode};
 use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tracing::Instrument;
 
 use super::{
+    WriteError,
     applied::{Applied, AppliedMemory, Digest, Digests},
     caches::{CacheView, Cached, CachedMeta, Shown},
-    contradictions::Contradictions,
-    expectation::Expectation,
-    gate::Gate,
+    child::decode,
+    contradictions::{Answered, Before, Contradicted, Contradictions, Open, contradiction},
     overload::Sender,
-    owner::Ownership,
-    pending_writes::AT_MOST,
-    question::Question,
-    record::{LastAnswer, RunActivity, RunDone, RunEnd, Seen, StatusSeen, Verdict},
-    records::{Settled, WriteRecords},
-    request::{Answer, Request, Target},
-    rights::{Rights, Use},
-    source::SourceId,
+    owner::{Owner, Ownership},
+    request::{Answer, Content, Path, Request, Target},
+    rights::Rights,
+    warnings::WriteWarnings,
 };
 use crate::{
-    informer::{Progress, ProgressVia},
-    object::{Kind, ObjectKey, Version},
+    informer::{Comparison, Progress, ProgressVia},
+    keys::{
+        Expectation, KeyTable, Keys, LastAnswer, OverdueWrite, RunActivity, SourceId, StatusSeen, object_id,
+    },
+    object::{Object, ObjectKey, Scope, Version},
+    reflector::DoubtCause,
 };
+
+/// How long a write waits for caches that are in doubt before it is refused and its key runs again later.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How soon a question is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// How often the server is asked at most whether caches are right: a storm that outlasts an outage begins again.
+const ASKED_WHETHER_CURRENT: u32 = 60;
 
 /// What is known of a target before it is written.
 #[derive(Debug)]
@@ -49,16 +66,6 @@ pub(crate) enum Proof {
     None,
 }
 
-/// What becomes of keys whose writes were seen, or were not.
-pub(crate) trait KeyControl: Send + Sync + 'static {
-    /// The key must run: a list passed a write of it that no event showed.
-    fn wake(&self, key: ObjectKey);
-    /// The key waits for its own writes, for so long at most.
-    fn hold(&self, key: &ObjectKey, at_most: Duration);
-    /// It waits for them no more.
-    fn release(&self, key: &ObjectKey);
-}
-
 /// Whether keys wait for their own writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WaitForOwn {
@@ -69,21 +76,31 @@ pub(crate) enum WaitForOwn {
     Never,
 }
 
+/// A write that may or may not have happened, since its reply was lost.
+#[derive(Debug)]
+struct LostWrite {
+    key: ObjectKey,
+    target: Target,
+}
+
+/// What the follow-up task asks the server.
+#[derive(Debug)]
+enum Question {
+    /// What became of a write.
+    After(LostWrite),
+    /// Whether caches show what the server has.
+    IsCurrent(Target),
+}
+
+/// What is remembered of written objects. What is known of keys is in their table.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
-    pub(super) records: WriteRecords<ObjectKey>,
-    pub(super) applied: AppliedMemory,
-    pub(super) contradictions: Contradictions,
-    /// When the follow-up task looks next; `None` while no key waits and no cache contradicted.
-    pub(super) alarm: Option<Instant>,
-    /// Kinds that are applied although no cache shows them, and that were logged.
-    warned_kinds: HashSet<Kind>,
-    /// Undeclared uses that were logged.
-    undeclared: HashSet<(Kind, Use)>,
-    /// What the follow-up task is to ask.
-    pub(super) questions: Vec<Question>,
-    /// How often the server had lost its history when the last term began.
-    losses: u64,
+struct WriteMemory {
+    applied: AppliedMemory,
+    contradictions: Contradictions,
+    /// When the follow-up task looks next; `None` while no key waits and no answer contradicts a cache.
+    alarm: Option<Instant>,
+    warnings: WriteWarnings,
+    questions: Vec<Question>,
 }
 
 /// Who writes: what logs call it, and what the server does.
@@ -91,25 +108,8 @@ pub(super) struct Memory {
 pub(crate) struct Author {
     pub(crate) controller: Arc<str>,
     pub(crate) field_manager: Arc<str>,
-    /// What it is said to do.
+    /// The permissions that it declares.
     pub(crate) declared: Rights,
-}
-
-/// Shared by all runs of one controller.
-pub(crate) struct Writer {
-    pub(super) sender: Sender,
-    pub(super) author: Author,
-    pub(super) caches: Vec<CacheView>,
-    pub(super) gate: Arc<Gate>,
-    pub(super) keys: Box<dyn KeyControl>,
-    wait: WaitForOwn,
-    digests: Digests,
-    memory: Mutex<Memory>,
-    /// The follow-up task has something new to do.
-    pub(super) follow_up_due: Notify,
-    /// Held while it asks whether a cache is right.
-    pub(super) comparing: tokio::sync::Mutex<()>,
-    pub(super) counters: Counters,
 }
 
 /// What a controller's writes count.
@@ -117,8 +117,25 @@ pub(crate) struct Writer {
 pub(crate) struct Counters {
     /// Waits that ended at their deadline.
     pub(crate) overdue: Counter,
-    /// Caches that listed anew because an answer contradicted them.
+    /// Caches that listed again because an answer contradicted them.
     pub(crate) contradicted: Counter,
+}
+
+/// Shared by all runs of one controller.
+pub(crate) struct Writer {
+    sender: Sender,
+    author: Author,
+    caches: Vec<CacheView>,
+    keys: Arc<Keys>,
+    wait: WaitForOwn,
+    digests: Digests,
+    /// Locked before the table of keys, if both are.
+    memory: Mutex<WriteMemory>,
+    /// The follow-up task has something new to do.
+    follow_up_due: Notify,
+    /// Held while it asks whether a cache is right.
+    comparing: tokio::sync::Mutex<()>,
+    counters: Counters,
 }
 
 impl fmt::Debug for Writer {
@@ -127,13 +144,43 @@ impl fmt::Debug for Writer {
     }
 }
 
+/// A write whose reply is awaited. It counts as lost if this is dropped, also by a caller that gave up waiting.
+struct InFlightWrite<'a> {
+    writer: &'a Writer,
+    lost: Option<LostWrite>,
+}
+
+impl<'a> InFlightWrite<'a> {
+    fn new(writer: &'a Writer, key: &ObjectKey, target: &Target, path: Path) -> Self {
+        let mut target = target.clone();
+        if path == Path::Collection {
+            // The name is the server's choice, or was not taken: the collection is asked for.
+            target.key = ObjectKey::new(target.key.namespace().unwrap_or_default(), "");
+        }
+        Self { writer, lost: Some(LostWrite { key: key.clone(), target }) }
+    }
+
+    fn settled(mut self) {
+        self.lost = None;
+    }
+}
+
+impl Drop for InFlightWrite<'_> {
+    fn drop(&mut self) {
+        if let Some(lost) = self.lost.take() {
+            self.writer.lost(lost);
+        }
+    }
+}
+
+// What follows is boxed where generic code calls it: it is compiled here once, and not in each crate that awaits it for a
+// type of its own.
 impl Writer {
     pub(crate) fn new(
         sender: Sender,
         author: Author,
         caches: Vec<CacheView>,
-        gate: Arc<Gate>,
-        keys: impl KeyControl,
+        keys: Arc<Keys>,
         wait: WaitForOwn,
         counters: Counters,
     ) -> Arc<Self> {
@@ -141,8 +188,7 @@ impl Writer {
             sender,
             author,
             caches,
-            gate,
-            keys: Box::new(keys),
+            keys,
             wait,
             digests: Digests::default(),
             memory: Mutex::default(),
@@ -156,137 +202,83 @@ impl Writer {
         self.sender.client()
     }
 
-    /// Query pairs of every write: who writes.
+    /// Returns the query pairs of every write: who writes.
     pub(crate) fn query(&self) -> String {
         format!("fieldManager={}", self.author.field_manager)
     }
 
-    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, WriteMemory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    // --- caches
+
     /// Returns whether any cache shows a target, or will.
-    pub(super) fn is_cached(&self, target: &Target) -> bool {
+    fn is_cached(&self, target: &Target) -> bool {
         self.caches_of(target).next().is_some()
     }
 
-    /// Finds every cache that shows a target: a kind may be watched in several forms.
-    pub(super) fn caches_of(&self, target: &Target) -> impl Iterator<Item = &CacheView> {
+    /// Returns every cache that shows a target: a kind may be watched in several forms.
+    fn caches_of(&self, target: &Target) -> impl Iterator<Item = &CacheView> {
         self.caches.iter().filter(|cache| cache.covers(target))
     }
 
-    /// Finds the sources of the caches that show a target, each once.
-    pub(super) fn sources_of(&self, target: &Target) -> Vec<SourceId> {
+    fn cache_of(&self, source: SourceId) -> Option<&CacheView> {
+        self.caches.iter().find(|cache| cache.source == source)
+    }
+
+    /// Returns the sources of the caches that show a target, each once.
+    fn sources_of(&self, target: &Target) -> Vec<SourceId> {
         let mut sources: Vec<_> = self.caches_of(target).map(|cache| cache.source).collect();
         sources.sort_unstable();
         sources.dedup();
         sources
     }
 
-    /// Finds the source whose cache shows a target, whatever it selects, before one that may not.
+    /// Returns the source whose cache shows a target, whatever it selects, before one that may not.
     fn source_that_shows(&self, target: &Target) -> Option<SourceId> {
         let preferred = self.caches_of(target).min_by_key(|cache| !cache.selects.is_everything());
         preferred.map(|cache| cache.source)
     }
 
-    // --- what the controller reports
-
-    /// Goes on in another term, with an empty queue: who waited for own writes still does.
-    ///
-    /// Versions of before the server lost its history mean nothing: if it did meanwhile, all is forgotten.
-    pub(crate) fn begin_term(&self) {
-        let (mut memory, losses) = (self.memory(), self.gate.losses());
-        if memory.losses != losses {
-            *memory = Memory { losses, ..Memory::default() };
-        }
-        memory.records.waiting().for_each(|key| self.keys.hold(key, AT_MOST));
+    /// Returns a target as the caches show it that hold whole objects.
+    pub(super) fn shown(&self, target: &Target) -> impl Iterator<Item = Shown> {
+        self.caches_of(target).filter_map(|cache| cache.show.as_ref()?(&target.key))
     }
 
-    pub(crate) fn begin(&self, key: &ObjectKey) {
-        self.memory().records.begin(key);
-    }
-
-    pub(crate) fn end(&self, key: &ObjectKey) -> (RunEnd, RunDone) {
-        self.memory().records.end(key)
-    }
-
-    /// Takes note of a change that enqueues no key, for a run that may have made it.
-    pub(crate) fn passed_over(&self, key: &ObjectKey) {
-        self.memory().records.note(key, RunActivity::Changed);
-    }
-
-    pub(crate) fn event(&self, source: SourceId, version: Option<Version>, key: &ObjectKey) -> Verdict {
-        self.memory().records.event(source, version, key)
-    }
-
-    pub(crate) fn foreign_change(&self, key: &ObjectKey) -> Verdict {
-        self.memory().records.foreign_change(key)
-    }
-
-    /// Learns that a cache shows another state of an object.
-    pub(crate) fn changed(&self, source: SourceId, object: &ObjectKey) {
-        self.memory().records.changed(source, object);
-    }
-
-    /// Learns that an object is gone from a cache: what was applied to it is over.
+    /// Forgets what was applied to an object that is gone from a cache.
     pub(crate) fn gone(&self, source: SourceId, object: &ObjectKey) {
-        if let Some(cache) = self.caches.iter().find(|cache| cache.source == source) {
+        if let Some(cache) = self.cache_of(source) {
             self.memory().applied.forget(&cache.kind, object);
         }
     }
 
-    /// Takes note of a cache's progress, and enqueues or releases the keys that waited for it.
+    /// Takes a cache's progress, and enqueues or releases the keys that waited for it.
     pub(crate) fn progressed(&self, source: SourceId, progress: Progress) {
-        let mut memory = self.memory();
         if progress.via == ProgressVia::NewEpoch
-            && let Some(cache) = self.caches.iter().find(|cache| cache.source == source)
+            && let Some(cache) = self.cache_of(source)
         {
-            memory.applied.forget_kind(&cache.kind);
+            self.memory().applied.forget_kind(&cache.kind);
         }
-        let Settled { released, missed } = memory.records.progressed(source, progress, &self.caches);
-        // Under the lock, as holding is: a key is held exactly while it waits for its own writes.
-        released.iter().for_each(|key| self.keys.release(key));
-        drop(memory);
-        missed.into_iter().for_each(|key| self.keys.wake(key));
+        self.keys.table().progressed(source, progress, &self.caches, Instant::now());
     }
 
-    /// Lets a key wait until every cache that shows the target shows this of it.
-    pub(crate) fn wait_for(&self, key: &ObjectKey, target: &Target, expectation: &Expectation) {
-        // What was created without a name is not in any cache, and may be selected by all.
-        let shown =
-            |cache: &CacheView| target.key.name().is_empty() || cache.will_show(target, &BTreeMap::default());
-        self.wait(key, target, expectation, shown);
+    /// Begins another term. If the server lost its history meanwhile, all is forgotten that was written before.
+    pub(crate) fn begin_term(&self) {
+        if self.keys.begin_term() {
+            *self.memory() = WriteMemory::default();
+        }
     }
 
-    fn wait(
-        &self,
-        key: &ObjectKey,
-        target: &Target,
-        expectation: &Expectation,
-        shown: impl Fn(&CacheView) -> bool,
-    ) {
-        if self.wait == WaitForOwn::Never {
-            return;
-        }
-        let mut sources: Vec<_> =
-            self.caches_of(target).filter(|cache| shown(cache)).map(|cache| cache.source).collect();
-        sources.dedup();
-        let (mut memory, now) = (self.memory(), Instant::now());
-        for source in sources {
-            let transition =
-                memory.records.expect(key, (source, &target.key), expectation.clone(), now, &self.caches);
-            self.apply_transition(key, transition);
-        }
-        self.set_alarm(&mut memory, now);
-    }
+    // --- what is remembered of an object
 
     /// Returns the key's last answer about a target, unless a cache has caught up with it.
     pub(crate) fn last_answer(&self, key: &ObjectKey, target: &Target) -> Option<LastAnswer> {
-        self.memory().records.answer(key, &target.kind, &target.key).cloned()
+        self.keys.table().answer(key, &object_id(&target.kind, &target.key)).cloned()
     }
 
     pub(crate) fn forget_answer(&self, key: &ObjectKey, target: &Target) {
-        self.memory().records.forget_answer(key, &target.kind, &target.key);
+        self.keys.table().forget_answer(key, &object_id(&target.kind, &target.key));
     }
 
     pub(super) fn digest(&self, value: &Value) -> Digest {
@@ -297,49 +289,10 @@ impl Writer {
         self.memory().applied.get(&target.kind, &target.key).cloned()
     }
 
-    /// Remembers what was applied, of objects that a cache shows: it tells when they are gone.
+    /// Remembers what was applied to an object that a cache shows: the cache says when the object is gone.
     pub(super) fn keep_applied(&self, target: &Target, applied: Applied) {
         if self.is_cached(target) {
             self.memory().applied.keep(&target.kind, &target.key, applied);
-        }
-    }
-
-    /// Says once of each kind that is applied, and that no cache shows, what will not happen.
-    ///
-    /// A controller has caches; a context that was made by hand has none, and nothing to be told.
-    pub(super) fn warn_unwatched(&self, target: &Target, ownership: Ownership) {
-        if self.caches.is_empty()
-            || self.is_cached(target)
-            || !self.memory().warned_kinds.insert(target.kind.clone())
-        {
-            return;
-        }
-        let kind = &target.kind.kind;
-        if ownership != Ownership::Controls {
-            tracing::info!(
-                object = %target,
-                "the controller applies a {kind} that it does not watch: edits and deletions by others stay unnoticed, \
-                 and every reconcile sends the {kind} again; add `.watches::<{kind}>(..)` if it is to be kept right",
-            );
-            return;
-        }
-        tracing::warn!(
-            object = %target,
-            "the controller applies a {kind} that it does not watch: edits and deletions by others stay unnoticed, and \
-             every reconcile sends the {kind} again; add `.owns::<{kind}>()`",
-        );
-    }
-
-    /// Says once what is done and was not declared: a role made of what is declared does not allow it.
-    pub(super) fn tell_of_undeclared(&self, request: &Request<'_>) {
-        let Some(use_) = self.author.declared.lacks(request) else { return };
-        let kind = &request.target.kind;
-        if self.memory().undeclared.insert((kind.clone(), use_)) {
-            let kind = &kind.kind;
-            tracing::debug!(
-                "what the controller does with {kind} is not declared, and missing in the manager's rules: add \
-                 `.uses::<{kind}>(Use::{use_:?})`"
-            );
         }
     }
 
@@ -347,38 +300,45 @@ impl Writer {
         self.memory().applied.forget(&target.kind, &target.key);
     }
 
-    /// Shows a target as the caches have it that hold whole objects.
-    pub(super) fn shown(&self, target: &Target) -> impl Iterator<Item = Shown> {
-        self.caches_of(target).filter_map(|cache| cache.show.as_ref()?(&target.key))
+    /// Warns once for each kind that is applied and that no cache shows.
+    ///
+    /// A controller has caches; a context that was made by hand has none.
+    pub(super) fn warn_unwatched(&self, target: &Target, ownership: Ownership) {
+        if !self.caches.is_empty() && !self.is_cached(target) {
+            self.memory().warnings.unwatched(target, ownership);
+        }
     }
 
-    /// Says what the caches know of a target; `None` where none covers it.
-    fn cached(&self, target: &Target) -> Option<Cached> {
-        self.caches_of(target).map(|cache| (cache.look_up)(&target.key)).reduce(Cached::or)
+    /// Logs once what is done and was not declared: a role made of what is declared does not allow it.
+    fn log_undeclared(&self, request: &Request<'_>) {
+        if let Some(lacking) = self.author.declared.lacks(request) {
+            self.memory().warnings.undeclared(&request.target.kind, lacking);
+        }
     }
 
     /// Returns what is known of a target without asking the server; `None`: nothing.
     pub(crate) fn known(&self, key: &ObjectKey, target: &Target) -> Option<Known> {
         let answer = self.last_answer(key, target);
-        let seen = answer.as_ref().map_or(Seen::NotYet, |answer| answer.seen);
+        let seen = answer.as_ref().is_some_and(|answer| answer.seen);
         let answer = answer.map(|LastAnswer { uid, resource_version, owners, .. }| CachedMeta {
             uid,
             resource_version,
             owners,
             finalizers: Vec::new(),
         });
-        let Some(cached) = self.cached(target) else { return answer.map(Known::Present) };
+        let cached = self.caches_of(target).map(|cache| (cache.look_up)(&target.key)).reduce(Cached::or);
+        let Some(cached) = cached else { return answer.map(Known::Present) };
         match (cached, answer) {
             (Cached::Present(cached), Some(answer)) => Some(Known::Present(cached.or_newer(answer))),
             (Cached::Present(cached), None) => Some(Known::Present(cached)),
-            (Cached::Absent, Some(_)) if seen == Seen::Yes => Some(Known::Absent),
+            (Cached::Absent, Some(_)) if seen => Some(Known::Absent),
             (_, Some(answer)) => Some(Known::Present(answer)),
             (Cached::Absent, None) => Some(Known::Absent),
             (Cached::Unknown | Cached::Unselected, None) => None,
         }
     }
 
-    /// Learns from an answer: its version is the key's own where that is proved, and is waited for.
+    /// Learns from an answer: its version is the key's own if that is proved, and is waited for.
     pub(crate) fn learn(
         &self,
         key: &ObjectKey,
@@ -392,34 +352,401 @@ impl Writer {
         let (uid, resource_version) = (text("uid"), text("resourceVersion"));
         let own = match proof {
             _ if answer.code == StatusCode::CREATED => true,
-            // An empty version is none: the server took the write whatever was there.
+            // An empty version proves nothing: the server took the write whatever was there.
             Proof::Carried(carried) => !carried.is_empty() && *carried != resource_version,
             Proof::None => false,
         };
         let owners = serde_json::from_value(meta["ownerReferences"].clone()).unwrap_or_default();
-        let sources = self.sources_of(target);
         let source = self.source_that_shows(target);
         let version = resource_version.parse::<Version>().ok();
-        let mut memory = self.memory();
+        let (mut table, now) = (self.keys.table(), Instant::now());
         // After its run, only what a cache will show is needed: nothing else ends the memory of it.
-        if memory.records.is_running(key) || (source.is_some() && version.is_some()) {
-            let answer = LastAnswer { uid, resource_version, owners, status, source, seen: Seen::NotYet };
-            memory.records.keep_answer(key, &target.kind, &target.key, answer);
+        if table.is_running(key) || (source.is_some() && version.is_some()) {
+            let answer = LastAnswer { uid, resource_version, owners, status, source, seen: false };
+            table.keep_answer(key, object_id(&target.kind, &target.key), answer);
         }
-        let mut wakes = false;
-        if let Some(version) = version.filter(|_| own) {
-            for source in sources {
-                wakes |= memory.records.wrote(key, source, version) == Verdict::Enqueue;
+        let Some(version) = version else { return };
+        let labels = serde_json::from_value(meta["labels"].clone()).unwrap_or_default();
+        self.expect(&mut table, key, target, &Expectation::Reached(version), now, |cache| {
+            cache.will_show(target, &labels)
+        });
+        if own {
+            self.sources_of(target).into_iter().for_each(|source| table.wrote(key, source, version));
+        }
+        drop(table);
+        self.set_alarm(now);
+    }
+
+    /// Lets a key wait until every cache that shows the target shows this of it.
+    pub(crate) fn wait_for(&self, key: &ObjectKey, target: &Target, expectation: &Expectation) {
+        // What was created without a name is not in any cache, and may be selected by all.
+        let shown =
+            |cache: &CacheView| target.key.name().is_empty() || cache.will_show(target, &BTreeMap::default());
+        let now = Instant::now();
+        self.expect(&mut self.keys.table(), key, target, expectation, now, shown);
+        self.set_alarm(now);
+    }
+
+    fn expect(
+        &self,
+        table: &mut KeyTable,
+        key: &ObjectKey,
+        target: &Target,
+        expectation: &Expectation,
+        now: Instant,
+        shown: impl Fn(&CacheView) -> bool,
+    ) {
+        if self.wait == WaitForOwn::Never {
+            return;
+        }
+        let mut sources: Vec<_> =
+            self.caches_of(target).filter(|cache| shown(cache)).map(|cache| cache.source).collect();
+        sources.dedup();
+        for source in sources {
+            table.expect(key, (source, &target.key), expectation.clone(), &self.caches, now);
+        }
+    }
+
+    // --- requests
+
+    /// Sends a write of a key; if its reply is lost, the key waits for what became of it.
+    pub(crate) fn write<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        request: Request<'a>,
+    ) -> BoxFuture<'a, Result<Answer, WriteError>> {
+        Box::pin(async move {
+            self.log_undeclared(&request);
+            self.check_caches(key, request.target).await?;
+            self.sender.check(&request)?;
+            let pending = InFlightWrite::new(self, key, request.target, request.path);
+            let (target, path) = (request.target, request.path);
+            let before = self.before(target);
+            let answer = self.sender.send(request).await;
+            match &answer {
+                Err(error) if error.leaves_in_doubt() => drop(pending),
+                _ => pending.settled(),
+            }
+            match &answer {
+                Ok(_) => self.keys.table().note(key, RunActivity::Wrote),
+                // Of a status, or of a collection, it says less.
+                Err(error) if error.is_not_found() && path == Path::Object => {
+                    self.compare(target, before, &Answered::Absent);
+                }
+                Err(_) => {}
+            }
+            answer
+        })
+    }
+
+    /// Asks the server for a target; `None` where there is none.
+    pub(crate) fn fetch<'a>(
+        &'a self,
+        target: &'a Target,
+    ) -> BoxFuture<'a, Result<Option<Value>, WriteError>> {
+        Box::pin(async move {
+            match self.get(target).await {
+                Ok(object) => Ok(Some(object)),
+                Err(error) if error.is_not_found() => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// Asks the server for a target, and holds its answer against the caches.
+    fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Value, WriteError>> {
+        Box::pin(async move {
+            let before = self.before(target);
+            let found = self.read(target, Path::Object, "").await;
+            let answered = match &found {
+                Ok(found) => Answered::Present {
+                    uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+                    version: version_of(found),
+                },
+                Err(error) if error.is_not_found() => Answered::Absent,
+                Err(_) => return found,
+            };
+            self.compare(target, before, &answered);
+            found
+        })
+    }
+
+    /// Asks the server for an object.
+    pub(crate) async fn get_as<C: Object>(&self, target: &Target) -> Result<C, WriteError> {
+        if target.kind.scope == Scope::Namespaced && target.key.namespace().is_none() {
+            return Err(WriteError::Unnamed { object: Box::new(target.clone()), missing: "the namespace" });
+        }
+        decode("get", target, self.get(target).await?)
+    }
+
+    /// Asks the server for the latest state, whatever caches it has.
+    pub(super) async fn read(&self, target: &Target, path: Path, query: &str) -> Result<Value, WriteError> {
+        let request = Request {
+            verb: "get",
+            method: Method::GET,
+            target,
+            path,
+            query: query.to_owned(),
+            content: Content::None,
+        };
+        self.log_undeclared(&request);
+        self.sender.check(&request)?;
+        self.sender.send(request).await.map(|answer| answer.object)
+    }
+
+    // --- whether caches can be relied on
+
+    /// Refuses a write that may be computed from a state which its server lost.
+    ///
+    /// The caches that the key reads are waited for, for a moment: most are back soon, and show no other history.
+    pub(super) async fn check_caches(&self, key: &ObjectKey, target: &Target) -> Result<(), WriteError> {
+        if self.keys.gate.doubt(key).is_some() {
+            // Whether it is open then is asked next.
+            let _ = timeout(PATIENCE, self.keys.gate.opened_for(key)).await;
+        }
+        if let Some(doubt) = self.keys.gate.doubt(key) {
+            let why = match doubt.cause {
+                DoubtCause::HistoryLost => {
+                    "the server lost its history, and caches are compared with what is left"
+                }
+                DoubtCause::WatchCut => "the server is unreachable, and may come back with another history",
+            };
+            return Err(WriteError::doubted(target, why));
+        }
+        match self.keys.table().spans_epochs(key) {
+            true => Err(WriteError::doubted(target, "the server lost its history since the run began")),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns what the caches that would show a target show before it is asked for.
+    fn before(&self, target: &Target) -> Vec<(SourceId, Before)> {
+        let delivered = |source| self.keys.table().delivered(source);
+        let shown = self.caches_of(target).filter_map(|cache| {
+            let before = match (cache.look_up)(&target.key) {
+                Cached::Absent => Before::Absent { delivered: delivered(cache.source) },
+                Cached::Present(meta) => {
+                    Before::Present { uid: meta.uid, version: meta.resource_version.parse().ok() }
+                }
+                Cached::Unknown | Cached::Unselected => return None,
+            };
+            Some((cache.source, before))
+        });
+        shown.collect()
+    }
+
+    /// Holds an answer against what the caches showed before it was asked for.
+    fn compare(&self, target: &Target, before: Vec<(SourceId, Before)>, answered: &Answered) {
+        for (source, before) in before {
+            let Some(what) = contradiction(&before, answered) else { continue };
+            if matches!(what, Contradicted::Version { .. }) {
+                self.report_history_loss(source, &target.key);
+            }
+            let now = Instant::now();
+            self.memory().contradictions.note(source, &target.key, what, now);
+            self.set_alarm(now);
+        }
+    }
+
+    /// Asks for an owner whose child belongs to another UID of it: it may be the owner's cache that is behind.
+    pub(super) fn refetch_owner<'a>(
+        &'a self,
+        owner: &'a Owner,
+        refused: Option<&WriteError>,
+    ) -> BoxFuture<'a, ()> {
+        let belongs_to_another = matches!(refused, Some(WriteError::EarlierOwner { .. }));
+        Box::pin(async move {
+            if belongs_to_another && let Err(error) = self.fetch(&owner.named()).await {
+                tracing::debug!(object = %owner.named(), %error, "can't ask for an owner");
+            }
+        })
+    }
+
+    /// Notes that the object of a UID is gone, whatever else has its name.
+    pub(super) fn note_gone(&self, target: &Target, uid: &str) {
+        let mut before = self.before(target);
+        before.retain(|(_, before)| matches!(before, Before::Present { uid: shown, .. } if shown == uid));
+        self.compare(target, before, &Answered::Absent);
+    }
+
+    /// Notes that the server has an older state of a target than a write of the key was computed from.
+    ///
+    /// What the key wrote is lost, and its versions may be given to others.
+    pub(super) fn found_older_state(&self, key: &ObjectKey, target: &Target) {
+        self.forget_answer(key, target);
+        self.keys.table().forget_own(key);
+        self.sources_of(target).into_iter().for_each(|source| self.report_history_loss(source, &target.key));
+    }
+
+    fn report_history_loss(&self, source: SourceId, object: &ObjectKey) {
+        if let Some(cache) = self.cache_of(source) {
+            (cache.report_history_loss)(object);
+        }
+    }
+
+    /// Has a cache list that shows still what an answer contradicted.
+    fn list_to_compare(&self, Open { source, object, .. }: &Open) {
+        let Some(cache) = self.cache_of(*source) else { return };
+        if (cache.compare)(object) == Comparison::TooSoon {
+            return;
+        }
+        self.memory().contradictions.resolved_by_list(*source);
+        self.counters.contradicted.inc();
+        let kind = &cache.kind;
+        tracing::warn!(%object, "the server contradicts the cache of {kind}: listing {kind} again");
+    }
+
+    // --- the follow-up task
+
+    /// Attends to waiting keys, for as long as the controller runs.
+    pub(crate) fn follow_up(&self) -> BoxFuture<'_, Infallible> {
+        Box::pin(async move {
+            // What runs say stands in their spans, which name the controller.
+            let span = tracing::info_span!("follow_up", controller = %self.author.controller);
+            self.attend().instrument(span).await
+        })
+    }
+
+    async fn attend(&self) -> Infallible {
+        let mut asking = FuturesUnordered::new();
+        loop {
+            let (alarm, questions) = {
+                let mut memory = self.memory();
+                (memory.alarm, std::mem::take(&mut memory.questions))
+            };
+            asking.extend(questions.into_iter().map(|question| self.ask(question)));
+            tokio::select! {
+                () = until(alarm) => self.tick(),
+                () = self.follow_up_due.notified() => {}
+                Some(()) = asking.next(), if !asking.is_empty() => {}
             }
         }
+    }
+
+    /// Sees to it that the follow-up task looks in time: nothing is due sooner than a tick after it began.
+    fn set_alarm(&self, now: Instant) {
+        let mut memory = self.memory();
+        if memory.alarm.is_none() {
+            memory.alarm = self.next_tick(&memory, now);
+            if memory.alarm.is_some() {
+                self.follow_up_due.notify_one();
+            }
+        }
+    }
+
+    /// Returns when the follow-up task must look next; `None` while nothing waits.
+    fn next_tick(&self, memory: &WriteMemory, now: Instant) -> Option<Instant> {
+        let (pending, contradicted) =
+            (self.keys.table().next_tick(now), memory.contradictions.next_tick(now));
+        pending.into_iter().chain(contradicted).min()
+    }
+
+    fn lost(&self, lost: LostWrite) {
+        if self.is_cached(&lost.target) {
+            self.wait_for(&lost.key, &lost.target, &Expectation::ReplyLost);
+            self.follow_up_with(Question::After(lost));
+        }
+    }
+
+    /// Has the server asked whether caches show the object that it has: what does not end may be computed from one that is gone.
+    pub(crate) fn doubt_cache_of(&self, target: Target) {
+        self.follow_up_with(Question::IsCurrent(target));
+    }
+
+    fn follow_up_with(&self, question: Question) {
+        self.memory().questions.push(question);
+        self.follow_up_due.notify_one();
+    }
+
+    async fn ask(&self, question: Question) {
+        match question {
+            Question::After(lost) => Box::pin(self.ask_after(lost)).await,
+            Question::IsCurrent(target) => {
+                // However many storms begin at once, the server is asked one question at a time.
+                let _turn = self.comparing.lock().await;
+                Box::pin(self.ask_whether_current(&target)).await;
+            }
+        }
+    }
+
+    /// Asks for an object, whose answer is held against the caches; a server that does not answer is asked again for a minute.
+    async fn ask_whether_current(&self, target: &Target) {
+        for _ in 0..ASKED_WHETHER_CURRENT {
+            match self.fetch(target).await {
+                Ok(_) | Err(WriteError::Forbidden { .. }) => return,
+                Err(error) => {
+                    tracing::debug!(object = %target, %error, "can't ask whether it is cached as it is");
+                    pause_after(&error).await;
+                }
+            }
+        }
+    }
+
+    fn tick(&self) {
+        let (mut memory, now) = (self.memory(), Instant::now());
+        let mut table = self.keys.table();
+        let overdue = table.tick(&self.caches, now);
+        let contradicted = memory.contradictions.tick(now, &self.caches, |source| table.delivered(source));
+        drop(table);
+        memory.alarm = self.next_tick(&memory, now);
         drop(memory);
-        if let Some(version) = version {
-            let labels = serde_json::from_value(meta["labels"].clone()).unwrap_or_default();
-            self.wait(key, target, &Expectation::Reached(version), |cache| cache.will_show(target, &labels));
+        contradicted.iter().for_each(|open| self.list_to_compare(open));
+        overdue.iter().for_each(|overdue| self.report(overdue));
+    }
+
+    fn report(&self, OverdueWrite { key, object, expectation, waited }: &OverdueWrite) {
+        if matches!(expectation, Expectation::NewerThan(_)) {
+            tracing::debug!(%key, %object, "runs again although its cache shows no change yet");
+            return;
         }
-        if wakes {
-            self.keys.wake(key.clone());
+        self.counters.overdue.inc();
+        tracing::warn!(%key, %object, ?waited, "the cache did not show this key's own write in time: reconciling anyway");
+    }
+
+    /// Asks the server what became of a write, until it says or nobody waits any more.
+    async fn ask_after(&self, LostWrite { key, target }: LostWrite) {
+        while self.keys.table().awaits_reply(&key, &target.key) {
+            match self.what_became_of(&target).await {
+                Ok(expectation) => return self.reply_found(&key, &target, &expectation),
+                Err(error) => {
+                    tracing::debug!(object = %target, %error, "can't ask after a write");
+                    pause_after(&error).await;
+                }
+            }
         }
+    }
+
+    /// Takes the server's state of an object for which a reply was lost; a key that no longer waits ignores it.
+    fn reply_found(&self, key: &ObjectKey, target: &Target, expectation: &Expectation) {
+        let (mut table, now) = (self.keys.table(), Instant::now());
+        for source in self.sources_of(target) {
+            if table.awaits_reply(key, &target.key) {
+                table.expect(key, (source, &target.key), expectation.clone(), &self.caches, now);
+            }
+        }
+    }
+
+    /// Returns what the caches must show once they know as much as the server does now.
+    async fn what_became_of(&self, target: &Target) -> Result<Expectation, WriteError> {
+        let found = match target.key.name() {
+            "" => Some(self.read(target, Path::Collection, "limit=1").await?),
+            _ => self.fetch(target).await?,
+        };
+        let Some(found) = found else { return Ok(Expectation::Absent) };
+        Ok(version_of(&found).map_or(Expectation::ReplyLost, Expectation::Reached))
+    }
+}
+
+/// Waits before a question is asked again, for as long as the server wants quiet at least.
+async fn pause_after(error: &WriteError) {
+    let asked = error.retry_after().map_or(Duration::ZERO, |asked| asked.left());
+    sleep(asked.max(ASK_AGAIN)).await;
+}
+
+async fn until(alarm: Option<Instant>) {
+    match alarm {
+        Some(alarm) => sleep_until(alarm).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -430,3 +757,7 @@ pub(super) fn version_of(object: &Value) -> Option<Version> {
 #[cfg(test)]
 #[path = "writer_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "checks_tests.rs"]
+mod checks_tests;

@@ -6,19 +6,9 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    informer::Comparison,
-    object::Scope,
-    reflector::Server,
-    writes::{Counters, Gate, Selects, record::WatchState},
+    object::{Kind, Scope},
+    writes::Selects,
 };
-
-struct Nobody;
-
-impl KeyControl for Nobody {
-    fn wake(&self, _: ObjectKey) {}
-    fn hold(&self, _: &ObjectKey, _: Duration) {}
-    fn release(&self, _: &ObjectKey) {}
-}
 
 fn writer(caches: Vec<CacheView>) -> Arc<Writer> {
     let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
@@ -27,9 +17,8 @@ fn writer(caches: Vec<CacheView>) -> Arc<Writer> {
     let sender = Sender::new(kube::Client::new(nobody, "default"));
     let author =
         Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
-    let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
-    Writer::new(sender, author, caches, gate, Nobody, WaitForOwn::UntilCached, counters)
+    Writer::new(sender, author, caches, Keys::alone(), WaitForOwn::UntilCached, counters)
 }
 
 fn pod() -> Target {
@@ -51,7 +40,7 @@ fn cache(source: usize, selects: Selects, found: fn() -> Cached) -> CacheView {
         selects,
         look_up: Box::new(move |_| found()),
         show: None,
-        watch_state: Box::new(|| WatchState::Open),
+        is_open: Box::new(|| true),
         compare: Box::new(|_| Comparison::TooSoon),
         report_history_loss: Box::new(|_| {}),
     }
@@ -70,10 +59,10 @@ fn answer(resource_version: &str) -> Answer {
 #[tokio::test]
 async fn a_write_after_its_run_leaves_nothing_behind_that_nobody_would_clear() {
     let (writer, key) = (writer(Vec::new()), ObjectKey::new("shop", "a"));
-    writer.begin(&key);
+    writer.keys.table().begin(&key, 1);
     writer.learn(&key, &pod(), &answer("5"), &Proof::None, None);
     assert!(writer.last_answer(&key, &pod()).is_some(), "its run goes on from it");
-    writer.end(&key);
+    writer.keys.table().end(&key);
     assert!(writer.last_answer(&key, &pod()).is_none());
     writer.learn(&key, &pod(), &answer("6"), &Proof::None, None);
     assert!(writer.last_answer(&key, &pod()).is_none(), "its run was over, and no cache ends it");

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use watchkeeper_trials::{Deed, Event, Failure, Fault, Moment, Report, Trials, Trouble, Visit};
+use watchkeeper_trials::{Event, Failure, ForeignChange, Moment, Report, Trials, Trouble, Violation, Visit};
 
 use crate::{
     boards::{self, Board, Bug, board},
@@ -109,7 +109,7 @@ const ROWS: [Row; 10] = [
         by: "an error that is returned is tried again (C7)",
         at: &["configmaps shop/", "boards"],
         trouble: ("rights-taken", "the kind is forbidden for 20s"),
-        wrong_is: "the end is not that of a calm run",
+        wrong_is: "the end is not that of the baseline run",
     },
     Row {
         bug: "stale cache after leadership",
@@ -139,12 +139,16 @@ fn trials(who: Who) -> Trials {
     // Troubles that reveal another mistake of the operator than that of its row are left out.
     let another = move |trouble| match who {
         Who::Boards(Bug::DeletionMissedWhileDown) => trouble == Trouble::Server(Event::RightsTaken),
-        Who::Boards(Bug::OwnerByName) => matches!(trouble, Trouble::Stranger(Deed::TakesTheName, ..)),
+        Who::Boards(Bug::OwnerByName) => {
+            matches!(trouble, Trouble::Stranger(ForeignChange::TakesTheName, ..))
+        }
         Who::Replicas(Cache::OfItsOwn) => {
             matches!(trouble, Trouble::DoneLate | Trouble::Frozen | Trouble::Stranger(..))
         }
         // Who makes the Lease by the very record that a replica was about to write can't be told from that replica.
-        Who::Replicas(Cache::OfTheManager) => matches!(trouble, Trouble::Stranger(Deed::TakesTheName, ..)),
+        Who::Replicas(Cache::OfTheManager) => {
+            matches!(trouble, Trouble::Stranger(ForeignChange::TakesTheName, ..))
+        }
         _ => false,
     };
     let trials = trials.crd::<Board>().namespace("shop").only(move |trouble| !another(trouble));
@@ -254,7 +258,7 @@ fn a_child_made_twice_shows_as_such() {
     let lost = |trouble| matches!(trouble, Trouble::ReplyLost | Trouble::Killed(Moment::After));
     let report = trials(Who::Boards(Bug::ChildMadeTwice)).only(lost).run();
     let failure = &report.failures[0];
-    assert!(matches!(failure.faults[0], Fault::AnotherEnd(_)), "{failure}");
+    assert!(matches!(failure.faults[0], Violation::AnotherEnd(_)), "{failure}");
     let told = failure.to_string();
     assert!(told.contains("configmaps shop/b-*: 2, not 1"), "{told}");
     assert!(told.contains("cargo test bugs::a_child_made_twice_shows_as_such"), "{told}");

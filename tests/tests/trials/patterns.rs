@@ -16,7 +16,7 @@ use kube::{
 };
 use serde_json::json;
 use watchkeeper::prelude::*;
-use watchkeeper_trials::{Deed, Event, Trials, Trouble, Visit};
+use watchkeeper_trials::{Event, ForeignChange, Trials, Trouble, Visit};
 
 #[derive(Debug, thiserror::Error)]
 enum Failed {
@@ -197,7 +197,7 @@ fn outcome(name: &str, trials: Trials) -> String {
 }
 
 fn nobody_takes_names(trouble: Trouble) -> bool {
-    noticed(trouble) && !matches!(trouble, Trouble::Stranger(Deed::TakesTheName, ..))
+    noticed(trouble) && !matches!(trouble, Trouble::Stranger(ForeignChange::TakesTheName, ..))
 }
 
 #[test]

@@ -17,11 +17,11 @@ use super::{
     ListPage, ListWatchError, ListerWatcher, WatchStream,
     decode::{Decoder, Representation},
     frames::Frames,
+    json,
     list_body::ListBody,
     list_items::ListItems,
     members::ManagedFields,
     options::ListOptions,
-    places::LARGEST,
     raw::ItemForm,
 };
 use crate::object::{Kind, Object, Scope, is_dns_label};
@@ -144,7 +144,7 @@ impl<K: Object> ClientListWatch<K> {
     /// a server sends. More than 4 GiB count as 4 GiB.
     #[must_use]
     pub fn largest_object(mut self, bytes: usize) -> Self {
-        self.largest_object = bytes.min(LARGEST);
+        self.largest_object = bytes.min(u32::MAX as usize);
         self
     }
 
@@ -197,11 +197,11 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
         let request = request::list(&self.path()?, &options, request::accept_list(self.representation))?;
         let mut chunks = response::Chunks::new(self.open(request).await?);
         let decoder = self.decoder();
-        let mut body = ListBody::new(self.largest_object, decoder.usual_openings());
+        let mut body = ListBody::new(self.largest_object);
         let mut items = ListItems::new(decoder);
         while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
             body.feed(&chunk, |item| items.push(item))?;
-            items.settle().await;
+            items.settle().await?;
         }
         let (head, items) = (body.finish()?, items.finish().await?);
         Ok(ListPage { items, resource_version: head.resource_version, continue_token: head.continue_token })
@@ -219,9 +219,9 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
         let options = ListOptions { limit: Some(1), ..ListOptions::default() };
         let request = request::list(&self.path()?, &options, request::accept_list(Representation::Metadata))?;
         let mut chunks = response::Chunks::new(self.open(request).await?);
-        let mut body = ListBody::new(self.largest_object, Vec::new());
+        let mut body = ListBody::new(self.largest_object);
         while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
-            body.feed(&chunk, |_| {})?;
+            body.feed(&chunk, json::check)?;
         }
         Ok(Some(body.finish()?.resource_version).filter(|version| !version.is_empty()))
     }

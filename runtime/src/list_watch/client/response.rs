@@ -105,12 +105,11 @@ pub(super) fn events<K: Object>(
         source: Source { chunks: Chunks::new(body), expires, deadlines },
         frames,
         block: Vec::new(),
-        spare: Vec::new(),
         events: VecDeque::new(),
         last: None,
-        coming: if pool.is_some() { Coming::InBulk } else { Coming::Changes },
+        in_bulk: pool.is_some(),
         pool,
-        reading: Reading::Open,
+        ended: false,
     };
     stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;
@@ -151,41 +150,21 @@ struct Watch<K> {
     source: Source,
     frames: Frames,
     /// Decodes initial events; changes are decoded where they are read, which costs least.
-    pool: Option<DecodePool<Piece<K>>>,
+    pool: Option<DecodePool<Vec<Event<K>>>>,
     /// Whole lines that are to be decoded next; empty between two chunks.
     block: Vec<u8>,
-    /// Pieces of work that are done, to be used again while there is more: memory that goes back and forth between
-    /// threads is what allocators are slowest at.
-    spare: Vec<Piece<K>>,
     events: VecDeque<Event<K>>,
     /// What follows all that is still being decoded.
     last: Option<Event<K>>,
-    coming: Coming,
-    reading: Reading,
-}
-
-/// What the stream brings: initial events come as fast as they are read, changes as they are made.
-#[derive(Clone, Copy, PartialEq)]
-enum Coming {
-    InBulk,
-    Changes,
-}
-
-/// Lines, and what they came to.
-struct Piece<K> {
-    block: Vec<u8>,
-    events: Vec<Event<K>>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Reading {
-    Open,
-    Ended,
+    /// Whether initial events come, which the server sends as fast as it can.
+    in_bulk: bool,
+    /// Whether the body has ended.
+    ended: bool,
 }
 
 enum Came<K> {
     Chunk(Result<Option<Bytes>, ListWatchError>),
-    Decoded(Option<Piece<K>>),
+    Decoded(Option<Vec<Event<K>>>),
 }
 
 impl<K: Object> Watch<K> {
@@ -193,10 +172,10 @@ impl<K: Object> Watch<K> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 if matches!(&event, Ok(WatchEvent::Bookmark { initial_events: InitialEventsMark::End, .. })) {
-                    self.coming = Coming::Changes;
+                    self.in_bulk = false;
                 }
                 if event.is_err() {
-                    self.reading = Reading::Ended;
+                    self.ended = true;
                     (self.pool, self.last) = (None, None);
                     self.events.clear();
                 }
@@ -208,12 +187,12 @@ impl<K: Object> Watch<K> {
 
     /// Reads or decodes on; `None` where nothing is left.
     async fn advance(&mut self) -> Option<()> {
-        if self.coming == Coming::Changes && self.pool.as_ref().is_some_and(DecodePool::is_idle) {
-            (self.pool, self.spare, self.block) = (None, Vec::new(), Vec::new());
+        if !self.in_bulk && self.pool.as_ref().is_some_and(DecodePool::is_idle) {
+            (self.pool, self.block) = (None, Vec::new());
         }
         let working = self.pool.as_mut().filter(|pool| !pool.is_idle());
-        let came = match (working, self.reading) {
-            (Some(pool), Reading::Open) if !pool.is_busy() && self.coming == Coming::InBulk => {
+        let came = match (working, self.ended) {
+            (Some(pool), false) if !pool.is_busy() && self.in_bulk => {
                 tokio::select! {
                     biased;
                     decoded = pool.next() => Came::Decoded(decoded),
@@ -221,14 +200,11 @@ impl<K: Object> Watch<K> {
                 }
             }
             (Some(pool), _) => Came::Decoded(pool.next().await),
-            (None, Reading::Open) => Came::Chunk(match self.source.at_once() {
+            (None, false) => Came::Chunk(match self.source.at_once() {
                 Some(chunk) => chunk,
-                None => {
-                    self.spare.clear();
-                    self.source.next().await
-                }
+                None => self.source.next().await,
             }),
-            (None, Reading::Ended) => {
+            (None, true) => {
                 self.events.push_back(self.last.take()?);
                 return Some(());
             }
@@ -236,12 +212,7 @@ impl<K: Object> Watch<K> {
         match came {
             Came::Chunk(Ok(Some(chunk))) => self.decode(chunk),
             Came::Chunk(end) => self.end(end.err()),
-            Came::Decoded(Some(mut piece)) => {
-                self.events.extend(piece.events.drain(..));
-                piece.block.clear();
-                self.spare.push(piece);
-            }
-            Came::Decoded(None) => {}
+            Came::Decoded(events) => self.events.extend(events.into_iter().flatten()),
         }
         Some(())
     }
@@ -259,18 +230,17 @@ impl<K: Object> Watch<K> {
                 Some(ended) => end = Some(ended.err()),
             }
         }
+        let decoder = self.frames.decoder();
         if pool.is_idle() && block.len() < WORTH_A_TASK {
-            self.frames.decode(block, &mut self.events);
+            decoder.lines(block, &mut self.events);
             block.clear();
         } else {
-            let decoder = self.frames.decoder().clone();
-            let spare = self.spare.pop();
-            let Piece { block: empty, mut events } = spare
-                .unwrap_or_else(|| Piece { block: Vec::with_capacity(ROOM_FOR_A_TASK), events: Vec::new() });
-            let block = std::mem::replace(block, empty);
+            let block = std::mem::replace(block, Vec::with_capacity(ROOM_FOR_A_TASK));
+            let decoder = decoder.clone();
             pool.begin(move || {
-                decoder.lines(&block, &mut String::new(), &mut events);
-                Piece { block, events }
+                let mut events = Vec::new();
+                decoder.lines(&block, &mut events);
+                events
             });
         }
         if let Some(error) = end {
@@ -279,7 +249,7 @@ impl<K: Object> Watch<K> {
     }
 
     fn end(&mut self, error: Option<ListWatchError>) {
-        self.reading = Reading::Ended;
+        self.ended = true;
         self.last = match error {
             Some(error) => Some(Err(error)),
             None => self.frames.finish(),

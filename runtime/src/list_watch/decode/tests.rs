@@ -1,4 +1,4 @@
-//! Single objects: decoded stripped, named when they fail, told from objects of other kinds.
+//! Single objects: decoded without managedFields, named when they fail, distinguished from objects of other kinds.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::core::{DynamicObject, PartialObjectMeta};
@@ -24,10 +24,7 @@ fn decoder(of: &'static str) -> Decoder {
 
 /// Decodes a well-formed text as lists and frames do.
 fn decode<K: Object>(decoder: &Decoder, json: &str) -> Decoded<K> {
-    let json = Json::read(json.as_bytes()).unwrap();
-    let mut stripped = String::new();
-    let places = decoder.push_stripped(json.as_str(), &Places::of(json), &mut stripped);
-    decoder.decode(&stripped, &places)
+    decoder.decode(json).unwrap()
 }
 
 fn object<K: Object>(decoder: &Decoder, json: &str) -> Arc<K> {
@@ -107,7 +104,7 @@ fn an_identity_is_read_as_far_as_it_goes() {
 #[test]
 fn objects_of_another_kind_are_told_apart() {
     let foreign = |decoder: &Decoder, json: &str| match decode::<DynamicObject>(decoder, json) {
-        Decoded::OfAnotherKind(found) => found,
+        Decoded::OfAnotherKind(found) => found.error,
         other => panic!("{other:?}"),
     };
     let pods = decoder("Pod");
@@ -115,8 +112,9 @@ fn objects_of_another_kind_are_told_apart() {
     assert_eq!(foreign(&pods, secret), "Secret of v1");
     assert_eq!(foreign(&pods, &secret.replace("v1", "v2").replace("Secret", "Pod")), "Pod of v2");
     assert!(matches!(decode::<Pod>(&pods, secret), Decoded::OfAnotherKind(_)));
-    let places = Places::of(Json::part(secret));
-    assert!(matches!(pods.list_item::<Pod>(secret, &places), Item::Unreadable(_)));
+    let Ok(Item::Unreadable(item)) = pods.list_item::<Pod>(secret) else { panic!("it was read") };
+    assert_eq!(item.error, "it is a Secret of v1, not a Pod of v1");
+    assert_eq!(item.identity.key, Some(ObjectKey::cluster("a")));
 }
 
 #[test]
@@ -148,23 +146,23 @@ fn metadata_is_taken_from_partial_and_from_whole_objects() {
 
 // S12
 #[test]
-fn member_names_of_kubernetes_own_kinds_are_packed_and_others_are_not() {
-    let json = |api_version: &str, of: &str| {
-        let metadata = r#""metadata":{"name":"a","uid":"u","labels":{"app":"b"}}"#;
+fn what_objects_of_a_kind_have_in_common_is_kept_once() {
+    let json = |n: usize| {
+        let metadata = format!(r#""metadata":{{"name":"a{n}","uid":"u{n}","labels":{{"app":"b{n}"}}}}"#);
         let spec =
             r#""spec":{"containers":[{"name":"c","imagePullPolicy":"Always"}]},"status":{"phase":"Running"}"#;
-        format!(r#"{{"apiVersion":"{api_version}","kind":"{of}",{metadata},{spec}}}"#)
+        format!(r#"{{"apiVersion":"v1","kind":"Pod",{metadata},{spec}}}"#)
     };
-    for (group, of, is_packed) in [("", "Pod", true), ("x.k8s.io", "Pod", true), ("x.dev", "Widget", false)] {
-        let kind = kind(group, of, "x");
-        let json = json(&kind.api_version(), of);
-        let bytes =
-            Decoder::new(&kind, Representation::Whole, ManagedFields::Drop).with_form(ItemForm::Bytes);
-        let Decoded::Item(Item::Raw(raw)) = decode::<Pod>(&bytes, &json) else { panic!("{json}") };
-        assert_eq!((&*raw.text.json(), raw.text.len() < json.len()), (&*json, is_packed), "{of} of {group}");
-        assert_eq!((raw.text.uid(), raw.text.label("app").as_deref()), (Some("u"), Some("b")));
-        assert_eq!(raw.decode::<DynamicObject>().unwrap(), serde_json::from_str(&json).unwrap());
-        assert!(raw.text.is_same(&RawObject::new(json).unwrap().text));
+    let bytes = decoder("Pod").with_form(ItemForm::Bytes);
+    for n in 0..5 {
+        let Decoded::Item(Item::Raw(raw)) = decode::<Pod>(&bytes, &json(n)) else { panic!("{n}") };
+        assert_eq!((raw.text.json(), n < 2 || raw.text.len() * 2 < json(n).len()), (json(n), true), "{n}");
+        assert_eq!(raw.text.uid(), Some(&*format!("u{n}")));
+        assert_eq!(raw.text.label("app"), Some(format!("b{n}")));
+        assert_eq!(raw.decode::<DynamicObject>().unwrap(), serde_json::from_str(&json(n)).unwrap());
+        assert!(raw.text.is_same(&RawObject::new(json(n)).unwrap().text));
+        let again = raw.of_same_kind(&raw.decode::<DynamicObject>().unwrap()).unwrap();
+        assert_eq!((again.key, n < 2 || again.text.len() * 2 < json(n).len()), (raw.key, true), "{n}");
     }
 }
 
@@ -181,6 +179,14 @@ fn bytes_are_kept_lean_and_whole_and_decode_later() {
     let expected =
         r#"{"data":{"managedFields":"kept"},"metadata":{"name":"a","labels":{"managedFields":"kept"}},"#;
     assert_eq!(text, [expected, r#""kind":"ConfigMap","apiVersion":"v1"}"#].concat());
+    for (metadata, lean) in [
+        (r#"{"managedFields" : [ ] , "name":"a"}"#, r#"{ "name":"a"}"#),
+        (r#"{"name":"a","managed\u0046ields":[{}] }"#, r#"{"name":"a" }"#),
+        (r#"{"name":"a", "managedFields":null,"uid":"u"}"#, r#"{"name":"a","uid":"u"}"#),
+    ] {
+        let expected = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{lean}}}"#);
+        assert_eq!(raw(&format!(r#"{{"metadata":{metadata}}}"#)).text.json(), expected);
+    }
     let typed: Arc<ConfigMap> = object(&decoder("ConfigMap"), MANAGED);
     assert_eq!(stripped.decode::<ConfigMap>().unwrap(), *typed);
     let bare = raw(r#"{"metadata":{"name":"a","managedFields":[]}}"#);
@@ -262,71 +268,50 @@ fn members() -> impl Strategy<Value = String> {
     prop::collection::vec(member, 0..4).prop_map(|members| members.join(","))
 }
 
-/// Reads an object at once, and the long way, if it is well-formed.
-fn both_ways<K: Object>(text: &str) -> (Option<Item<K>>, Option<Decoded<K>>) {
+/// Reads an object in one pass, and from its parts.
+fn both_ways<K: Object>(text: &str) -> (Option<Item<K>>, Result<Decoded<K>, NotJson>) {
     let decoder = decoder("ConfigMap");
-    let well_formed = Json::read(text.as_bytes()).is_ok();
-    (decoder.decode_at_once(text), well_formed.then(|| decode(&decoder, text)))
+    (decoder.decode_usual(text), decoder.decode_parts(text))
+}
+
+/// Holds that nothing is taken from what `serde_json` rejects, and that both ways read the same.
+fn reads_alike<K: Object + PartialEq>(text: &str) {
+    match (both_ways::<K>(text), json::check(text)) {
+        ((Some(Item::Object(usual)), Ok(Decoded::Item(Item::Object(long)))), Ok(())) => {
+            assert_eq!(usual, long, "{text}");
+        }
+        ((None, Ok(_)), Ok(())) | ((None, Err(NotJson)), Err(NotJson)) => {}
+        other => panic!("{text}: {other:?}"),
+    }
 }
 
 proptest! {
     // R48
     #[test]
-    fn what_is_decoded_at_once_is_what_the_long_way_makes_of_it(
+    fn what_is_decoded_in_one_pass_is_what_its_parts_come_to(
         begin in prop_oneof![
             4 => Just(r#"{"kind":"ConfigMap","apiVersion":"v1","#),
             4 => Just(r#"{"apiVersion":"v1","kind":"ConfigMap","#),
+            4 => Just(r#"{"metadata":{"name":"a","managedFields":[]},"#),
+            1 => Just(r#"{"metadata":{},"#),
             1 => Just(r#"{"apiVersion":"v1","kind":"Secret","#),
             1 => Just("{"),
         ],
         members in members(),
     ) {
         let text = format!("{begin}{members}}}");
-        match both_ways::<ConfigMap>(&text) {
-            (Some(Item::Object(once)), Some(Decoded::Item(Item::Object(long)))) => prop_assert_eq!(once, long),
-            (None, _) => {}
-            other => prop_assert!(false, "{text}: {other:?}"),
-        }
-        match both_ways::<DynamicObject>(&text) {
-            (Some(Item::Object(once)), Some(Decoded::Item(Item::Object(long)))) => prop_assert_eq!(once, long),
-            (None, _) => {}
-            other => prop_assert!(false, "{text}: {other:?}"),
-        }
-    }
-
-    // R48
-    #[test]
-    fn an_item_of_a_list_is_read_alike_whether_it_was_checked_before_or_not(
-        begin in prop_oneof![
-            2 => Just(r#"{"kind":"ConfigMap","apiVersion":"v1","#),
-            4 => Just(r#"{"metadata":{"name":"a","managedFields":[]},"#),
-            1 => Just(r#"{"metadata":{},"#),
-        ],
-        members in members(),
-    ) {
-        let (text, decoder) = (format!("{begin}{members}}}"), decoder("ConfigMap"));
-        let mut filled = String::new();
-        let of = decoder.push_typed(&text, &mut filled);
-        match (decoder.typed_item::<ConfigMap>(&filled, of), Json::read(text.as_bytes())) {
-            (Ok(item), Ok(json)) => {
-                let mut stripped = String::new();
-                let places = decoder.push_stripped(&text, &Places::of(json), &mut stripped);
-                let long = decoder.list_item::<ConfigMap>(&stripped, &places);
-                prop_assert_eq!(format!("{item:?}"), format!("{long:?}"));
-            }
-            (Err(_), Err(_)) => {}
-            other => prop_assert!(false, "{text}: {other:?}"),
-        }
+        reads_alike::<ConfigMap>(&text);
+        reads_alike::<DynamicObject>(&text);
     }
 }
 
 // R48
 #[test]
-fn what_api_servers_send_is_decoded_at_once_and_nothing_that_is_odd() {
+fn what_api_servers_send_is_decoded_in_one_pass_and_nothing_else() {
     let at_once = |rest: &str| {
         let text = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1",{rest}}}"#);
         let (once, long) = both_ways::<ConfigMap>(&text);
-        assert!(long.is_some(), "{text}");
+        assert!(long.is_ok(), "{text}");
         once.is_some()
     };
     for usual in [
@@ -337,7 +322,6 @@ fn what_api_servers_send_is_decoded_at_once_and_nothing_that_is_odd() {
     ] {
         assert!(at_once(usual), "{usual}");
     }
-    let deep = format!(r#""metadata":{{"name":"a"}},"unknown":{}{}"#, "[".repeat(127), "]".repeat(127));
     for odd in [
         r#""metadata":{"name":"a","name":"a"}"#,
         r#""metadata":{"name":"a","n\u0061me":"a"}"#,
@@ -347,7 +331,6 @@ fn what_api_servers_send_is_decoded_at_once_and_nothing_that_is_odd() {
         r#""metadata":{"name":""}"#,
         r#""metadata":{"labels":{"name":"a"}}"#,
         r#""data":{}"#,
-        &deep,
     ] {
         assert!(!at_once(odd), "{odd}");
     }

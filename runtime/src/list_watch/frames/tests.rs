@@ -95,7 +95,7 @@ proptest! {
 
 // R35
 #[test]
-fn an_end_inside_a_frame_is_no_event_and_loses_none() {
+fn an_end_inside_a_frame_is_not_an_event_and_loses_none() {
     let last = BODY.rfind('\n').unwrap();
     for end in last + 2..BODY.len() {
         let events = read(&[&BODY.as_bytes()[..end]]);
@@ -131,7 +131,7 @@ fn a_bare_status_line_is_an_error_event() {
 
 // R5
 #[test]
-fn events_of_the_wrong_type_or_kind_are_told_and_the_stream_goes_on() {
+fn events_of_the_wrong_type_or_kind_are_reported_and_the_stream_goes_on() {
     let body = concat!(
         r#"{"type":"PATCHED","object":{}}"#,
         "\n",
@@ -158,9 +158,9 @@ fn garbage_ends_the_stream_and_shows_nothing_of_itself() {
     for (line, what) in [
         ("hunter2", "JSON"),
         (r#"{"hunter2"}"#, "JSON"),
-        (r#"["hunter2"]"#, "event"),
-        (r#"{"type":5,"object":{}}"#, "event"),
-        (r#"{"type":"ADDED"}"#, "event"),
+        (r#"["hunter2"]"#, "an event"),
+        (r#"{"type":5,"object":{}}"#, "an event"),
+        (r#"{"type":"ADDED"}"#, "an event"),
         // Broken within the object: never that object's fault, since nobody knows whose it is.
         (r#"{"type":"ADDED","object":{"metadata":{"name":"a""namespace":"hunter2"}}}"#, "JSON"),
         (r#"{"type":"DELETED","object":{"metadata":{"name":"a"}}"#, "JSON"),
@@ -171,7 +171,7 @@ fn garbage_ends_the_stream_and_shows_nothing_of_itself() {
         let body = format!("{line}\n{BODY}");
         assert_eq!(
             read(&[body.as_bytes()]),
-            [format!("the answer can't be read: a line of the stream is no {what}")]
+            [format!("the answer can't be read: a line of the stream is not {what}")]
         );
     }
 }

@@ -1,13 +1,16 @@
-//! Lists in chunks: the same items however a body is cut, and nothing taken for a list that is none.
+//! Lists in chunks: the same items however a body is cut, and nothing else taken for a list.
 
 use proptest::prelude::*;
 
 use super::*;
 
 fn read(chunks: &[&[u8]]) -> Result<(Vec<String>, ListHead), ListWatchError> {
-    let (mut body, mut items) = (ListBody::new(1_000, Vec::new()), Vec::new());
+    let (mut body, mut items) = (ListBody::new(1_000), Vec::new());
     for chunk in chunks {
-        body.feed(chunk, |item| items.push(item.text().to_owned()))?;
+        body.feed(chunk, |item| {
+            items.push(item.to_owned());
+            json::check(item)
+        })?;
     }
     Ok((items, body.finish()?))
 }
@@ -33,13 +36,17 @@ fn the_members_of_a_list_may_stand_in_any_order() {
 
 #[test]
 fn items_come_out_as_they_are_complete_and_nothing_piles_up() {
-    let mut body = ListBody::new(1_000, Vec::new());
-    let mut count = 0;
-    body.feed(br#"{"kind":"PodList","items":["#, |_| count += 1).unwrap();
+    let mut body = ListBody::new(1_000);
+    let count = std::cell::Cell::new(0);
+    let mut one_more = |_: &str| {
+        count.set(count.get() + 1);
+        Ok(())
+    };
+    body.feed(br#"{"kind":"PodList","items":["#, &mut one_more).unwrap();
     for n in 1..=1_000 {
-        body.feed(br#"{"metadata":{"name":"a"}"#, |_| count += 1).unwrap();
-        body.feed(b"},", |_| count += 1).unwrap();
-        assert_eq!(count, n);
+        body.feed(br#"{"metadata":{"name":"a"}"#, &mut one_more).unwrap();
+        body.feed(b"},", &mut one_more).unwrap();
+        assert_eq!(count.get(), n);
         assert!(body.buffer.len() < 64 && body.buffer.capacity() < 1_024);
     }
 }
@@ -52,7 +59,7 @@ fn a_status_in_place_of_a_list_is_an_error() {
 }
 
 #[test]
-fn what_is_no_list_is_refused() {
+fn what_is_not_a_list_is_refused() {
     for text in [
         "",
         "  ",
@@ -80,8 +87,22 @@ fn what_is_no_list_is_refused() {
     }
 }
 
+// R48
 #[test]
-fn a_list_that_breaks_off_is_no_list() {
+fn a_list_with_an_item_that_is_not_json_is_refused() {
+    for item in [r#"{"a":1]"#, r#"{"a" 1}"#, r#"{"a":[}]}"#, r#"["a\x"]"#, "tru", "01", r#""\ud8""#] {
+        let text =
+            format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{{}},{item}],"kind":"PodList"}}"#);
+        let error = read(&[text.as_bytes()]).unwrap_err();
+        assert!(
+            matches!(error, ListWatchError::Unreadable(_) | ListWatchError::CutShort),
+            "{text}: {error:?}"
+        );
+    }
+}
+
+#[test]
+fn a_list_that_breaks_off_is_not_a_list() {
     for end in 2..LIST.trim_end().len() {
         let error = read(&[&LIST.as_bytes()[..end]]).unwrap_err();
         assert!(matches!(error, ListWatchError::CutShort), "cut at {end}: {error:?}");
@@ -114,7 +135,7 @@ proptest! {
 
 // R34
 #[test]
-fn what_is_no_list_is_refused_alike_however_it_is_cut() {
+fn what_is_not_a_list_is_refused_alike_however_it_is_cut() {
     let text = r#"{ "items" : numetadata":{"res null , "data":{},  "#.as_bytes();
     let whole = read(&[text]).unwrap_err().to_string();
     for size in 1..text.len() {
@@ -129,8 +150,8 @@ fn an_item_past_the_bound_is_refused_before_it_is_whole() {
     let list = format!(r#"{{"items":[{{}},{item}],"metadata":{{"resourceVersion":"1"}}}}"#);
     for chunk in [5, 1_000] {
         let read = |largest| {
-            let mut body = ListBody::new(largest, Vec::new());
-            list.as_bytes().chunks(chunk).try_for_each(|chunk| body.feed(chunk, |_| {}))?;
+            let mut body = ListBody::new(largest);
+            list.as_bytes().chunks(chunk).try_for_each(|chunk| body.feed(chunk, json::check))?;
             body.finish()
         };
         assert_eq!(read(item.len()).unwrap(), head("1", None));
@@ -142,8 +163,8 @@ fn an_item_past_the_bound_is_refused_before_it_is_whole() {
     }
     // What stands beside the items is bounded as well, even before it is whole, whether it is kept or not.
     for member in ["message", "more"] {
-        let mut body = ListBody::new(10, Vec::new());
-        let mut feed = |text: &str| body.feed(text.as_bytes(), |_| {});
+        let mut body = ListBody::new(10);
+        let mut feed = |text: &str| body.feed(text.as_bytes(), json::check);
         feed(&format!(r#"{{"{member}":""#)).unwrap();
         let refused = (0..100).find_map(|_| feed(&"x".repeat(100_000)).err()).unwrap();
         assert!(matches!(refused, ListWatchError::TooLarge { limit: LARGEST_ENVELOPE, .. }), "{refused:?}");
@@ -155,9 +176,13 @@ fn reading_a_long_list_holds_no_more_than_an_item_and_a_chunk() {
     let item = format!(r#"{{"metadata":{{"name":"a"}},"data":{{"k":"{}"}}}}"#, "x".repeat(5_000));
     let list =
         format!(r#"{{"items":[{}],"metadata":{{"resourceVersion":"1"}}}}"#, vec![item; 4_000].join(","));
-    let (mut body, mut items, mut most) = (ListBody::new(1 << 20, Vec::new()), 0, 0);
+    let (mut body, mut items, mut most) = (ListBody::new(1 << 20), 0, 0);
     for chunk in list.as_bytes().chunks(16 << 10) {
-        body.feed(chunk, |_| items += 1).unwrap();
+        body.feed(chunk, |_| {
+            items += 1;
+            Ok(())
+        })
+        .unwrap();
         most = most.max(body.buffer.capacity());
     }
     assert_eq!((items, body.finish().unwrap()), (4_000, head("1", None)));

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use watchkeeper::prelude::*;
-use watchkeeper_trials::{Deed, Trials, Trouble, Visit};
+use watchkeeper_trials::{ForeignChange, Trials, Trouble, Visit};
 
 use crate::{Greeting, GreetingSpec, controllers, replicas};
 
@@ -24,7 +24,7 @@ fn the_controllers_of_the_second_chapter_end_right() {
     .namespace("home")
     .visitor(a_greeting_comes_and_goes)
     // Its predicate lets changes of the status alone pass by.
-    .only(|trouble| !matches!(trouble, Trouble::Stranger(Deed::EditsStatus, ..)))
+    .only(|trouble| !matches!(trouble, Trouble::Stranger(ForeignChange::EditsStatus, ..)))
     .pairs(20)
     .check();
 }

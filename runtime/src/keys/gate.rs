@@ -1,0 +1,207 @@
+//! Holds a controller's keys while caches that they read can't be relied on.
+//!
+//! After a server lost its history, half a restored view is worse than none: it makes children for parents that no
+//! longer exist. So no key runs until every cache has been compared with what is left. And a key whose cache lost its
+//! watch to the connection waits a moment for it: the server that comes back may be another one.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use futures::future::BoxFuture;
+use tokio::{sync::watch, time::sleep_until};
+
+use crate::{
+    object::{Kind, ObjectKey},
+    reflector::{Doubt, DoubtCause, Server},
+};
+
+/// No change count.
+const NEVER: u64 = u64::MAX;
+
+/// A cache that a controller reads.
+pub(crate) struct ReadCache {
+    pub(crate) kind: Kind,
+    /// The namespace whose keys alone read it; `None`: all do.
+    pub(crate) of: Option<Arc<str>>,
+    pub(crate) doubt: Box<dyn Fn() -> Option<Doubt> + Send + Sync>,
+}
+
+/// Which keys of a controller may run and write.
+pub(crate) struct Gate {
+    server: Server,
+    caches: Vec<ReadCache>,
+    /// The server's change count when no cache was in doubt: as long as it stays, none is.
+    open_at: AtomicU64,
+}
+
+impl Gate {
+    /// Guards a controller that reads these caches, all of one server.
+    pub(crate) fn new(server: Server, caches: Vec<ReadCache>) -> Self {
+        Self { server, caches, open_at: AtomicU64::new(NEVER) }
+    }
+
+    /// Says why a key must not run for now, if so; of several doubts, the one that lasts longest.
+    pub(crate) fn doubt(&self, key: &ObjectKey) -> Option<Doubt> {
+        self.longest(|cache, cause| concerns(cache, cause, Some(key)))
+    }
+
+    /// Tells whether nothing keeps all keys from running.
+    pub(crate) fn is_open(&self) -> bool {
+        self.longest(|cache, cause| concerns(cache, cause, None)).is_none()
+    }
+
+    /// Waits until nothing keeps all keys from running.
+    pub(crate) fn opened(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.wait(|cache, cause| concerns(cache, cause, None)).await;
+        })
+    }
+
+    /// Waits until a key may run.
+    pub(crate) async fn opened_for(&self, key: &ObjectKey) {
+        self.wait(|cache, cause| concerns(cache, cause, Some(key))).await;
+    }
+
+    /// Names the kinds whose caches are in doubt.
+    pub(crate) fn doubted_kinds(&self) -> Vec<String> {
+        self.doubts().iter().map(|(kind, _)| kind.to_string()).collect()
+    }
+
+    /// Lists what is in doubt.
+    pub(crate) fn doubts(&self) -> Vec<(&Kind, Doubt)> {
+        self.caches.iter().filter_map(|cache| Some((&cache.kind, (cache.doubt)()?))).collect()
+    }
+
+    /// Counts the reported losses of the server's history.
+    pub(crate) fn losses(&self) -> u64 {
+        self.server.losses()
+    }
+
+    /// Follows what may close or open the gate; but for that, time alone opens it.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.server.changes()
+    }
+
+    async fn wait(&self, counts: impl Fn(&ReadCache, DoubtCause) -> bool) {
+        let mut changes = self.changes();
+        while let Some(doubt) = self.longest(&counts) {
+            tokio::select! {
+                biased;
+                changed = changes.changed() => changed.expect("the server is held here"),
+                () = sleep_until(doubt.until) => {}
+            }
+        }
+    }
+
+    fn longest(&self, counts: impl Fn(&ReadCache, DoubtCause) -> bool) -> Option<Doubt> {
+        let now = self.server.change_count();
+        if self.open_at.load(Ordering::Acquire) == now {
+            return None;
+        }
+        let (mut open, mut longest) = (true, None::<Doubt>);
+        for cache in &self.caches {
+            let Some(doubt) = (cache.doubt)() else { continue };
+            open = false;
+            if counts(cache, doubt.cause) && longest.is_none_or(|longest| longest.until < doubt.until) {
+                longest = Some(doubt);
+            }
+        }
+        if open {
+            self.open_at.store(now, Ordering::Release);
+        }
+        longest
+    }
+}
+
+/// Lost history concerns every key; a watch that is lost, those that read its cache. Without a key: all.
+fn concerns(cache: &ReadCache, cause: DoubtCause, key: Option<&ObjectKey>) -> bool {
+    match (cause, &cache.of) {
+        (DoubtCause::HistoryLost, _) | (DoubtCause::WatchCut, None) => true,
+        (DoubtCause::WatchCut, Some(namespace)) => {
+            key.is_some_and(|key| key.namespace() == Some(&**namespace))
+        }
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("doubts", &self.doubts()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Mutex, time::Duration};
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::object::Scope;
+
+    type Set = Arc<Mutex<Option<Doubt>>>;
+
+    fn cache(of: Option<&str>) -> (ReadCache, Set) {
+        let kind = Kind {
+            group: "".into(),
+            version: "v1".into(),
+            kind: "Pod".into(),
+            plural: "pods".into(),
+            scope: Scope::Namespaced,
+        };
+        let doubt = Set::default();
+        let shown = doubt.clone();
+        let shown = move || shown.lock().unwrap().filter(|doubt| Instant::now() < doubt.until);
+        (ReadCache { kind, of: of.map(Arc::from), doubt: Box::new(shown) }, doubt)
+    }
+
+    fn set(server: &Server, cache: &Set, doubt: Option<(DoubtCause, u64)>) {
+        let until = |seconds| Instant::now() + Duration::from_secs(seconds);
+        *cache.lock().unwrap() = doubt.map(|(cause, seconds)| Doubt { cause, until: until(seconds) });
+        server.note_change();
+    }
+
+    // C35
+    #[tokio::test(start_paused = true)]
+    async fn a_key_waits_for_its_own_caches_and_after_lost_history_for_all() {
+        let server = Server::default();
+        let ((shop, of_shop), (farm, of_farm)) = (cache(Some("shop")), cache(Some("farm")));
+        let gate = Gate::new(server.clone(), vec![shop, farm]);
+        let key = ObjectKey::new("shop", "a");
+        assert_eq!(gate.doubt(&key), None);
+        set(&server, &of_farm, Some((DoubtCause::WatchCut, 5)));
+        assert_eq!(gate.doubt(&key), None);
+        assert!(gate.doubt(&ObjectKey::new("farm", "a")).is_some());
+        gate.opened().await;
+        set(&server, &of_shop, Some((DoubtCause::WatchCut, 5)));
+        assert_eq!(gate.doubt(&key).unwrap().cause, DoubtCause::WatchCut);
+        set(&server, &of_shop, None);
+        set(&server, &of_farm, Some((DoubtCause::HistoryLost, 5)));
+        assert_eq!(gate.doubt(&key).unwrap().cause, DoubtCause::HistoryLost);
+    }
+
+    // C35
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_goes_on_when_the_cache_is_back_or_when_its_time_is_over() {
+        let server = Server::default();
+        let (pods, of_pods) = cache(None);
+        let gate = Arc::new(Gate::new(server.clone(), vec![pods]));
+        let began = Instant::now();
+        set(&server, &of_pods, Some((DoubtCause::WatchCut, 5)));
+        let waiting = tokio::spawn({
+            let gate = gate.clone();
+            async move { gate.opened().await }
+        });
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        set(&server, &of_pods, None);
+        waiting.await.unwrap();
+        assert_eq!(began.elapsed(), Duration::from_secs(2));
+        set(&server, &of_pods, Some((DoubtCause::HistoryLost, 60)));
+        gate.opened_for(&ObjectKey::new("shop", "a")).await;
+        assert_eq!(began.elapsed(), Duration::from_secs(62));
+    }
+}

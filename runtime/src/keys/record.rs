@@ -1,0 +1,200 @@
+//! What the table holds of one key. A key that nothing is known of has no record.
+
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use super::{
+    Reason,
+    budget::SpentBudget,
+    sources::SourceId,
+    tombstones::{Stored, Tombstones},
+    why::LastError,
+    writes::WriteRecord,
+};
+use crate::object::Version;
+
+/// One key. What most keys do not have is boxed: after a start, many keys wait at once.
+#[derive(Debug, Default)]
+pub(super) struct KeyRecord {
+    /// Why the run that has not started was asked for.
+    pub(super) asked: Option<Reason>,
+    /// The last readable state that a run began with, if its cache does not keep that.
+    pub(super) last_read: Option<Stored>,
+    /// The run under way.
+    pub(super) run: Option<Box<RunRecord>>,
+    details: Option<Box<KeyDetails>>,
+}
+
+/// What few keys have.
+#[derive(Debug, Default)]
+pub(super) struct KeyDetails {
+    /// Holds up the source that named the key until its run starts.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
+    pub(super) holds: Holds,
+    pub(super) writes: WriteRecord,
+    pub(super) spent: Option<SpentBudget>,
+    /// How the last run failed, if no run has succeeded since.
+    pub(super) last_error: Option<LastError>,
+    pub(super) tombstones: Tombstones,
+}
+
+impl KeyRecord {
+    pub(super) fn details(&self) -> Option<&KeyDetails> {
+        self.details.as_deref()
+    }
+
+    /// Returns the details, if there are any.
+    pub(super) fn known(&mut self) -> Option<&mut KeyDetails> {
+        self.details.as_deref_mut()
+    }
+
+    /// Returns the details, which are made if there are none.
+    pub(super) fn details_mut(&mut self) -> &mut KeyDetails {
+        self.details.get_or_insert_default()
+    }
+
+    pub(super) fn has_waits(&self) -> bool {
+        self.details().is_some_and(|details| !details.writes.waits.is_empty())
+    }
+
+    pub(super) fn has_tombstones(&self) -> bool {
+        self.details().is_some_and(|details| !details.tombstones.is_empty())
+    }
+
+    pub(super) fn is_held(&self, reason: HoldReason) -> bool {
+        self.details().is_some_and(|details| details.holds.0.iter().any(|(held, _)| *held == reason))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { asked, last_read, run, details } = self;
+        asked.is_none()
+            && last_read.is_none()
+            && run.is_none()
+            && details.as_ref().is_none_or(|details| details.is_empty())
+    }
+
+    /// Starts a run. Returns why it was asked for, if that is known.
+    pub(super) fn begin(&mut self) -> Option<Reason> {
+        self.run = Some(Box::default());
+        if let Some(details) = self.known() {
+            (details.holds, details.permit) = (Holds::default(), None);
+        }
+        self.asked.take()
+    }
+
+    /// Forgets what a term knew, but not what the key wrote and spent.
+    pub(super) fn end_term(&mut self) {
+        self.asked = None;
+        if let Some(details) = self.known() {
+            let KeyDetails { writes, spent, .. } = std::mem::take(details);
+            *details = KeyDetails { writes, spent, ..KeyDetails::default() };
+        }
+    }
+
+    /// Forgets what is over, and what belongs to an object that is gone.
+    pub(super) fn sweep(&mut self, now: Instant, is_gone: impl Fn() -> bool) {
+        if self.last_read.is_some() && is_gone() {
+            self.last_read = None;
+        }
+        let Some(details) = &mut self.details else { return };
+        details.holds.0.retain(|(_, until)| *until > now);
+        details.spent = details.spent.filter(|spent| !spent.is_over(now));
+        // A predicate may have kept its deletion from running it.
+        if details.last_error.is_some() && details.tombstones.is_empty() && is_gone() {
+            details.last_error = None;
+        }
+        if details.is_empty() {
+            self.details = None;
+        }
+    }
+}
+
+impl KeyDetails {
+    fn is_empty(&self) -> bool {
+        let Self { permit, holds, writes, spent, last_error, tombstones } = self;
+        permit.is_none()
+            && holds.0.is_empty()
+            && writes.is_empty()
+            && spent.is_none()
+            && last_error.is_none()
+            && tombstones.is_empty()
+    }
+}
+
+/// Why a key is held back although something asks for a run of it; the first counts most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum HoldReason {
+    /// A cache that it reads can't be relied on.
+    StaleCache,
+    /// Caches do not show its own writes yet.
+    OwnWrites,
+    /// Its runs write too often.
+    Pace,
+}
+
+/// The reasons that hold a key back, and until when at most. The longest one counts.
+#[derive(Debug, Default)]
+pub(super) struct Holds(Vec<(HoldReason, Instant)>);
+
+impl Holds {
+    pub(super) fn set(&mut self, reason: HoldReason, until: Instant) {
+        self.end(reason);
+        self.0.push((reason, until));
+    }
+
+    /// Ends one. Returns whether it was there.
+    pub(super) fn end(&mut self, reason: HoldReason) -> bool {
+        let before = self.0.len();
+        self.0.retain(|(held, _)| *held != reason);
+        self.0.len() < before
+    }
+
+    /// Returns until when the key is held back, if it is.
+    pub(super) fn until(&self, now: Instant) -> Option<Instant> {
+        self.0.iter().map(|(_, until)| *until).max().filter(|until| *until > now)
+    }
+
+    /// Returns the reason that counts most.
+    pub(super) fn first(&self, now: Instant) -> Option<(HoldReason, Instant)> {
+        self.0.iter().filter(|(_, until)| *until > now).min().copied()
+    }
+}
+
+/// A run under way.
+#[derive(Debug, Default)]
+pub(super) struct RunRecord {
+    /// Events that came before the replies that may make them the key's own.
+    pub(super) deferred: Vec<(SourceId, Version)>,
+    /// Sources whose versions started again meanwhile: an answer may be of either side.
+    pub(super) new_epochs: Vec<SourceId>,
+    pub(super) done: RunDone,
+}
+
+/// What a run did so far, and what happened meanwhile, as far as is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunDone {
+    pub(crate) activity: RunActivity,
+    /// How many writes the server took.
+    pub(crate) writes: u32,
+    /// Whether something else changed, so that the key must run again.
+    pub(crate) changed: bool,
+}
+
+/// What is known of a run that may have written, while it lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RunActivity {
+    /// It sent nothing, and no event of its key came.
+    #[default]
+    Nothing,
+    /// Something of its key changed meanwhile.
+    Changed,
+    /// It sent a write.
+    Wrote,
+}
+
+impl RunRecord {
+    /// Adds what the run did, or what happened meanwhile; the most counts.
+    pub(super) fn note(&mut self, activity: RunActivity) {
+        self.done.activity = self.done.activity.max(activity);
+        self.done.writes = self.done.writes.saturating_add((activity == RunActivity::Wrote).into());
+    }
+}

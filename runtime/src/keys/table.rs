@@ -1,0 +1,887 @@
+//! The table of keys: a state machine that schedules keys in a work queue. Times are passed in.
+//!
+//! An event is a key's own if its version is one that a write of that key made. The event may arrive before the
+//! write's reply. So the events of a key in flight are deferred with their versions, and what is still deferred when
+//! the run ends was somebody else's. What a list brought is never own, and a list that passes a version which a key
+//! wrote and has not seen enqueues that key: what it wrote may have come and gone in the gap.
+//!
+//! A key that wrote waits until the cache of each kind it wrote shows as much, or until a deadline that runs only
+//! while the kind's watch is open.
+//!
+//! Versions belong to a source (one informer: a kind and a scope) and are never compared across sources.
+
+use std::{
+    collections::{BTreeSet, hash_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
+
+use foldhash::{HashMap, HashSet};
+use prometheus_client::metrics::counter::Counter;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use super::{
+    Reason,
+    budget::{RunCost, StormLimit},
+    expectation::{CachedState, Expectation},
+    feeds::{FeedId, FeedObjects},
+    gate::Gate,
+    record::{HoldReason, KeyDetails, KeyRecord, RunActivity, RunDone, RunRecord},
+    sources::{SourceId, SourceRecord, WatchClock},
+    tombstones::{Stored, TOMBSTONES_PER_KEY, Tombstone},
+    unsynced::{UnsyncedKeys, UnsyncedNamespace},
+    version_index::VersionIndex,
+    why::{LastError, Why},
+    writes::{AT_MOST, LastAnswer, ObjectId, OverdueWrite, OwnVersion, PendingWrite, WriteRecord},
+};
+use crate::{
+    clock::Moment,
+    informer::{Change, Progress, ProgressVia},
+    object::{Object, ObjectKey, Version},
+    workqueue::{KeyState, WorkQueue},
+};
+
+/// How many events are deferred for a key in flight; one more counts as changed.
+const DEFERRED_PER_RUN: usize = 16;
+/// How many unseen own versions a key has; the oldest then count as somebody else's.
+const OWN_PER_KEY: usize = 64;
+/// How soon a watch that opens or closes is noticed.
+pub(super) const NOTICED_WITHIN: Duration = Duration::from_secs(1);
+
+/// The caches, as far as the table needs them.
+pub(crate) trait Caches {
+    /// Returns what a source shows of an object.
+    fn cached(&self, source: SourceId, object: &ObjectKey) -> CachedState;
+    /// Returns whether a source's watch is open.
+    fn is_open(&self, source: SourceId) -> bool;
+}
+
+/// Why a key should run.
+pub(crate) struct RunRequest {
+    reason: Reason,
+    /// Holds up the source that named the key until its run starts.
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl From<Reason> for RunRequest {
+    fn from(reason: Reason) -> Self {
+        Self { reason, permit: None }
+    }
+}
+
+impl From<OwnedSemaphorePermit> for RunRequest {
+    /// Comes from a source that is held up until the run starts.
+    fn from(permit: OwnedSemaphorePermit) -> Self {
+        Self { reason: Reason::Source, permit: Some(permit) }
+    }
+}
+
+/// What a change means for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Somebody else's change: the key must run.
+    Enqueue,
+    /// The key's own write.
+    Own,
+    /// The key is in flight: the event is judged when its run ends.
+    Deferred,
+}
+
+/// What a controller knows of its keys.
+///
+/// A batch of changes costs in proportion to what it brought: the keys that it concerns are found by the versions that
+/// it reached, and by the objects that it changed.
+#[derive(Debug)]
+pub(crate) struct KeyTable {
+    /// Decides which key runs when. It is called while the table is locked, so that the two agree.
+    queue: WorkQueue<ObjectKey>,
+    keys: HashMap<ObjectKey, KeyRecord>,
+    sources: HashMap<SourceId, SourceRecord>,
+    /// Sources that feed the controller more than once: each event of theirs reaches a key once.
+    shared: Vec<SourceId>,
+    /// Keys by the versions that settle something of them.
+    by_version: VersionIndex<ObjectKey>,
+    /// Keys by the objects that they wait for.
+    by_object: HashMap<(SourceId, ObjectKey), BTreeSet<ObjectKey>>,
+    pub(crate) feeds: FeedObjects,
+    unsynced: UnsyncedKeys,
+    /// The namespaces whose keys wait for caches of their own.
+    namespaces: Vec<Arc<str>>,
+    storm_limit: StormLimit,
+    /// How many deletions were added.
+    deletions: u64,
+    /// Counts deletions that were dropped.
+    dropped: Counter,
+    /// How often the server had lost its history when the last term began.
+    losses: u64,
+}
+
+impl KeyTable {
+    /// Makes a table whose keys wait until the caches of their namespace have [synced](Self::open), or those of all others.
+    pub(super) fn new(
+        queue: WorkQueue<ObjectKey>,
+        namespaces: Vec<Arc<str>>,
+        shared: Vec<SourceId>,
+        storm_limit: StormLimit,
+        dropped: Counter,
+    ) -> Self {
+        Self {
+            queue,
+            keys: HashMap::default(),
+            sources: HashMap::default(),
+            shared,
+            by_version: VersionIndex::default(),
+            by_object: HashMap::default(),
+            feeds: FeedObjects::default(),
+            unsynced: UnsyncedKeys::all(&namespaces),
+            namespaces,
+            storm_limit,
+            deletions: 0,
+            dropped,
+            losses: 0,
+        }
+    }
+
+    // --- what asks for runs
+
+    /// Queues a key for a reason. A source's permit is given back when the run starts, or is not needed.
+    ///
+    /// Before the caches of its namespace have synced it is not queued. That holds up no other namespace.
+    pub(crate) fn add(&mut self, key: ObjectKey, asked: impl Into<RunRequest>) {
+        let RunRequest { reason, permit } = asked.into();
+        if let Some(unsynced) = self.unsynced.of(&key) {
+            if unsynced.is_excess {
+                return;
+            }
+            let record = self.keys.entry(key.clone()).or_default();
+            if let Some(asked) = &mut record.asked {
+                return asked.merge(reason);
+            }
+            let is_listed = reason == Reason::InitialList;
+            record.asked = Some(reason);
+            return unsynced.add(key, is_listed).iter().for_each(|key| self.forget_asked(key));
+        }
+        let (priority, record) = (reason.priority(), self.keys.entry(key.clone()).or_default());
+        match &mut record.asked {
+            Some(asked) => asked.merge(reason),
+            None => {
+                record.asked = Some(reason);
+                if permit.is_some() {
+                    record.details_mut().permit = permit;
+                }
+            }
+        }
+        self.queue.add_at(key, priority);
+    }
+
+    fn forget_asked(&mut self, key: &ObjectKey) {
+        if let Some(record) = self.keys.get_mut(key) {
+            record.asked = None;
+        }
+        self.prune(key);
+    }
+
+    /// Forgets a key whose object is gone before its caches have synced. Returns `false` if they have.
+    pub(crate) fn forget_unsynced(&mut self, key: &ObjectKey) -> bool {
+        let is_unsynced = self.unsynced.of(key).is_some();
+        if is_unsynced {
+            self.forget_asked(key);
+        }
+        is_unsynced
+    }
+
+    /// Lets in the keys of a namespace, or of all that have no caches of their own. `cached` lists what is there.
+    pub(crate) fn open(&mut self, namespace: Option<&Arc<str>>, cached: impl FnOnce() -> Vec<ObjectKey>) {
+        let synced = self.unsynced.remove(namespace.map(|namespace| &**namespace));
+        let Some(UnsyncedNamespace { keys, is_excess, .. }) = synced else { return };
+        if is_excess {
+            // What is applied after this is let in by itself.
+            return cached().into_iter().for_each(|key| self.add(key, Reason::InitialList));
+        }
+        for key in keys {
+            let asked = self.keys.get(&key).and_then(|record| record.asked.as_ref());
+            if let Some(priority) = asked.map(Reason::priority) {
+                self.queue.add_at(key, priority);
+            }
+        }
+    }
+
+    /// Notes why a key will run that the queue has a time for.
+    pub(crate) fn expect_run(&mut self, key: &ObjectKey, reason: Reason) {
+        self.keys.entry(key.clone()).or_default().asked.get_or_insert(reason);
+    }
+
+    /// Queues an idle key of which nothing changed.
+    pub(crate) fn touch(&mut self, key: ObjectKey) {
+        // Until its caches have synced, every key waits for its first run anyway.
+        if self.unsynced.of(&key).is_some() {
+            return;
+        }
+        if self.queue.state_of(&key) == KeyState::Idle {
+            self.expect_run(&key, Reason::Resync);
+        }
+        self.queue.touch(key);
+    }
+
+    /// Returns why the run that is to come was asked for, if that is known yet.
+    pub(crate) fn asked(&self, key: &ObjectKey) -> Option<Reason> {
+        self.keys.get(key)?.asked.clone()
+    }
+
+    // --- what holds keys back
+
+    /// Holds a key back for a reason. It runs once no reason is left, or all are over.
+    pub(crate) fn hold(&mut self, key: &ObjectKey, reason: HoldReason, until: Instant, now: Instant) {
+        let holds = &mut self.keys.entry(key.clone()).or_default().details_mut().holds;
+        holds.set(reason, until);
+        if let Some(longest) = holds.until(now) {
+            self.queue.hold(key, longest - now);
+        }
+    }
+
+    /// Ends a reason that holds a key back.
+    pub(crate) fn release(&mut self, key: &ObjectKey, reason: HoldReason, now: Instant) {
+        let Some(holds) = self.known(key).map(|details| &mut details.holds) else { return };
+        if !holds.end(reason) {
+            return;
+        }
+        match holds.until(now) {
+            Some(until) => self.queue.hold(key, until - now),
+            None => self.queue.release(key),
+        }
+        self.prune(key);
+    }
+
+    /// Lets keys go on whose caches are not stale any more. It asks for one key of each namespace: its keys read the same.
+    pub(crate) fn release_stale(&mut self, may_run: impl Fn(&ObjectKey) -> bool, now: Instant) {
+        let mut may_run_in = HashMap::default();
+        let mut may_run = |key: &ObjectKey| {
+            *may_run_in.entry(key.shared_namespace().cloned()).or_insert_with(|| may_run(key))
+        };
+        let stale = self.keys.iter().filter(|(_, record)| record.is_held(HoldReason::StaleCache));
+        let over: Vec<_> = stale.map(|(key, _)| key).filter(|key| may_run(key)).cloned().collect();
+        over.iter().for_each(|key| self.release(key, HoldReason::StaleCache, now));
+    }
+
+    /// Says what keeps a key from running, as the table and its queue have it; `None` if nothing asks for a run.
+    pub(super) fn why(&self, key: &ObjectKey, gate: &Gate, now: Instant) -> Option<Why> {
+        let stale = || {
+            let at_most_until = gate.doubt(key)?.until.into();
+            Some(Why::AwaitsCaches { kinds: gate.doubted_kinds(), at_most_until })
+        };
+        let record = self.keys.get(key);
+        let held = record.and_then(|record| record.details()?.holds.first(now));
+        Some(match self.queue.state_of(key) {
+            KeyState::Idle => return None,
+            KeyState::Queued { .. } => stale().unwrap_or(Why::Queued),
+            KeyState::Delayed { until } => Why::WaitsUntil(until.into()),
+            KeyState::BackingOff { until, failures } => Why::BackingOff { until: until.into(), failures },
+            KeyState::AwaitsRetryToken { failures } => Why::AwaitsRetryToken { failures },
+            KeyState::AwaitsChange { failures } => Why::AwaitsChangeAfterFailure { failures },
+            KeyState::InFlight { since, attempt } => {
+                Why::InFlight { since: since.map(Moment::from), attempt }
+            }
+            KeyState::Held { .. } => stale().unwrap_or(match held {
+                Some((HoldReason::OwnWrites, until)) => Why::AwaitsOwnWrites { at_most_until: until.into() },
+                Some((HoldReason::Pace, until)) => Why::Paced { until: until.into() },
+                // The hold is over, and the queue lets it go when it looks next.
+                Some((HoldReason::StaleCache, _)) | None => {
+                    record?.asked.as_ref()?;
+                    Why::Queued
+                }
+            }),
+        })
+    }
+
+    // --- runs
+
+    /// Starts a run of a key: from here on its events are deferred. Returns why it was asked for.
+    pub(crate) fn begin(&mut self, key: &ObjectKey, attempt: u32) -> Reason {
+        let asked = self.keys.entry(key.clone()).or_default().begin();
+        asked.unwrap_or(if attempt <= 1 { Reason::Due } else { Reason::Retry })
+    }
+
+    /// Ends the run, judges what is still deferred, and forgets what only the run needed.
+    pub(crate) fn end(&mut self, key: &ObjectKey) -> RunDone {
+        let Some(record) = self.keys.get_mut(key) else { return RunDone::default() };
+        let RunRecord { deferred, mut done, .. } = record.run.take().map(|run| *run).unwrap_or_default();
+        if let Some(details) = record.known() {
+            details.writes.forget_shown_answers();
+        }
+        self.prune(key);
+        done.changed |= !deferred.is_empty();
+        done
+    }
+
+    /// Notes what the run of a key did, or what happened meanwhile; the most counts.
+    pub(crate) fn note(&mut self, key: &ObjectKey, activity: RunActivity) {
+        if let Some(run) = self.run_mut(key) {
+            run.note(activity);
+        }
+    }
+
+    /// Returns whether a run of the key is under way.
+    pub(crate) fn is_running(&self, key: &ObjectKey) -> bool {
+        self.keys.get(key).is_some_and(|record| record.run.is_some())
+    }
+
+    /// Returns whether versions started again while the key runs: what it began with may be gone.
+    pub(crate) fn spans_epochs(&self, key: &ObjectKey) -> bool {
+        let run = self.keys.get(key).and_then(|record| record.run.as_ref());
+        run.is_some_and(|run| !run.new_epochs.is_empty())
+    }
+
+    fn run_mut(&mut self, key: &ObjectKey) -> Option<&mut RunRecord> {
+        self.keys.get_mut(key)?.run.as_deref_mut()
+    }
+
+    /// Charges a run to its key's budget. Returns whether a storm begins.
+    pub(crate) fn charge(&mut self, key: &ObjectKey, cost: RunCost, now: Instant) -> bool {
+        let spent = &mut self.keys.entry(key.clone()).or_default().details_mut().spent;
+        self.storm_limit.charge(spent, cost, now)
+    }
+
+    /// Returns how long the key's next run has to wait for its budget.
+    pub(crate) fn budget_wait(&self, key: &ObjectKey, now: Instant) -> Duration {
+        let details = self.keys.get(key).and_then(KeyRecord::details);
+        self.storm_limit.wait(details.and_then(|details| details.spent), now)
+    }
+
+    /// Keeps how the last run failed.
+    pub(crate) fn failed(&mut self, key: &ObjectKey, error: LastError) {
+        self.keys.entry(key.clone()).or_default().details_mut().last_error = Some(error);
+    }
+
+    /// Forgets how earlier runs failed. Returns which attempt the last of them was.
+    pub(crate) fn succeeded(&mut self, key: &ObjectKey) -> Option<u32> {
+        let last = self.known(key)?.last_error.take()?;
+        self.prune(key);
+        Some(last.attempt)
+    }
+
+    pub(crate) fn last_error(&self, key: &ObjectKey) -> Option<LastError> {
+        self.keys.get(key)?.details()?.last_error.clone()
+    }
+
+    /// Keeps the last readable state that a run began with. A compact cache keeps no earlier state of what it can't read.
+    pub(crate) fn keep_read(&mut self, key: &ObjectKey, state: Option<Stored>) {
+        match (state, self.keys.get_mut(key)) {
+            (None, None) => {}
+            (state, Some(record)) => record.last_read = state,
+            (state, None) => self.keys.entry(key.clone()).or_default().last_read = state,
+        }
+        self.prune(key);
+    }
+
+    pub(crate) fn last_read(&self, key: &ObjectKey) -> Option<Stored> {
+        self.keys.get(key)?.last_read.clone()
+    }
+
+    /// Adds a deletion that the reconciler has yet to handle.
+    pub(crate) fn add_deletion(&mut self, key: &ObjectKey, last: Stored) {
+        self.deletions += 1;
+        let tombstones = &mut self.keys.entry(key.clone()).or_default().details_mut().tombstones;
+        if tombstones.add(last, self.deletions) {
+            self.dropped.inc();
+            tracing::warn!(%key, "more than {TOMBSTONES_PER_KEY} deletions wait for one key: the oldest is dropped");
+        }
+    }
+
+    /// Returns the oldest deletion of a key.
+    pub(crate) fn deletion(&self, key: &ObjectKey) -> Option<Tombstone> {
+        self.keys.get(key)?.details()?.tombstones.first().cloned()
+    }
+
+    /// Ends a deletion that was handled, or was none.
+    pub(crate) fn close_deletion(&mut self, key: &ObjectKey, tombstone: &Tombstone) {
+        if let Some(details) = self.known(key) {
+            details.tombstones.close(tombstone);
+        }
+        self.prune(key);
+    }
+
+    /// Counts a failure of the user's code at a deletion. Returns whether it is given up.
+    pub(crate) fn fail_deletion(&mut self, key: &ObjectKey, tombstone: &Tombstone, now: Instant) -> bool {
+        let is_given_up = self.known(key).is_some_and(|details| details.tombstones.fail(tombstone, now));
+        self.prune(key);
+        is_given_up
+    }
+
+    // --- changes
+
+    /// Takes in a change of an object, whatever it enqueues; to be called once for each, in order.
+    ///
+    /// Returns whether it is the first readable state after an unreadable one.
+    pub(crate) fn observe<K: Object>(
+        &mut self,
+        feed: FeedId,
+        source: Option<SourceId>,
+        change: &Change<K>,
+    ) -> bool {
+        if let (Some(source), Some(object)) = (source, change.key()) {
+            self.changed(source, object);
+        }
+        self.feeds.observe(feed, change)
+    }
+
+    /// Judges a change that concerns a key, and asks for a run unless the change is the key's own write.
+    ///
+    /// Only a watch event of a source of this cluster can be that. Its version is passed.
+    pub(crate) fn take(
+        &mut self,
+        key: ObjectKey,
+        written: Option<(SourceId, Version)>,
+        asked: impl Into<RunRequest>,
+    ) {
+        let verdict = match written {
+            Some((source, version)) => {
+                // A second event of a key's own write would count as a foreign change.
+                if self.shared.contains(&source)
+                    && !self.sources.entry(source).or_default().is_first(version, &key)
+                {
+                    return;
+                }
+                self.event(source, version, &key)
+            }
+            None => self.foreign_change(&key),
+        };
+        if verdict == Verdict::Enqueue {
+            self.add(key, asked);
+        }
+    }
+
+    /// Judges a watch event that concerns a key.
+    pub(super) fn event(&mut self, source: SourceId, version: Version, key: &ObjectKey) -> Verdict {
+        let Some(record) = self.keys.get_mut(key) else { return Verdict::Enqueue };
+        let own = record.known().into_iter().flat_map(|details| &mut details.writes.own);
+        let own = own.into_iter().find(|own| own.source == source && own.version == version);
+        let is_own = own.map(|own| own.seen = true).is_some();
+        match &mut record.run {
+            Some(run) if is_own => run.note(RunActivity::Changed),
+            _ if is_own => {}
+            Some(run) if run.deferred.len() < DEFERRED_PER_RUN => {
+                run.deferred.push((source, version));
+                run.note(RunActivity::Changed);
+                return Verdict::Deferred;
+            }
+            _ => return self.foreign_change(key),
+        }
+        Verdict::Own
+    }
+
+    /// Takes a change that can't be the key's own: a deletion, or what a list brought.
+    pub(super) fn foreign_change(&mut self, key: &ObjectKey) -> Verdict {
+        let Some(run) = self.run_mut(key) else { return Verdict::Enqueue };
+        run.note(RunActivity::Changed);
+        run.done.changed = true;
+        Verdict::Deferred
+    }
+
+    /// Takes the progress of a source, and enqueues or releases the keys that waited for it.
+    pub(crate) fn progressed(
+        &mut self,
+        source: SourceId,
+        progress: Progress,
+        caches: &impl Caches,
+        now: Instant,
+    ) {
+        match progress.via {
+            ProgressVia::NewEpoch => self.begin_epoch(source, progress.version, now),
+            via => self.deliver(source, progress.version, via, caches, now),
+        }
+        // After a list, versions may start again from a lower one.
+        if progress.via != ProgressVia::Watch
+            && let Some(record) = self.sources.get_mut(&source)
+        {
+            record.event = None;
+        }
+        self.stop_clocks();
+    }
+
+    fn deliver(
+        &mut self,
+        source: SourceId,
+        version: Option<Version>,
+        via: ProgressVia,
+        caches: &impl Caches,
+        now: Instant,
+    ) {
+        let state = self.sources.entry(source).or_default();
+        state.delivered = state.delivered.max(version);
+        if via == ProgressVia::Replace {
+            state.replaced = state.replaced.max(version);
+        }
+        let (delivered, changed) = (state.delivered, std::mem::take(&mut state.changed));
+        for key in self.concerned(source, delivered, via, changed) {
+            let Some(record) = self.keys.get_mut(&key) else { continue };
+            let is_running = record.run.is_some();
+            let Some(KeyDetails { writes, .. }) = record.known() else { continue };
+            let mut all_seen = true;
+            if let Some(delivered) = delivered {
+                all_seen = writes.forget_own(source, |version| version <= delivered);
+                writes.deliver_answers(source, delivered);
+                if !is_running {
+                    writes.forget_shown_answers();
+                }
+            }
+            self.end_waits(&key, now, |wait| {
+                let shown = || caches.cached(source, &wait.object);
+                wait.source == source && wait.expectation.is_met(delivered, shown)
+            });
+            // Watch events show every change; a list may pass some.
+            if !all_seen && via == ProgressVia::Replace {
+                self.miss(&key);
+            }
+            self.prune(&key);
+        }
+    }
+
+    /// Finds the keys that a progress may settle something of.
+    fn concerned(
+        &mut self,
+        source: SourceId,
+        delivered: Option<Version>,
+        via: ProgressVia,
+        changed: HashSet<ObjectKey>,
+    ) -> BTreeSet<ObjectKey> {
+        let reached = delivered.map(|version| self.by_version.take_up_to(source, version));
+        let mut concerned: BTreeSet<ObjectKey> = reached.into_iter().flatten().collect();
+        if via == ProgressVia::Replace {
+            concerned.extend(self.waiting().cloned());
+        }
+        for object in changed {
+            concerned.extend(self.by_object.get(&(source, object)).into_iter().flatten().cloned());
+        }
+        concerned
+    }
+
+    /// Forgets what is known of a source whose versions start again.
+    fn begin_epoch(&mut self, source: SourceId, version: Option<Version>, now: Instant) {
+        let state = self.sources.entry(source).or_default();
+        (state.delivered, state.replaced) = (version, version);
+        state.changed.clear();
+        self.by_version.take(source);
+        let mut keys = Vec::new();
+        for (key, record) in &mut self.keys {
+            if let Some(run) = &mut record.run {
+                run.done.changed = true;
+                run.new_epochs.push(source);
+            }
+            if record.details().is_some_and(|details| !details.writes.is_empty()) {
+                keys.push(key.clone());
+            }
+        }
+        keys.sort_unstable();
+        for key in keys {
+            let Some(KeyDetails { writes, .. }) = self.known(&key) else { continue };
+            let all_seen = writes.forget_own(source, |_| true);
+            writes.answers.retain(|_, answer| answer.source != Some(source));
+            self.end_waits(&key, now, |wait| wait.source == source);
+            if !all_seen {
+                self.miss(&key);
+            }
+            self.prune(&key);
+        }
+    }
+
+    /// Has a key run whose write may have come and gone unseen.
+    fn miss(&mut self, key: &ObjectKey) {
+        if self.foreign_change(key) == Verdict::Enqueue {
+            self.add(key.clone(), Reason::MissedOwnWrite);
+        }
+    }
+
+    // --- writes
+
+    /// Notes that a cache shows another state of an object.
+    pub(super) fn changed(&mut self, source: SourceId, object: &ObjectKey) {
+        if !self.by_object.is_empty() && self.by_object.contains_key(&(source, object.clone())) {
+            self.sources.entry(source).or_default().changed.insert(object.clone());
+        }
+    }
+
+    /// Returns how far a source has been delivered.
+    pub(crate) fn delivered(&self, source: SourceId) -> Option<Version> {
+        self.sources.get(&source)?.delivered
+    }
+
+    /// Takes a version that a write of the key made; the key runs if it must.
+    ///
+    /// It must when a list has passed that version already and no event of it is deferred: whatever the write made
+    /// may be gone again.
+    pub(crate) fn wrote(&mut self, key: &ObjectKey, source: SourceId, version: Version) {
+        let mut seen = false;
+        if let Some(run) = self.run_mut(key) {
+            let before = run.deferred.len();
+            run.deferred.retain(|deferred| *deferred != (source, version));
+            seen = run.deferred.len() < before;
+            if !seen && run.new_epochs.contains(&source) {
+                return self.miss(key);
+            }
+        }
+        let state = self.sources.entry(source).or_default();
+        if !seen && state.replaced.is_some_and(|replaced| replaced >= version) {
+            return self.miss(key);
+        }
+        if state.delivered.is_none_or(|delivered| delivered < version) {
+            let own = &mut self.writes_mut(key).own;
+            let oldest = if own.len() == OWN_PER_KEY { own.pop_front() } else { None };
+            own.push_back(OwnVersion { source, version, seen });
+            self.by_version.insert(source, version, key.clone());
+            if let Some(oldest) = oldest {
+                self.await_no_more(key, oldest.source, oldest.version);
+            }
+        }
+    }
+
+    /// Forgets what a key wrote, and has it run again: the server lost it, and may give its versions to others.
+    pub(crate) fn forget_own(&mut self, key: &ObjectKey) {
+        let own = self.known(key).map(|details| std::mem::take(&mut details.writes.own));
+        own.into_iter().flatten().for_each(|own| self.await_no_more(key, own.source, own.version));
+        self.miss(key);
+        self.prune(key);
+    }
+
+    /// Returns what a key was answered last about an object, unless a cache has caught up with it.
+    pub(crate) fn answer(&self, key: &ObjectKey, object: &ObjectId) -> Option<&LastAnswer> {
+        self.keys.get(key)?.details()?.writes.answers.get(object)
+    }
+
+    /// Keeps an answer, in place of an earlier one about the same object.
+    pub(crate) fn keep_answer(&mut self, key: &ObjectKey, object: ObjectId, answer: LastAnswer) {
+        if let Some((source, version)) = answer.awaits() {
+            self.by_version.insert(source, version, key.clone());
+        }
+        let before = self.writes_mut(key).answers.insert(object, answer);
+        self.end_answer(key, before);
+    }
+
+    pub(crate) fn forget_answer(&mut self, key: &ObjectKey, object: &ObjectId) {
+        let forgotten = self.known(key).and_then(|details| details.writes.answers.remove(object));
+        self.end_answer(key, forgotten);
+        self.prune(key);
+    }
+
+    fn end_answer(&mut self, key: &ObjectKey, answer: Option<LastAnswer>) {
+        if let Some((source, version)) = answer.and_then(|answer| answer.awaits()) {
+            self.await_no_more(key, source, version);
+        }
+    }
+
+    /// Lets a key wait until a source shows something of an object, in place of what it waited for of that object.
+    pub(crate) fn expect(
+        &mut self,
+        key: &ObjectKey,
+        (source, object): (SourceId, &ObjectKey),
+        expectation: Expectation,
+        caches: &impl Caches,
+        now: Instant,
+    ) {
+        let waited = self.has_pending(key);
+        let met = expectation.is_met(self.delivered(source), || caches.cached(source, object));
+        self.drop_waits(key, |wait| wait.source == source && wait.object == *object);
+        if !met {
+            let is_open = caches.is_open(source);
+            let state = self.sources.entry(source).or_default();
+            let clock = state.clock.get_or_insert_with(|| WatchClock::start(is_open, now));
+            clock.set(is_open, now);
+            let began = clock.elapsed(now);
+            let wait = PendingWrite { source, object: object.clone(), expectation, since: now, began };
+            if let Some((source, version)) = wait.awaits() {
+                self.by_version.insert(source, version, key.clone());
+            }
+            self.by_object.entry((source, object.clone())).or_default().insert(key.clone());
+            self.writes_mut(key).waits.push(wait);
+        }
+        match (waited, self.has_pending(key)) {
+            (false, true) => self.hold(key, HoldReason::OwnWrites, now + AT_MOST, now),
+            (true, false) => self.release(key, HoldReason::OwnWrites, now),
+            _ => {}
+        }
+        self.prune(key);
+        self.stop_clocks();
+    }
+
+    /// Returns whether a key still waits for what the server says of an object: the reply to its write was lost.
+    pub(crate) fn awaits_reply(&self, key: &ObjectKey, object: &ObjectKey) -> bool {
+        let lost = |wait: &PendingWrite| wait.expectation == Expectation::ReplyLost && wait.object == *object;
+        let details = self.keys.get(key).and_then(KeyRecord::details);
+        details.is_some_and(|details| details.writes.waits.iter().any(lost))
+    }
+
+    /// Returns whether a key waits for its own writes.
+    pub(super) fn has_pending(&self, key: &ObjectKey) -> bool {
+        self.keys.get(key).is_some_and(KeyRecord::has_waits)
+    }
+
+    /// Gives up what is overdue, and returns it.
+    pub(crate) fn tick(&mut self, caches: &impl Caches, now: Instant) -> Vec<OverdueWrite> {
+        for (source, state) in &mut self.sources {
+            if let Some(clock) = &mut state.clock {
+                clock.set(caches.is_open(*source), now);
+            }
+        }
+        let late = self.waits().filter(|(_, wait)| self.due(wait, now).is_some_and(|due| due <= now));
+        let overdue = |(key, wait): (&ObjectKey, &PendingWrite)| {
+            let (object, expectation) = (wait.object.clone(), wait.expectation.clone());
+            let overdue = OverdueWrite { key: key.clone(), object, expectation, waited: now - wait.since };
+            (wait.source, overdue)
+        };
+        let late: Vec<_> = late.map(overdue).collect();
+        for (source, OverdueWrite { key, object, .. }) in &late {
+            self.end_waits(key, now, |wait| wait.source == *source && wait.object == *object);
+            self.prune(key);
+        }
+        self.stop_clocks();
+        late.into_iter().map(|(_, overdue)| overdue).collect()
+    }
+
+    /// Returns when to [`tick`](Self::tick) next; `None` while no key waits.
+    pub(crate) fn next_tick(&self, now: Instant) -> Option<Instant> {
+        let due = self.waits().filter_map(|(_, wait)| self.due(wait, now)).min()?;
+        Some(due.min(now + NOTICED_WITHIN))
+    }
+
+    fn due(&self, wait: &PendingWrite, now: Instant) -> Option<Instant> {
+        let clock = self.sources.get(&wait.source)?.clock.as_ref()?;
+        Some(wait.due(clock, now))
+    }
+
+    /// Returns the keys that wait for their own writes.
+    fn waiting(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.by_object.values().flatten()
+    }
+
+    pub(super) fn waits(&self) -> impl Iterator<Item = (&ObjectKey, &PendingWrite)> {
+        let keys: BTreeSet<&ObjectKey> = self.waiting().collect();
+        keys.into_iter().flat_map(|key| {
+            let details = self.keys.get(key).and_then(KeyRecord::details);
+            details.into_iter().flat_map(|details| &details.writes.waits).map(move |wait| (key, wait))
+        })
+    }
+
+    /// Ends some of what a key waits for, and releases it if that was all.
+    fn end_waits(&mut self, key: &ObjectKey, now: Instant, gone: impl Fn(&PendingWrite) -> bool) {
+        let waited = self.has_pending(key);
+        self.drop_waits(key, gone);
+        if waited && !self.has_pending(key) {
+            self.release(key, HoldReason::OwnWrites, now);
+        }
+    }
+
+    fn drop_waits(&mut self, key: &ObjectKey, gone: impl Fn(&PendingWrite) -> bool) {
+        let Some(details) = self.known(key) else { return };
+        let dropped: Vec<_> = details.writes.waits.extract_if(.., |wait| gone(wait)).collect();
+        for PendingWrite { source, object, expectation, .. } in dropped {
+            if let Some(version) = expectation.version() {
+                self.await_no_more(key, source, version);
+            }
+            if let Entry::Occupied(mut waiting) = self.by_object.entry((source, object)) {
+                waiting.get_mut().remove(key);
+                if waiting.get().is_empty() {
+                    waiting.remove();
+                }
+            }
+        }
+    }
+
+    /// Forgets that a version settles something of a key, unless it settles more.
+    fn await_no_more(&mut self, key: &ObjectKey, source: SourceId, version: Version) {
+        let details = self.keys.get(key).and_then(KeyRecord::details);
+        if details.is_none_or(|details| !details.writes.awaits(source, version)) {
+            self.by_version.remove(source, version, key);
+        }
+    }
+
+    /// Stops the clocks while no key waits.
+    fn stop_clocks(&mut self) {
+        if self.by_object.is_empty() {
+            self.sources.values_mut().for_each(|source| source.clock = None);
+        }
+    }
+
+    // --- terms, and what is over
+
+    /// Begins another term with an empty queue. Keys that waited for their own writes still do, and what was spent stays
+    /// spent. Returns whether the server lost its history meanwhile: then all versions of before are forgotten.
+    pub(crate) fn begin_term(&mut self, losses: u64, now: Instant) -> bool {
+        self.queue.reopen();
+        self.unsynced = UnsyncedKeys::all(&self.namespaces);
+        self.feeds.clear();
+        let is_lost = std::mem::replace(&mut self.losses, losses) != losses;
+        if is_lost {
+            (self.sources, self.by_object) = (HashMap::default(), HashMap::default());
+            self.by_version = VersionIndex::default();
+        }
+        for record in self.keys.values_mut() {
+            record.end_term();
+            if let Some(details) = record.known().filter(|_| is_lost) {
+                details.writes = WriteRecord::default();
+            }
+        }
+        let waiting: BTreeSet<_> = self.waiting().cloned().collect();
+        waiting.iter().for_each(|key| self.hold(key, HoldReason::OwnWrites, now + AT_MOST, now));
+        self.keys.retain(|_, record| !record.is_empty());
+        is_lost
+    }
+
+    /// Refuses keys from now on, and drops those that wait.
+    pub(crate) fn discard(&mut self) {
+        self.queue.discard();
+        self.unsynced.clear();
+        self.keys.retain(|_, record| {
+            record.asked = None;
+            if let Some(details) = record.known() {
+                details.permit = None;
+            }
+            !record.is_empty()
+        });
+    }
+
+    /// Forgets what is over, and what belongs to objects that are gone.
+    pub(crate) fn sweep(&mut self, now: Instant, is_gone: impl Fn(&ObjectKey) -> bool) {
+        self.unsynced.forget(|key| {
+            let is_gone = is_gone(key);
+            if let Some(record) = self.keys.get_mut(key).filter(|_| is_gone) {
+                record.asked = None;
+            }
+            is_gone
+        });
+        self.keys.retain(|key, record| {
+            record.sweep(now, || is_gone(key));
+            !record.is_empty()
+        });
+        if self.keys.len() * 4 < self.keys.capacity() {
+            self.keys.shrink_to_fit();
+        }
+        for key in self.queue.awaiting_change() {
+            if is_gone(&key) && !self.keys.get(&key).is_some_and(KeyRecord::has_tombstones) {
+                self.queue.forget(&key);
+            }
+        }
+    }
+
+    /// Returns the details of a key, if there are any.
+    fn known(&mut self, key: &ObjectKey) -> Option<&mut KeyDetails> {
+        self.keys.get_mut(key)?.known()
+    }
+
+    fn writes_mut(&mut self, key: &ObjectKey) -> &mut WriteRecord {
+        &mut self.keys.entry(key.clone()).or_default().details_mut().writes
+    }
+
+    /// Forgets a record that holds nothing.
+    fn prune(&mut self, key: &ObjectKey) {
+        if self.keys.get(key).is_some_and(KeyRecord::is_empty) {
+            self.keys.remove(key);
+        }
+    }
+
+    /// Counts the keys and objects that something is known of.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        let waiting = self.by_object.len() + usize::from(!self.by_version.is_empty());
+        let clocks = self.sources.values().filter(|source| source.clock.is_some()).count();
+        self.keys.len() + self.feeds.len() + waiting + clocks
+    }
+}

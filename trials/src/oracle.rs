@@ -1,0 +1,441 @@
+//! One run of an operator: a server, a script, and what goes wrong.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep, sleep_until};
+use watchkeeper_apiserver::inside::{Prepared, begin_of_second};
+
+use crate::changes;
+use crate::exit;
+use crate::foreign_additions;
+use crate::harness::{DELETED, ForeignWrite, Harness, Rest, Sent, panic_text};
+use crate::plan::{Plan, paused_runtime};
+use crate::schedule::Schedule;
+use crate::supervise::supervise;
+use crate::timeline::{Actor, Line};
+use crate::visit::Visit;
+use crate::world::{Difference, World};
+
+/// How long nothing must happen for all to be at rest.
+const QUIET: Duration = Duration::from_secs(30);
+/// How long the baseline run is looked at when it is at rest.
+const BASELINE_TIME: Duration = Duration::from_secs(900);
+/// How many requests an operator may send for each of the baseline run, and besides, while it has this time to come to rest;
+/// with more time it may send more.
+const BOUND: (usize, usize, Duration) = (20, 500, Duration::from_secs(600));
+/// How much later the second of two baseline runs begins, so that times that they write differ.
+const LATER: Duration = Duration::from_secs(67);
+
+/// What a story says where the user could not do what the script says.
+const OF_REFUSED_STEPS: &str = "a step of the user was refused that is not refused in a baseline run, or the other way \
+    round: so the end need not be the same, and the check is only whether a restarted operator finds work";
+/// What a story says where kube's runtime may have dropped a run.
+const OF_PAGES: &str = "this is not the operator's fault if it lists through kube's runtime, which runs a reconciler \
+    when a page of a list brings an object, and shows its store the pages only after the last. A run in between sees \
+    the old object, or none, and is not repeated. This became known on a page that was not the last";
+
+/// What a run without trouble came to.
+#[derive(Clone, Debug)]
+pub(crate) struct Baseline {
+    pub(crate) world: World,
+    pub(crate) foreign_writes: BTreeSet<ForeignWrite>,
+    pub(crate) requests: usize,
+    /// The steps of the script that were refused.
+    pub(crate) refused: BTreeSet<usize>,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) struct RunOutcome {
+    pub(crate) sent: Vec<Sent>,
+    pub(crate) steps: usize,
+    pub(crate) baseline: Baseline,
+    pub(crate) faults: Vec<Violation>,
+    /// Something planned found nothing to act on.
+    pub(crate) inert: bool,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// What is wrong with a run.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Violation {
+    /// It never came to rest.
+    NeverAtRest {
+        /// What happened last.
+        last: String,
+    },
+    /// It changes things although nothing happens.
+    ChangesAtRest {
+        /// How often within a quarter of an hour.
+        times: usize,
+        /// What changed last.
+        last: String,
+    },
+    /// The end is not that of the baseline run.
+    AnotherEnd(Vec<Difference>),
+    /// An operator that starts anew at the end finds work: this one had missed something.
+    LeftWork(Vec<Difference>),
+    /// Objects are being deleted and never go.
+    NeverGone(Vec<String>),
+    /// It changed or deleted what somebody else made, which it does not do in the baseline run.
+    ChangedForeign(Vec<String>),
+    /// It undid what somebody else wrote.
+    Undid(String),
+    /// It sent more requests than any trouble explains.
+    Flood {
+        /// How many.
+        requests: usize,
+        /// How many the baseline run takes.
+        baseline: usize,
+    },
+    /// The operator ended by itself.
+    Ended(Vec<String>),
+    /// A user waited in vain for a state to which the baseline run comes.
+    InVain(Vec<String>),
+    /// Two runs without trouble differ, so that there is nothing to compare with: where, and what may be done.
+    Chance(String),
+    /// A claim of the test, or the script, panicked.
+    Claim(String),
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter<'_>, differences: &[Difference]| {
+            differences.iter().take(12).try_for_each(|difference| write!(f, "\n  {difference}"))?;
+            match differences.len() {
+                0..=12 => Ok(()),
+                more => write!(f, "\n  … and {} more", more - 12),
+            }
+        };
+        match self {
+            Self::NeverAtRest { last } => write!(f, "it never comes to rest; last: {last}"),
+            Self::ChangesAtRest { times, last } => {
+                write!(
+                    f,
+                    "it changes things although nothing happens: {times} times in {BASELINE_TIME:?}; last: {last}"
+                )
+            }
+            Self::AnotherEnd(differences) => {
+                f.write_str("the end is not that of the baseline run:")?;
+                list(f, differences)
+            }
+            Self::LeftWork(differences) => {
+                f.write_str("an operator that starts anew at the end still finds work:")?;
+                list(f, differences)
+            }
+            Self::NeverGone(names) => write!(f, "deleted, and never gone: {}", names.join(", ")),
+            Self::ChangedForeign(what) => {
+                write!(f, "it changes what somebody else made, as it never does in the baseline run:")?;
+                what.iter().try_for_each(|what| write!(f, "\n  {what}"))
+            }
+            Self::Undid(what) => write!(f, "it undoes what somebody else wrote: {what}"),
+            Self::Flood { requests, baseline } => {
+                write!(f, "it sends {requests} requests and more, where the baseline run takes {baseline}")
+            }
+            Self::Ended(how) => {
+                let mut how: Vec<(&str, usize)> = how.iter().map(|how| (how.as_str(), 1)).collect();
+                how.dedup_by(|next, one| {
+                    next.0 == one.0 && {
+                        one.1 += next.1;
+                        true
+                    }
+                });
+                let told = |(how, times): &(&str, usize)| match times {
+                    1 => (*how).to_owned(),
+                    times => format!("{how} ({times} times)"),
+                };
+                let how: Vec<String> = how.iter().map(told).collect();
+                write!(
+                    f,
+                    "the operator ends by itself: {}\nwhere it may, because the kubelet starts it again, say so by \
+                     `.may_end()`",
+                    how.join("; ")
+                )
+            }
+            Self::InVain(what) => write!(f, "a user waits in vain: {}", what.join("; ")),
+            Self::Chance(what) => f.write_str(what),
+            Self::Claim(what) => write!(f, "a claim does not hold: {what}"),
+        }
+    }
+}
+
+/// Plays one case; without the baseline run to compare with it is one.
+pub(crate) fn run_schedule(
+    plan: &Plan,
+    schedule: &Schedule,
+    baseline: Option<&Baseline>,
+    tell: bool,
+) -> RunOutcome {
+    let prepared = plan.prepared();
+    let run_schedule = |asked| on_paused_runtime(run_under(plan, prepared, schedule, baseline, asked, tell));
+    let outcome = run_schedule(Asked::AtRest);
+    // The restarted operator has done the work. Only a run without that restart shows whether this one would have done it in time.
+    match outcome.faults[..] {
+        [Violation::LeftWork(_), ..] => run_schedule(Asked::AfterPatience),
+        _ => outcome,
+    }
+}
+
+/// Plays the baseline run again, some time later, and tells it.
+pub(crate) fn run_baseline_again(plan: &Plan) -> RunOutcome {
+    let prepared = plan.prepared();
+    on_paused_runtime(async {
+        sleep(LATER).await;
+        run_under(plan, prepared, &Schedule::default(), None, Asked::AtRest, true).await
+    })
+}
+
+fn on_paused_runtime(stage: impl Future<Output = RunOutcome>) -> RunOutcome {
+    let (runtime, local) = (paused_runtime(), LocalSet::new());
+    let outcome = runtime.block_on(local.run_until(Box::pin(stage)));
+    drop(local);
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Returns how many requests are too many.
+fn bound(plan: &Plan, baseline: Option<&Baseline>) -> usize {
+    let Some(baseline) = baseline else { return 20_000 };
+    let times = plan.patience.as_secs_f64() / BOUND.2.as_secs_f64();
+    ((baseline.requests * BOUND.0 + BOUND.1) as f64 * times.max(1.0)) as usize
+}
+
+/// When the harness restarts the operator to see whether it finds work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// As soon as all is at rest.
+    AtRest,
+    /// When the operator has had all of its time.
+    AfterPatience,
+}
+
+async fn run_under(
+    plan: &Plan,
+    prepared: &Prepared,
+    schedule: &Schedule,
+    baseline: Option<&Baseline>,
+    asked: Asked,
+    tell: bool,
+) -> RunOutcome {
+    begin_of_second().await;
+    let server = Arc::new(prepared.start());
+    let harness = Harness::new(server, schedule, bound(plan, baseline), plan.patience, tell);
+    let _under_way = exit::under_way(schedule, &harness);
+    let life = tokio::task::spawn_local(supervise(harness.clone(), plan.operator.clone()));
+    let mut faults = Vec::new();
+    harness.rest(Rest::OfAll, Duration::from_secs(1), Instant::now() + Duration::from_secs(60)).await;
+    let done = Arc::new(AtomicUsize::new(0));
+    let visit =
+        Visit { harness: harness.clone(), without: Arc::new(schedule.without.clone()), done: done.clone() };
+    if let Err(error) = tokio::task::spawn_local((plan.visitor)(visit)).await {
+        faults.push(Violation::Claim(format!("the script panicked: {}", panic_text(&*error.into_panic()))));
+    }
+    harness.tell(Actor::User, || "is done".to_owned());
+    let verdict = Oracle { plan, harness: &harness, baseline, asked };
+    let world = verdict.end(schedule, &mut faults).await;
+    life.abort();
+    verdict.explain(&faults);
+    let state = harness.state();
+    let (foreign_writes, requests, refused) =
+        (state.foreign_writes.clone(), state.sent.len(), state.refused.clone());
+    let baseline = Baseline { world, foreign_writes, requests, refused };
+    let (sent, lines) = (state.sent.clone(), state.lines.clone());
+    drop(state);
+    let steps = done.load(std::sync::atomic::Ordering::Relaxed);
+    RunOutcome { sent, steps, baseline, faults, inert: harness.is_inert(), lines }
+}
+
+struct Oracle<'a> {
+    plan: &'a Plan,
+    harness: &'a Harness,
+    baseline: Option<&'a Baseline>,
+    asked: Asked,
+}
+
+impl Oracle<'_> {
+    /// Waits for the end, and says what is wrong with it.
+    async fn end(&self, schedule: &Schedule, faults: &mut Vec<Violation>) -> World {
+        let (world, left) = self.settled(schedule, faults).await;
+        if faults.is_empty()
+            && let Some(fault) = left
+        {
+            faults.push(fault);
+        }
+        self.on_the_way(schedule, faults);
+        if faults.is_empty() {
+            self.claims(faults).await;
+        }
+        if faults.is_empty() && self.baseline.is_none() {
+            self.stays_at_rest(faults).await;
+        }
+        world
+    }
+
+    /// Waits until all is at rest and as it should be, or the time is over.
+    async fn settled(&self, schedule: &Schedule, faults: &mut Vec<Violation>) -> (World, Option<Violation>) {
+        let began = Instant::now();
+        loop {
+            // What was quiet in time is looked at until that is certain.
+            let deadline = || self.harness.deadline(began) + QUIET;
+            let until = deadline();
+            if !self.harness.rest(Rest::OfAll, QUIET, until).await {
+                // A trouble that came meanwhile gives time of its own.
+                if !self.harness.is_flooded() && until < deadline() {
+                    continue;
+                }
+                faults.push(self.unrest());
+                return (self.world(), None);
+            }
+            let asks = self.baseline.is_some_and(|baseline| self.has_another_end(baseline, schedule));
+            if asks && self.asked == Asked::AfterPatience && Instant::now() < deadline() {
+                sleep_until(deadline()).await;
+                continue;
+            }
+            let world = self.world();
+            let left = self.verdict(&world, schedule).await;
+            let is_answered = matches!(left, None | Some(Violation::LeftWork(_)));
+            if is_answered || Instant::now() >= deadline() {
+                return (world, left);
+            }
+            sleep(QUIET).await;
+        }
+    }
+
+    fn world(&self) -> World {
+        World::of(&self.harness.server, &self.plan.random)
+    }
+
+    /// Says why it is never at rest.
+    fn unrest(&self) -> Violation {
+        let is_flooded = self.harness.is_flooded();
+        let state = self.harness.state();
+        let ends = !state.ended.is_empty() && (state.ended_now || !self.plan.may_end);
+        match self.baseline {
+            _ if ends => Violation::Ended(state.ended.clone()),
+            Some(baseline) if is_flooded => {
+                Violation::Flood { requests: state.sent.len(), baseline: baseline.requests }
+            }
+            _ => Violation::NeverAtRest { last: state.disturbance.clone() },
+        }
+    }
+
+    /// Says what is wrong with a world at rest.
+    async fn verdict(&self, world: &World, schedule: &Schedule) -> Option<Violation> {
+        let terminating = world.terminating();
+        if !terminating.is_empty() {
+            return Some(Violation::NeverGone(terminating));
+        }
+        let baseline = self.baseline?;
+        if self.has_another_end(baseline, schedule) {
+            return self.fresh(world).await;
+        }
+        let differences = world.differences(&baseline.world);
+        (!differences.is_empty()).then_some(Violation::AnotherEnd(differences))
+    }
+
+    /// Returns whether the end need not be that of the baseline run: somebody else, or a step that was refused, made it so.
+    fn has_another_end(&self, baseline: &Baseline, schedule: &Schedule) -> bool {
+        let state = self.harness.state();
+        state.touched_foreign
+            || state.refused != baseline.refused
+            || !schedule.without.is_empty()
+            || schedule.planned.iter().any(|one| one.trouble.changes_the_end())
+    }
+
+    /// Starts the operator anew: where it finds work, the earlier one had missed something.
+    async fn fresh(&self, world: &World) -> Option<Violation> {
+        self.harness
+            .tell(Actor::User, || "starts the operator anew, to see whether it finds work".to_owned());
+        self.harness.kill(None);
+        let deadline = self.harness.deadline(Instant::now()) + QUIET;
+        self.harness.rest(Rest::OfAll, QUIET, deadline).await;
+        let again = self.world();
+        let differences = world.differences(&again);
+        (!differences.is_empty()).then_some(Violation::LeftWork(differences))
+    }
+
+    /// What a run must not have done on its way, however it ended.
+    fn on_the_way(&self, schedule: &Schedule, faults: &mut Vec<Violation>) {
+        let depends = self.baseline.is_some_and(|baseline| self.has_another_end(baseline, schedule));
+        let state = self.harness.state();
+        if !state.in_vain.is_empty() && faults.is_empty() && !depends {
+            faults.push(Violation::InVain(state.in_vain.clone()));
+        }
+        if let Some(baseline) = self.baseline {
+            let may = |(kind, field): &&ForeignWrite| field == DELETED && self.plan.may_delete.contains(kind);
+            let more = state.foreign_writes.difference(&baseline.foreign_writes).filter(|one| !may(one));
+            let more: Vec<&ForeignWrite> = more.collect();
+            if !more.is_empty() {
+                let shown = state.foreign_objects_written.iter();
+                let shown = shown.filter(|what| more.iter().any(|(_, field)| what.ends_with(field.as_str())));
+                faults.push(Violation::ChangedForeign(shown.cloned().collect()));
+            }
+        }
+        if !state.ended.is_empty() && faults.is_empty() && !self.plan.may_end {
+            faults.push(Violation::Ended(state.ended.clone()));
+        }
+        drop(state);
+        foreign_additions::check(self.harness);
+        faults.extend(self.harness.state().undone.iter().cloned().map(Violation::Undid));
+    }
+
+    /// Adds to the story what it does not show by itself.
+    fn explain(&self, faults: &[Violation]) {
+        let (refused, paged) = {
+            let state = self.harness.state();
+            (state.refused.clone(), state.paged.clone())
+        };
+        if self.baseline.is_some_and(|baseline| baseline.refused != refused) {
+            self.harness.tell(Actor::Note, || OF_REFUSED_STEPS.to_owned());
+        }
+        let missed = |fault: &Violation| {
+            matches!(
+                fault,
+                Violation::AnotherEnd(_)
+                    | Violation::LeftWork(_)
+                    | Violation::NeverGone(_)
+                    | Violation::InVain(_)
+            )
+        };
+        if faults.iter().any(missed) && !paged.is_empty() {
+            self.harness.tell(Actor::Note, || format!("{OF_PAGES}: {}", paged.join(", ")));
+        }
+    }
+
+    async fn claims(&self, faults: &mut Vec<Violation>) {
+        for claim in &self.plan.claims {
+            let asked = tokio::task::spawn_local(claim(self.harness.server.kit().clone()));
+            if let Err(error) = asked.await {
+                faults.push(Violation::Claim(panic_text(&*error.into_panic())));
+            }
+        }
+        if self.plan.change_claims.is_empty() {
+            return;
+        }
+        let changes = Arc::new(changes::of(self.harness));
+        for claim in &self.plan.change_claims {
+            let (claim, changes) = (claim.clone(), changes.clone());
+            let held = tokio::task::spawn_local(async move { claim(&changes) });
+            if let Err(error) = held.await {
+                faults.push(Violation::Claim(panic_text(&*error.into_panic())));
+            }
+        }
+    }
+
+    /// Looks at the baseline run when it is at rest: it changes nothing any more.
+    async fn stays_at_rest(&self, faults: &mut Vec<Violation>) {
+        let before = self.harness.state().changes;
+        sleep(BASELINE_TIME).await;
+        let state = self.harness.state();
+        let times = state.changes - before;
+        if times > 0 {
+            faults.push(Violation::ChangesAtRest { times, last: state.disturbance.clone() });
+        }
+    }
+}
