@@ -78,7 +78,7 @@ impl From<OwnedSemaphorePermit> for PendingRun {
 struct Unsynced {
     /// Whose keys; `None`: those of all other namespaces.
     namespace: Option<Arc<str>>,
-    listed: ListedKeys<ObjectKey, ()>,
+    listed: ListedKeys<ObjectKey>,
     waiting: HashMap<ObjectKey, WaitingKey>,
     /// How many were named so far.
     named: u64,
@@ -112,9 +112,7 @@ impl Unsynced {
 
     /// Keeps a key until its caches have synced.
     fn keep(&mut self, key: ObjectKey, reason: Reason) {
-        if self.excess == Excess::Yes
-            || reason.priority() == Priority::Low && self.listed.mark(&key).is_some()
-        {
+        if self.excess == Excess::Yes || reason.priority() == Priority::Low && self.listed.contains(&key) {
             return;
         }
         if let Some(named) = self.waiting.get_mut(&key) {
@@ -146,13 +144,14 @@ impl ControllerQueue {
     pub(crate) fn add_list(&self, list: &Arc<KeyList<ObjectKey>>) {
         let mut state = self.state();
         if state.unsynced.is_empty() {
-            return self.inner.add_list(list);
+            drop(state);
+            return list.keys().for_each(|key| self.add(key.clone(), Reason::InitialList));
         }
         let Some(first) = list.keys().next() else { return };
         let of_one = list.keys().all(|key| key.namespace() == first.namespace());
         let only_one = state.unsynced.len() == 1 && state.unsynced[0].namespace.is_none();
         match state.unsynced_for(first).filter(|_| of_one || only_one) {
-            Some(unsynced) => drop(unsynced.listed.push(list.clone(), (), |_| true)),
+            Some(unsynced) => unsynced.listed.push(list.clone()),
             None => {
                 drop(state);
                 list.keys().for_each(|key| self.add(key.clone(), Reason::InitialList));
@@ -169,11 +168,11 @@ impl ControllerQueue {
         if let Some(unsynced) = state.unsynced_for(&key) {
             return unsynced.keep(key, asked.reason);
         }
+        self.enqueue(&mut state, key, asked);
+    }
+
+    fn enqueue(&self, state: &mut State, key: ObjectKey, asked: PendingRun) {
         let priority = asked.reason.priority();
-        // A key of a shared list needs no other reason of that kind.
-        if priority == Priority::Low && self.inner.is_only_listed(&key) {
-            return;
-        }
         match state.pending.get_mut(&key) {
             Some(pending) => pending.reason.merge(asked.reason),
             None => drop(state.pending.insert(key.clone(), asked)),
@@ -211,7 +210,6 @@ impl ControllerQueue {
     pub(crate) fn begin(&self, item: &Item<ObjectKey>) -> Reason {
         let pending = self.state().begin(item.key());
         pending.map(|pending| pending.reason).unwrap_or(match item.attempt() {
-            _ if item.was_only_listed() => Reason::InitialList,
             0 | 1 => Reason::Due,
             _ => Reason::Retry,
         })
@@ -221,12 +219,10 @@ impl ControllerQueue {
     pub(crate) fn reason(&self, key: &ObjectKey) -> Option<Reason> {
         let mut state = self.state();
         let waiting = |unsynced: &mut Unsynced| unsynced.waiting.get(key).map(|named| named.reason.clone());
-        let pending = match state.unsynced_for(key) {
+        match state.unsynced_for(key) {
             Some(unsynced) => waiting(unsynced),
             None => state.pending.get(key).map(|pending| pending.reason.clone()),
-        };
-        drop(state);
-        pending.or_else(|| self.inner.is_only_listed(key).then_some(Reason::InitialList))
+        }
     }
 
     /// Lets in the keys of a namespace, or of all that have no caches of their own; `cached` lists what is there.
@@ -237,11 +233,12 @@ impl ControllerQueue {
             return;
         };
         let Unsynced { listed, waiting, excess, .. } = state.unsynced.remove(at);
-        match excess {
-            Excess::No => listed.into_lists().for_each(|list| self.inner.add_list(&list)),
-            // Under the lock: what is applied after this is let in by itself.
-            Excess::Yes => self.inner.add_list(&Arc::new(KeyList::new(cached()))),
-        }
+        // Under the lock: what is applied after this is let in by itself.
+        let listed: Vec<_> = match excess {
+            Excess::No => listed.keys().cloned().collect(),
+            Excess::Yes => cached(),
+        };
+        listed.into_iter().for_each(|key| self.enqueue(&mut state, key, Reason::InitialList.into()));
         drop(state);
         let mut waiting: Vec<_> = waiting.into_iter().collect();
         waiting.sort_unstable_by_key(|(_, named)| named.at);
@@ -319,8 +316,11 @@ impl ControllerQueue {
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
         let state = self.state();
-        let before_sync: usize =
-            state.unsynced.iter().map(|unsynced| unsynced.waiting.len() + unsynced.listed.lists()).sum();
+        let before_sync: usize = state
+            .unsynced
+            .iter()
+            .map(|unsynced| unsynced.waiting.len() + unsynced.listed.keys().count())
+            .sum();
         let doubted: usize = state.doubted.values().map(HashSet::len).sum();
         state.pending.len() + state.held.len() + doubted + before_sync
     }
