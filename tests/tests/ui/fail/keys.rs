@@ -25,7 +25,7 @@ struct WebsiteSpec {
     call: Reference,
     #[informer(index = "by_text", path = name)] //~ `index` a path leads into a struct
     text: String,
-    #[informer(index = "by_number", path = number)] //~ `number` `i32` is no text, so a path can't end at it
+    #[informer(index = "by_number", path = number)] //~ `number` `i32` is not text, so a path can't end at it
     number: Reference,
 }
 
