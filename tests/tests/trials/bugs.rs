@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use watchkeeper_trials::{ForeignChange, Event, Failure, Violation, Moment, Report, Trials, Trouble, Visit};
+use watchkeeper_trials::{Event, Failure, ForeignChange, Moment, Report, Trials, Trouble, Violation, Visit};
 
 use crate::{
     boards::{self, Board, Bug, board},
@@ -139,12 +139,16 @@ fn trials(who: Who) -> Trials {
     // What shows another mistake of the operator's, beside the one of its row, is left out.
     let another = move |trouble| match who {
         Who::Boards(Bug::DeletionMissedWhileDown) => trouble == Trouble::Server(Event::RightsTaken),
-        Who::Boards(Bug::OwnerByName) => matches!(trouble, Trouble::Stranger(ForeignChange::TakesTheName, ..)),
+        Who::Boards(Bug::OwnerByName) => {
+            matches!(trouble, Trouble::Stranger(ForeignChange::TakesTheName, ..))
+        }
         Who::Replicas(Cache::OfItsOwn) => {
             matches!(trouble, Trouble::DoneLate | Trouble::Frozen | Trouble::Stranger(..))
         }
         // Who makes the Lease by the very record that a replica was about to write can't be told from that replica.
-        Who::Replicas(Cache::OfTheManager) => matches!(trouble, Trouble::Stranger(ForeignChange::TakesTheName, ..)),
+        Who::Replicas(Cache::OfTheManager) => {
+            matches!(trouble, Trouble::Stranger(ForeignChange::TakesTheName, ..))
+        }
         _ => false,
     };
     let trials = trials.crd::<Board>().namespace("shop").only(move |trouble| !another(trouble));

@@ -5,7 +5,7 @@ use kube::core::ObjectMeta;
 use serde_json::json;
 use watchkeeper::{Lister, controller::owners_of, prelude::*, reflector::ReflectorConfig};
 use watchkeeper_tests::{Keeper, Website, WebsiteStatus, deployment_for, website};
-use watchkeeper_trials::{ForeignChange, Event, Trials, Trouble, Visit, Whose};
+use watchkeeper_trials::{Event, ForeignChange, Trials, Trouble, Visit, Whose};
 
 use crate::oracle::{self, Watched};
 
@@ -113,7 +113,10 @@ fn a_shared_child_ends_right_whatever_happens() {
     // What has no controller is taken as it is: whoever else makes it, or edits it, is obeyed.
     let not_of_the_child = |trouble| match trouble {
         Trouble::Stranger(
-            ForeignChange::EditsSpec | ForeignChange::EditsMuch | ForeignChange::TakesTheName | ForeignChange::Remakes,
+            ForeignChange::EditsSpec
+            | ForeignChange::EditsMuch
+            | ForeignChange::TakesTheName
+            | ForeignChange::Remakes,
             whose,
             _,
         ) => whose == Whose::Owners,
@@ -163,7 +166,9 @@ fn a_child_of_a_generated_name_ends_right_whatever_happens() {
     .visitor(a_site_comes_changes_and_goes)
     .claim(oracle::holds)
     // Data that nobody wrote nobody restores.
-    .only(|trouble| !matches!(trouble, Trouble::Stranger(ForeignChange::EditsSpec | ForeignChange::EditsMuch, ..)))
+    .only(|trouble| {
+        !matches!(trouble, Trouble::Stranger(ForeignChange::EditsSpec | ForeignChange::EditsMuch, ..))
+    })
     .pairs(20)
     .check();
 }

@@ -16,7 +16,7 @@ use kube::{
 };
 use serde_json::json;
 use watchkeeper::prelude::*;
-use watchkeeper_trials::{ForeignChange, Event, Trials, Trouble, Visit};
+use watchkeeper_trials::{Event, ForeignChange, Trials, Trouble, Visit};
 
 #[derive(Debug, thiserror::Error)]
 enum Failed {
