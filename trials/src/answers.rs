@@ -10,7 +10,7 @@ use crate::harness::{DELETED, Harness, RunState};
 use crate::timeline::Actor;
 use crate::world::{MACHINERY, seen_as};
 
-/// How many of the requests of one sort about such kinds are told.
+/// How many requests of one kind about such objects a story shows.
 const TOLD: u32 = 4;
 
 /// A request, and who sent it.
@@ -26,7 +26,7 @@ pub(crate) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Takes note of an answer; `version` and `before` are what the server had before.
+    /// Records an answer; `version` and `before` are what the server had before.
     pub(crate) fn note(&self, code: u16, version: u64, before: Option<&Value>, answer: Option<&Value>) {
         let failed = code >= 400 && !(code == 404 && self.info.verb == Some(Verb::Get));
         let writes = self.info.verb.is_some_and(Verb::writes);
@@ -36,12 +36,12 @@ impl Exchange<'_> {
         };
         let deletes = matches!(self.info.verb, Some(Verb::Delete | Verb::DeleteCollection));
         let changed = after.is_some_and(|after| risen(after) || deletes);
-        // Whoever leads, and what events tell, is beside the purpose.
-        let beside = MACHINERY.contains(&self.info.resource.as_str());
-        if failed && !beside {
+        // Leader election and events are not what a trial judges.
+        let is_machinery = MACHINERY.contains(&self.info.resource.as_str());
+        if failed && !is_machinery {
             self.harness.disturb(|| format!("{} → {code}", self.name));
         }
-        if changed && !beside {
+        if changed && !is_machinery {
             self.harness.disturb(|| format!("{} changed something", self.name));
             self.harness.state().changes += 1;
         }
@@ -52,7 +52,7 @@ impl Exchange<'_> {
             }
         }
         let often = self.harness.state().count(self.name) > TOLD;
-        if !(beside && often && code < 300) {
+        if !(is_machinery && often && code < 300) {
             self.harness.tell(self.hears, || self.line(code, before, answer, changed));
         }
         if self.hears == Actor::Operator && code < 300 {
@@ -92,13 +92,13 @@ impl Exchange<'_> {
         }
     }
 
-    /// Takes note of a change of which the operator knows that it is its own.
+    /// Records a change that the operator knows to be its own.
     fn take_for_its_own(&self, state: &mut RunState, before: Option<&Value>, after: &Value, deletes: bool) {
         state.own.extend(object::text(after, "resourceVersion").parse::<u64>());
         state.deleted.extend(before.filter(|_| deletes).map(|gone| object::uid(gone).to_owned()));
     }
 
-    /// Takes note of what an answer has shown to the operator.
+    /// Records what an answer has shown to the operator.
     fn saw(&self, answer: Option<&Value>) {
         let Some(answer) = answer else { return };
         let mut state = self.harness.state();

@@ -112,7 +112,7 @@ impl FromStr for Schedule {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (planned, without) = text.split_once(" | without ").unwrap_or((text, ""));
-        let number = |word: &str| word.parse().map_err(|_| format!("{word:?} is no number of a step"));
+        let number = |word: &str| word.parse().map_err(|_| format!("{word:?} is not the number of a step"));
         Ok(Self {
             planned: planned.split(" & ").map(str::parse).collect::<Result<_, _>>()?,
             without: without.split_whitespace().map(number).collect::<Result<_, _>>()?,
@@ -140,7 +140,7 @@ mod tests {
         let refused = |text: &str| text.parse::<Schedule>().expect_err("it is none");
         assert!(refused("nonsense").contains("REQUEST #N: TROUBLE"));
         assert!(refused("get x #1: sunshine").contains("no trouble \"sunshine\""));
-        assert!(refused("get x #1: lost | without two").contains("no number of a step"));
+        assert!(refused("get x #1: lost | without two").contains("not the number of a step"));
     }
 
     #[test]
