@@ -10,8 +10,9 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{CustomResourceExt, ResourceExt as _, core::ObjectMeta};
 
 use crate::{
+    api_request::ApiVerb,
     object::ObjectKey,
-    writes::{ApiVerb, RightScope, Rights},
+    writes::{RightScope, Rights},
 };
 
 /// The least that a program must be allowed to do; made by [`Manager::rules`](super::Manager::rules).

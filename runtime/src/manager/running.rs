@@ -165,6 +165,18 @@ impl Running {
         ManagedInformerBuilder::new(self.informers.informer_of(marker.dynamic_type()), AskedOf::Running)
     }
 
+    /// Returns the address at which HTTP is served, if any.
+    #[cfg(feature = "http")]
+    pub fn http_address(&self) -> Option<std::net::SocketAddr> {
+        self.served.serving.as_ref().map(|serving| serving.address)
+    }
+
+    /// Returns a service that answers the same, for an HTTP server of your own; `None` if the start failed.
+    #[cfg(feature = "http")]
+    pub fn http_service(&self) -> Option<super::HttpService> {
+        self.served.service.clone()
+    }
+
     /// Returns how each controller of a kind stands to a key: why it is not being reconciled.
     pub fn why<K: Watched>(&self, key: &ObjectKey) -> KeyReports {
         self.inspector.why::<K>(key)

@@ -1,12 +1,8 @@
 //! Which failures are worth a line: when they begin, while they last ever more seldom, when they end.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::fault::Fault;
@@ -20,11 +16,11 @@ const SELDOM: Duration = Duration::from_secs(3_600);
 /// Where several kinds of a server fail because the server does, that is one failure, logged in one line.
 #[derive(Clone, Debug, Default)]
 pub struct FailureLog {
-    shared: Arc<Mutex<Shared>>,
+    ongoing: Arc<Mutex<OngoingFailures>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct OngoingFailures {
     joined: u64,
     failures: BTreeMap<Failure, Ongoing>,
 }
@@ -118,8 +114,8 @@ impl FailureLog {
         FailureLogEntry { log: self.clone(), number, name, failure: None }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, OngoingFailures> {
+        self.ongoing.lock()
     }
 }
 
@@ -166,7 +162,7 @@ impl Drop for FailureLogEntry {
     }
 }
 
-impl Shared {
+impl OngoingFailures {
     fn told(
         &mut self,
         now: Instant,

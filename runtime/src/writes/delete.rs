@@ -3,13 +3,12 @@
 use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use http::Method;
 use serde_json::{Value, json};
 
 use super::{
     WriteError,
     expectation::Expectation,
-    request::{Content, Path, Request, Target},
+    request::{ApiVerb, Content, Path, Request, Target},
     writer::Writer,
 };
 use crate::object::{Kind, Object, ObjectKey, Version};
@@ -93,8 +92,8 @@ impl Delete {
         let object = || Box::new(target.clone());
         let uid = self.uid.clone().ok_or_else(|| WriteError::Unidentified { object: object() })?;
         let request = Request {
-            verb: "delete",
-            method: Method::DELETE,
+            operation: "delete",
+            verb: ApiVerb::Delete,
             target,
             path: Path::Object,
             query: String::new(),

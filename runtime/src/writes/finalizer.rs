@@ -1,7 +1,6 @@
 //! Finalizers, added and removed by JSON patch with guards, so that concurrent edits lose nothing.
 
 use futures::future::BoxFuture;
-use http::Method;
 use kube::core::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     WriteError,
     expectation::Expectation,
-    request::{Answer, Content, Path, Request, Target},
+    request::{Answer, ApiVerb, Content, Path, Request, Target},
     writer::{Proof, Writer},
 };
 use crate::object::Version;
@@ -138,8 +137,8 @@ pub(crate) fn remove_finalizer<'a>(
 
 async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<Answer, WriteError> {
     let request = Request {
-        verb: VERB,
-        method: Method::PATCH,
+        operation: VERB,
+        verb: ApiVerb::Patch,
         target,
         path: Path::Object,
         query: writer.query(),

@@ -1,7 +1,6 @@
 //! Sends the requests of a controller: writes, of which it keeps account, and reads.
 
 use futures::future::BoxFuture;
-use http::Method;
 use serde_json::Value;
 
 use super::{
@@ -10,7 +9,7 @@ use super::{
     contradictions::Answered,
     follow_up::InFlightWrite,
     record::RunActivity,
-    request::{Answer, Content, Path, Request, Target},
+    request::{Answer, ApiVerb, Content, Path, Request, Target},
     writer::{Writer, version_of},
 };
 use crate::object::{Object, ObjectKey, Scope};
@@ -91,8 +90,8 @@ impl Writer {
     /// Asks the server for the latest state, whatever caches it has.
     pub(super) async fn read(&self, target: &Target, path: Path, query: &str) -> Result<Value, WriteError> {
         let request = Request {
-            verb: "get",
-            method: Method::GET,
+            operation: "get",
+            verb: if path == Path::Collection { ApiVerb::List } else { ApiVerb::Get },
             target,
             path,
             query: query.to_owned(),

@@ -24,6 +24,7 @@ use tower::{Service, ServiceExt};
 use tracing::{Instrument, Span, field};
 
 use super::{driven::Driven, io::BoxError};
+use crate::api_request::is_watch;
 
 /// Most bytes that are read by one call; larger buffers are given back to the system, and zeroed, each time.
 const READ_AT_ONCE: usize = 32 << 10;
@@ -161,11 +162,6 @@ pub(super) fn host_of_error(error: &(dyn std::error::Error + 'static)) -> Option
         next = error.source();
     }
     None
-}
-
-pub(super) fn is_watch(uri: &Uri) -> bool {
-    let asks = |pair: &str| matches!(pair, "watch=true" | "watch=1");
-    uri.query().is_some_and(|query| query.split('&').any(asks))
 }
 
 /// Connects, sends the request, and hands over the connection with the answer's body.

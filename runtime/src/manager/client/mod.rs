@@ -5,7 +5,6 @@ mod tls;
 mod proxy;
 mod driven;
 mod direct;
-mod asked;
 mod warnings;
 mod observed;
 mod unusable;

@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use kube::{Client, client::Body};
 use tower::BoxError;
 
-use super::{asked::Asked, direct, warnings::Warnings};
+use super::{direct, warnings::Warnings};
 use crate::{
     manager::dry_run::DryRun,
     metrics::{Metrics, RequestMetrics},
@@ -65,7 +65,7 @@ impl Observer {
         };
         if let Ok(answer) = &answer {
             count.code = Some(answer.status());
-            self.warnings.tell(answer.headers(), || Asked::of(&method, &uri));
+            self.warnings.log(answer.headers(), &method, &uri);
         }
         answer
     }

@@ -22,7 +22,7 @@ use super::{
     answers::{Answer, Sort, answer, text, without_body},
     origin::{Peer, is_local},
     page,
-    settings::{Access, DebugFor, Http},
+    settings::Http,
 };
 use crate::{
     manager::{HealthReport, Inspector},
@@ -58,8 +58,8 @@ pub struct HttpService {
 struct Site {
     inspector: Inspector,
     metrics: Metrics,
-    debug: DebugFor,
-    /// `None`: all may see all.
+    debug_for_all: bool,
+    /// `None`: nobody is asked for a token.
     reviewer: Option<Reviewer>,
 }
 
@@ -94,8 +94,8 @@ impl HttpService {
         metrics: Metrics,
         client: &kube::Client,
     ) -> Self {
-        let reviewer = (http.access == Access::Reviewed).then(|| Reviewer::new(client.clone()));
-        Self { site: Arc::new(Site { inspector, metrics, debug: http.debug, reviewer }) }
+        let reviewer = http.reviewed.then(|| Reviewer::new(client.clone()));
+        Self { site: Arc::new(Site { inspector, metrics, debug_for_all: http.debug_for_all, reviewer }) }
     }
 
     /// Answers in time, and for code that panics.
@@ -204,7 +204,7 @@ impl Site {
 
     /// Whether the sender of a request may see the debug page, and whatever names objects, users or errors.
     async fn may_see_why(&self, request: &Parts) -> Result<(), Refusal> {
-        if self.debug == DebugFor::Loopback && !is_local(request) {
+        if !self.debug_for_all && !is_local(request) {
             let why = "the debug page is shown to this machine alone: ask for it by `kubectl port-forward`, or allow it by \
                        `Http::debug_for_all`";
             return Err(Refusal::new(StatusCode::FORBIDDEN, why));

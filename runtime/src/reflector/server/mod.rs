@@ -3,10 +3,11 @@
 mod state;
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc,
     atomic::{AtomicU64, Ordering},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::Instant};
 
 use state::ServerState;
@@ -91,7 +92,7 @@ impl Server {
     }
 
     fn state(&self) -> MutexGuard<'_, ServerState> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 }
 
