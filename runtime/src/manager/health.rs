@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use serde::Serialize;
 
-use super::process::Process;
+use super::process::ManagerProcess;
 use crate::{
     clock::{Moment, readable},
     controller::{ControllerPhase, Inspected},
@@ -128,7 +128,7 @@ pub(super) struct ControllerStatus {
 }
 
 /// Checks what only a new process could mend.
-pub(super) fn of_process(process: Option<&Process>) -> Vec<HealthCheck> {
+pub(super) fn of_process(process: Option<&ManagerProcess>) -> Vec<HealthCheck> {
     let mut checks = vec![HealthCheck::passed("ping")];
     let Some(process) = process else { return checks };
     checks.extend(process.leadership.as_ref().map(leads_by_a_lease));
@@ -156,7 +156,10 @@ fn lost(state: &SyncState) -> HealthCheck {
 }
 
 /// Checks whether controllers could work.
-pub(super) fn readiness_of(process: Option<&Process>, controllers: &[ControllerStatus]) -> Vec<HealthCheck> {
+pub(super) fn readiness_of(
+    process: Option<&ManagerProcess>,
+    controllers: &[ControllerStatus],
+) -> Vec<HealthCheck> {
     let Some(process) = process else {
         return vec![HealthCheck::failed("manager", None, "it has not started")];
     };

@@ -12,7 +12,7 @@ use super::{
     checks::{Probe, ProgramChecks},
     debug_report::{DebugReport, SearchReport},
     health::{self, ControllerStatus, HealthReport},
-    process::Process,
+    process::ManagerProcess,
 };
 use crate::{
     controller::{ControllerReport, Inspected, KeyReport, KeyReports, Why},
@@ -35,7 +35,7 @@ pub struct Inspector {
 #[derive(Default)]
 struct InspectedManager {
     controllers: Mutex<Vec<StartedController>>,
-    process: OnceLock<Process>,
+    process: OnceLock<ManagerProcess>,
     checks: ProgramChecks,
 }
 
@@ -85,7 +85,7 @@ impl Inspector {
         KeyReports::new(reports)
     }
 
-    /// Tells whether the process is fit to go on, as `/healthz` does: if not, it had better be started anew.
+    /// Returns whether the process works, as `/healthz` does: if not, it should be restarted.
     ///
     /// It fails where a replica leads without renewing its Lease, where an informer is over by a defect, and where a
     /// [check](super::Manager::health_check) of the program's own does.
@@ -128,7 +128,7 @@ impl Inspector {
         KeyReports::new(self.controllers().iter().flat_map(of_one).collect())
     }
 
-    pub(super) fn begin(&self, process: Process) {
+    pub(super) fn begin(&self, process: ManagerProcess) {
         let _ = self.manager.process.set(process);
     }
 

@@ -49,7 +49,7 @@ use std::{
     time::Duration,
 };
 
-use campaign::Held;
+use campaign::HeldElection;
 use checks::Probe;
 use clusters::Clusters;
 use dry_run::DryRun;
@@ -57,9 +57,9 @@ use factories::Factories;
 use futures::future::BoxFuture;
 use informers::{AskedOf, Requested};
 use kube::CustomResourceExt;
-use process::{ClientOrigin, Process};
+use process::{ClientOrigin, ManagerProcess};
 use prometheus_client::registry::Registry;
-use running::Parts;
+use running::ManagerParts;
 use serve::Serve;
 use tasks::{Runs, Task};
 
@@ -115,10 +115,10 @@ const GRACE_PERIOD: Duration = Duration::from_secs(30);
 pub struct Manager {
     /// What controllers and the program use: gated, where there is an election.
     client: kube::Client,
-    /// What no gate stands before: for informers and the Lease.
+    /// A client that does not depend on leadership: for informers and the Lease.
     direct: kube::Client,
     client_taken: AtomicBool,
-    election: Option<Held>,
+    election: Option<HeldElection>,
     clock: WallClock,
     factory: SharedInformerFactory,
     /// The other clusters that it reads from.
@@ -230,7 +230,7 @@ impl Manager {
         if !self.dry_run.is_on() {
             self.client = gated(&self.direct, &gate);
         }
-        self.election = Some(Held { candidate, leadership });
+        self.election = Some(HeldElection { candidate, leadership });
         self
     }
 
@@ -359,9 +359,9 @@ impl Manager {
         self
     }
 
-    /// Runs a task in the replica that leads: anew in each term, told to end with it, dropped when that is over.
+    /// Runs a task in the replica that leads: once in each term, which also ends it.
     ///
-    /// Without [`leader_election`](Self::leader_election), and in all else, as [`task`](Self::task).
+    /// Without [`leader_election`](Self::leader_election), and otherwise, it is like [`task`](Self::task).
     pub fn leader_task<F, E>(
         mut self,
         name: impl Into<String>,
@@ -439,7 +439,7 @@ impl Manager {
         self.serve.service(&self.inspector, &self.metrics, &self.direct)
     }
 
-    /// Names the trace that a run belongs to: its id stands in the run's log lines, and in its events' annotations.
+    /// Names the trace of a run: its id is in the run's log lines, and in the annotations of its events.
     ///
     /// The function is asked as each run begins, inside the run's span `reconcile`, and must return at once. What it
     /// returns is recorded in that span as `trace_id`, is [`Context::trace_id`](crate::Context::trace_id), and goes into
@@ -628,7 +628,7 @@ impl Manager {
             asked: &asked,
             metrics: &self.metrics,
             seed: self.seed,
-            election: if candidate.is_some() { Election::Held } else { Election::None },
+            election: if candidate.is_some() { Election::HeldElection } else { Election::None },
             leftovers: &leftovers,
             writes: if self.dry_run.is_on() { Writes::Tried } else { Writes::Sent },
             trace_ids: &self.trace_ids,
@@ -643,7 +643,7 @@ impl Manager {
         planned.iter().for_each(|one| self.inspector.add(one.name.clone(), &one.inspected));
         let factories = Factories::new(self.factory, clusters);
         let (grace_period, inspector, stop) = (self.grace_period, self.inspector, Stop::new());
-        inspector.begin(Process {
+        inspector.begin(ManagerProcess {
             started: Moment::now(),
             factories: factories.clone(),
             leadership: leadership.filter(|_| candidate.is_some()),
@@ -655,7 +655,7 @@ impl Manager {
         let served = self.serve.start(http, &inspector, &self.metrics, &self.direct);
         factories.start();
         let tasks = self.tasks;
-        Ok(Running::start(Parts {
+        Ok(Running::start(ManagerParts {
             planned,
             tasks,
             candidate,

@@ -18,7 +18,7 @@ pub fn explain(name: &str, error: &ListWatchError) -> String {
             );
         }
         ListWatchError::Inconsistent { .. } => {
-            return format!("{name} is listed anew: {error}");
+            return format!("{name} is listed again: {error}");
         }
         ListWatchError::HeldBack => {
             return format!("{name} is seen late, by lists alone: {error}: does a proxy buffer answers?");
@@ -46,7 +46,7 @@ pub fn explain(name: &str, error: &ListWatchError) -> String {
     }
 }
 
-/// Says why there is no answer, and what to look at where that can be told.
+/// Explains why a request had no answer, and what to check if that is known.
 pub(crate) fn unreachable(cause: &(dyn Error + 'static)) -> String {
     let said = one_line(cause);
     let says = |words: &str| said.contains(words);
@@ -104,7 +104,7 @@ mod tests {
             ),
             (
                 ListWatchError::Inconsistent { count: 2, named: "n/a (shown: 1, listed: 2)".to_owned() },
-                "websites.web.example.dev is listed anew: the cache differs from a list at the same version, which is a \
+                "websites.web.example.dev is listed again: the cache differs from a list at the same version, which is a \
                  defect: 2 objects, among them n/a (shown: 1, listed: 2)",
             ),
             (

@@ -1,4 +1,4 @@
-//! Which failures are worth a line: when they begin, while they last ever more seldom, when they end.
+//! Decides which failures are logged: when they begin, less and less often while they last, when they end.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,12 +22,12 @@ pub struct FailureLog {
 #[derive(Debug, Default)]
 struct OngoingFailures {
     joined: u64,
-    failures: BTreeMap<Failure, Ongoing>,
+    failures: BTreeMap<FailureScope, Ongoing>,
 }
 
 /// What fails together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Failure {
+enum FailureScope {
     /// The server, whatever it is asked for.
     Server,
     /// One kind, in one way.
@@ -101,7 +101,7 @@ pub(super) struct FailureLogEntry {
     log: FailureLog,
     number: u64,
     name: Cow<'static, str>,
-    failure: Option<Failure>,
+    failure: Option<FailureScope>,
 }
 
 impl FailureLog {
@@ -126,8 +126,8 @@ impl FailureLogEntry {
             return LogLevel::Routine;
         }
         let failure = match fault.is_the_servers() {
-            true => Failure::Server,
-            false => Failure::Kind(self.name.clone(), fault.label()),
+            true => FailureScope::Server,
+            false => FailureScope::Kind(self.name.clone(), fault.label()),
         };
         if self.failure.as_ref() != Some(&failure) {
             self.leave();
@@ -138,7 +138,7 @@ impl FailureLogEntry {
 
     /// Notes that all is well; says what is over by that, if it was the last.
     pub(super) fn healthy(&mut self, now: Instant) -> Option<Recovered> {
-        let kinds = matches!(self.failure, Some(Failure::Server));
+        let kinds = matches!(self.failure, Some(FailureScope::Server));
         let ended = self.leave()?;
         Some(Recovered { lasted: now - ended.since, kinds: kinds.then_some(ended.most) })
     }
@@ -166,7 +166,7 @@ impl OngoingFailures {
     fn told(
         &mut self,
         now: Instant,
-        failure: Failure,
+        failure: FailureScope,
         (number, name): (u64, &Cow<'static, str>),
     ) -> LogLevel {
         let Some(ongoing) = self.failures.get_mut(&failure) else {
@@ -202,7 +202,7 @@ mod tests {
         begun + Duration::from_secs(seconds)
     }
 
-    /// When a failure at every second is logged, within so many.
+    /// Returns when a failure that happens every second is logged.
     fn told_at(speaker: &mut FailureLogEntry, begun: Instant, fault: Fault, seconds: u64) -> Vec<u64> {
         let told = |at: &u64| speaker.failed(later(begun, *at), fault, 2) != LogLevel::Repeats;
         (0..seconds).filter(told).collect()

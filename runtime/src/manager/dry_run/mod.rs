@@ -51,7 +51,7 @@ pub(super) struct DryRun {
 }
 
 /// An object before a write.
-enum Before {
+enum BeforeWrite {
     Object(Value),
     Nothing,
     /// It could not be read.
@@ -109,7 +109,7 @@ impl DryRun {
     {
         let before = match write.path.object() {
             Some(object) => find(send, &object.url(), head).await,
-            None => Before::Nothing,
+            None => BeforeWrite::Nothing,
         };
         let (answered, body) = send(trial).await?.into_parts();
         let bytes = body.collect().await?.to_bytes();
@@ -224,33 +224,33 @@ fn deletion(body: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Reads an object in the form in which the write will be answered.
-async fn find<F>(send: &impl Fn(Request<Body>) -> F, path: &str, head: &Parts) -> Before
+async fn find<F>(send: &impl Fn(Request<Body>) -> F, path: &str, head: &Parts) -> BeforeWrite
 where
     F: Future<Output = kube::Result<Response<Body>>>,
 {
     let accept = head.headers.get(header::ACCEPT).cloned().unwrap_or(JSON);
     let Ok(request) = Request::get(path).header(header::ACCEPT, accept).body(Body::empty()) else {
-        return Before::Unknown;
+        return BeforeWrite::Unknown;
     };
     let answer = async {
         let (head, body) = send(request).await.ok()?.into_parts();
         Some((head.status, body.collect().await.ok()?.to_bytes()))
     };
     match timeout(DEADLINE, answer).await {
-        Ok(Some((StatusCode::NOT_FOUND, _))) => Before::Nothing,
+        Ok(Some((StatusCode::NOT_FOUND, _))) => BeforeWrite::Nothing,
         Ok(Some((status, bytes))) if status.is_success() => {
-            serde_json::from_slice(&bytes).map_or(Before::Unknown, Before::Object)
+            serde_json::from_slice(&bytes).map_or(BeforeWrite::Unknown, BeforeWrite::Object)
         }
-        _ => Before::Unknown,
+        _ => BeforeWrite::Unknown,
     }
 }
 
 /// Lists what a write would change; `None` if that is not known.
-fn diff_of(write: &ApiRequest, before: &Before, after: Option<Value>) -> Option<Vec<String>> {
+fn diff_of(write: &ApiRequest, before: &BeforeWrite, after: Option<Value>) -> Option<Vec<String>> {
     let before = match before {
-        Before::Object(object) => object,
-        Before::Nothing => &Value::Null,
-        Before::Unknown => return None,
+        BeforeWrite::Object(object) => object,
+        BeforeWrite::Nothing => &Value::Null,
+        BeforeWrite::Unknown => return None,
     };
     match write.verb {
         ApiVerb::DeleteCollection => return Some(vec!["- all that is selected".to_owned()]),

@@ -62,13 +62,13 @@ struct Reviews {
 
 /// A token, and the path that it is to open.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Question {
+struct ReviewQuestion {
     token: String,
     path: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
+enum ReviewVerdict {
     Allowed,
     /// The API server does not know the token.
     Unknown,
@@ -79,20 +79,20 @@ enum Verdict {
 /// The answers that are remembered.
 struct ReviewAnswers {
     /// Until when an answer is believed; it is kept for longer.
-    allowed: HashMap<Question, Instant>,
+    allowed: HashMap<ReviewQuestion, Instant>,
     /// By digest, so that made-up tokens take little memory.
-    refused: HashMap<u64, (Verdict, Instant)>,
+    refused: HashMap<u64, (ReviewVerdict, Instant)>,
     hasher: RandomState,
 }
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct HttpRefusal {
     pub(super) status: StatusCode,
     pub(super) why: String,
 }
 
-impl Refusal {
+impl HttpRefusal {
     pub(super) fn new(status: StatusCode, why: impl Into<String>) -> Self {
         Self { status, why: why.into() }
     }
@@ -118,24 +118,24 @@ impl Reviewer {
         headers: &HeaderMap,
         path: &str,
         peer: Option<SocketAddr>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), HttpRefusal> {
         let Some(token) = token(headers) else {
             let why = "a token is needed: `Authorization: Bearer ..` of a user who may get this path";
-            return Err(Refusal::new(StatusCode::UNAUTHORIZED, why));
+            return Err(HttpRefusal::new(StatusCode::UNAUTHORIZED, why));
         };
-        let question = Question { token: token.to_owned(), path: path.to_owned() };
+        let question = ReviewQuestion { token: token.to_owned(), path: path.to_owned() };
         match self.shared.verdict(&question, peer).await? {
-            Verdict::Allowed => Ok(()),
-            Verdict::Unknown => {
-                Err(Refusal::new(StatusCode::UNAUTHORIZED, "the API server does not know the token"))
+            ReviewVerdict::Allowed => Ok(()),
+            ReviewVerdict::Unknown => {
+                Err(HttpRefusal::new(StatusCode::UNAUTHORIZED, "the API server does not know the token"))
             }
-            Verdict::Forbidden(user) => {
+            ReviewVerdict::Forbidden(user) => {
                 let user = plain(&user);
                 let why = format!(
                     "{user} may not get {path}: allow it by `nonResourceURLs: [{path}]` with the verb `get` in a \
                      ClusterRole, and bind that"
                 );
-                Err(Refusal::new(StatusCode::FORBIDDEN, why))
+                Err(HttpRefusal::new(StatusCode::FORBIDDEN, why))
             }
         }
     }
@@ -143,11 +143,15 @@ impl Reviewer {
 
 impl Reviews {
     /// Returns a remembered answer, or asks the API server.
-    async fn verdict(&self, question: &Question, peer: Option<SocketAddr>) -> Result<Verdict, Refusal> {
+    async fn verdict(
+        &self,
+        question: &ReviewQuestion,
+        peer: Option<SocketAddr>,
+    ) -> Result<ReviewVerdict, HttpRefusal> {
         if let Some(verdict) = self.remembered(question) {
             return Ok(verdict);
         }
-        let unavailable = |why| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
+        let unavailable = |why| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
         let busy = "too many tokens are being reviewed: try again";
         let is_known = self.answers.lock().allowed.contains_key(question);
         let _waiting = match is_known {
@@ -172,7 +176,7 @@ impl Reviews {
         }
     }
 
-    fn remembered(&self, question: &Question) -> Option<Verdict> {
+    fn remembered(&self, question: &ReviewQuestion) -> Option<ReviewVerdict> {
         self.answers.lock().remembered(question, Instant::now())
     }
 
@@ -237,26 +241,26 @@ impl ReviewAnswers {
         Self { allowed: HashMap::new(), refused: HashMap::new(), hasher: RandomState::new() }
     }
 
-    fn remembered(&self, question: &Question, now: Instant) -> Option<Verdict> {
+    fn remembered(&self, question: &ReviewQuestion, now: Instant) -> Option<ReviewVerdict> {
         if self.allowed.get(question).is_some_and(|until| *until > now) {
-            return Some(Verdict::Allowed);
+            return Some(ReviewVerdict::Allowed);
         }
         let of = |digest| self.refused.get(&digest).filter(|(_, until)| *until > now);
         let found = of(self.hasher.hash_one(question)).or_else(|| of(self.hasher.hash_one(&question.token)));
         found.map(|(verdict, _)| verdict.clone())
     }
 
-    fn remember(&mut self, question: &Question, verdict: Verdict, now: Instant) {
+    fn remember(&mut self, question: &ReviewQuestion, verdict: ReviewVerdict, now: Instant) {
         let digest = match verdict {
-            Verdict::Allowed => {
+            ReviewVerdict::Allowed => {
                 make_room(&mut self.allowed, |until| *until);
                 self.allowed.retain(|_, until| *until + KNOWN_FOR > now);
                 self.allowed.insert(question.clone(), now + ALLOWED_FOR);
                 return;
             }
             // This holds for every path.
-            Verdict::Unknown => self.hasher.hash_one(&question.token),
-            Verdict::Forbidden(_) => self.hasher.hash_one(question),
+            ReviewVerdict::Unknown => self.hasher.hash_one(&question.token),
+            ReviewVerdict::Forbidden(_) => self.hasher.hash_one(question),
         };
         self.allowed.remove(question);
         make_room(&mut self.refused, |(_, until)| *until);
@@ -280,20 +284,20 @@ fn token(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-async fn review(client: &Client, question: &Question) -> Result<Verdict, kube::Error> {
+async fn review(client: &Client, question: &ReviewQuestion) -> Result<ReviewVerdict, kube::Error> {
     let spec = TokenReviewSpec { token: question.token.clone(), ..TokenReviewSpec::default() };
     let review = TokenReview { spec, ..TokenReview::default() };
     let tokens = Api::<TokenReview>::all(client.clone());
     let status = tokens.create(&PostParams::default(), &review).await?.status.unwrap_or_default();
     let user = status.user.filter(|_| status.authenticated == Some(true));
-    let Some(user) = user else { return Ok(Verdict::Unknown) };
+    let Some(user) = user else { return Ok(ReviewVerdict::Unknown) };
     let name = user.username.clone().unwrap_or_default();
     let review =
         SubjectAccessReview { spec: may_get(user, &question.path), ..SubjectAccessReview::default() };
     let accesses = Api::<SubjectAccessReview>::all(client.clone());
     let status = accesses.create(&PostParams::default(), &review).await?.status.unwrap_or_default();
     let allowed = status.allowed && status.denied != Some(true);
-    Ok(if allowed { Verdict::Allowed } else { Verdict::Forbidden(name) })
+    Ok(if allowed { ReviewVerdict::Allowed } else { ReviewVerdict::Forbidden(name) })
 }
 
 fn may_get(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {
@@ -408,8 +412,8 @@ mod tests {
         assert_eq!(asked.load(Relaxed), 2);
     }
 
-    fn question(token: &str) -> Question {
-        Question { token: token.to_owned(), path: "/metrics".to_owned() }
+    fn question(token: &str) -> ReviewQuestion {
+        ReviewQuestion { token: token.to_owned(), path: "/metrics".to_owned() }
     }
 
     // P17
@@ -417,12 +421,12 @@ mod tests {
     async fn refusals_are_bounded_and_push_no_good_answer_out() {
         let now = Instant::now();
         let mut answers = ReviewAnswers::new();
-        answers.remember(&question("good"), Verdict::Allowed, now);
+        answers.remember(&question("good"), ReviewVerdict::Allowed, now);
         for number in 0..10 * MOST_REMEMBERED {
-            answers.remember(&question(&number.to_string()), Verdict::Unknown, now);
+            answers.remember(&question(&number.to_string()), ReviewVerdict::Unknown, now);
         }
         assert_eq!(answers.refused.len(), MOST_REMEMBERED);
-        assert_eq!(answers.remembered(&question("good"), now), Some(Verdict::Allowed));
+        assert_eq!(answers.remembered(&question("good"), now), Some(ReviewVerdict::Allowed));
     }
 
     // P17

@@ -37,6 +37,20 @@ pub struct Http {
     pub(super) tls: Option<TlsFiles>,
 }
 
+/// Why a certificate can't be used, and what to do.
+#[derive(Debug)]
+pub(super) struct UnusableCertificate {
+    pub(super) problem: String,
+    pub(super) source: Option<io::Error>,
+}
+
+impl UnusableCertificate {
+    #[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
+    pub(super) fn new(path: &std::path::Path, what: &str) -> Self {
+        Self { problem: format!("{} {what}", path.display()), source: None }
+    }
+}
+
 /// Where a certificate and its key are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TlsFiles {
