@@ -628,7 +628,7 @@ impl Manager {
             asked: &asked,
             metrics: &self.metrics,
             seed: self.seed,
-            election: if candidate.is_some() { Election::HeldElection } else { Election::None },
+            election: if candidate.is_some() { Election::Held } else { Election::None },
             leftovers: &leftovers,
             writes: if self.dry_run.is_on() { Writes::Tried } else { Writes::Sent },
             trace_ids: &self.trace_ids,
