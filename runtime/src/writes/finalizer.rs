@@ -160,7 +160,7 @@ mod tests {
         time::Duration,
     };
 
-    use http::{Response, StatusCode};
+    use http::{Method, Response, StatusCode};
     use kube::client::Body;
     use prometheus_client::metrics::counter::Counter;
 
