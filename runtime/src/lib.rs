@@ -59,6 +59,7 @@
 // vocabulary
 mod plain;
 pub mod object;
+mod api_request;
 mod key_list;
 mod chain;
 mod users_code;
