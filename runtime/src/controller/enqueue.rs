@@ -21,11 +21,10 @@ use super::{
     unreadable::{Previous, UnreadableObjects},
 };
 use crate::{
-    informer::{Accepted, AddOrigin, Change, Gone, Listed, Observer, Progress, Via},
-    key_list::KeyList,
+    informer::{AddOrigin, Change, Gone, Observer, Progress, Via},
     object::{Kind, Object, ObjectKey, Scope, Version},
     store::CachedObject,
-    users_code::{contained, discard},
+    users_code::discard,
     writes::{Writer, record::Verdict, source::SourceId},
 };
 
@@ -214,29 +213,6 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
                 }
             }
         }
-    }
-
-    /// Only what the predicate lets pass; one that panics is asked again, in the way of a single change.
-    fn listed(&self, listed: &Listed<'_, K>) -> Accepted {
-        if self.predicate.is_none() {
-            self.unreadable_objects.note_all(listed.changes());
-            self.enqueuer.queue.add_list(listed.list());
-            return Accepted::All;
-        }
-        let judge = |change| self.is_worth_a_run(change, self.unreadable_objects.note(change));
-        let judged = |change| contained(|| judge(change));
-        let verdicts: Vec<bool> = listed.changes().map_while(judged).collect();
-        let all = verdicts.len() == listed.len();
-        if all && verdicts.iter().all(|passes| *passes) {
-            self.enqueuer.queue.add_list(listed.list());
-            return Accepted::All;
-        }
-        let passing = listed.changes().zip(&verdicts).filter_map(|(change, passes)| match change {
-            Change::Added { object, .. } if *passes => Some(object.key().clone()),
-            _ => None,
-        });
-        self.enqueuer.queue.add_list(&Arc::new(KeyList::new(passing)));
-        if all { Accepted::All } else { Accepted::First(verdicts.len()) }
     }
 
     fn progressed(&self, progress: Progress) {

@@ -14,9 +14,10 @@ use super::{
 };
 use crate::{
     informer::{
-        FailureCause, FetchFailure, Form, Observer, ObserverRegistration, SharedInformer,
-        SharedInformerFactory, SyncPhase, SyncState, TermStart, Watched, name_of,
+        FailureCause, FetchFailure, Observer, ObserverRegistration, SharedInformer, SharedInformerFactory,
+        SyncPhase, SyncState, TermStart, Watched, name_of,
     },
+    list_watch::Representation,
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
     store::{CachedObject, Lister, Lookup},
@@ -127,7 +128,8 @@ fn cache_view<W: Watched>(
         namespace,
         selects: selects.clone(),
         look_up: Box::new(move |key| look_up(&watched, &lister, key, &selects)),
-        show: (W::form() == Form::Whole).then(|| -> Show { Box::new(move |key| show(&shown, key)) }),
+        show: (W::form() == Representation::Whole)
+            .then(|| -> Show { Box::new(move |key| show(&shown, key)) }),
         watch_state: Box::new(move || match failing.is_failing() {
             true => WatchState::Closed,
             false => WatchState::Open,
