@@ -60,7 +60,6 @@
 mod plain;
 pub mod object;
 mod api_request;
-mod key_list;
 mod chain;
 mod users_code;
 #[cfg(test)]
