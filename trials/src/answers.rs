@@ -10,7 +10,7 @@ use crate::harness::{DELETED, Harness, RunState};
 use crate::timeline::Actor;
 use crate::world::{MACHINERY, seen_as};
 
-/// How many of the requests of one sort about such kinds are told.
+/// How many requests of one sort about such kinds are shown.
 const TOLD: u32 = 4;
 
 /// A request, and who sent it.
@@ -36,12 +36,12 @@ impl Exchange<'_> {
         };
         let deletes = matches!(self.info.verb, Some(Verb::Delete | Verb::DeleteCollection));
         let changed = after.is_some_and(|after| risen(after) || deletes);
-        // Whoever leads, and what events tell, is beside the purpose.
-        let beside = MACHINERY.contains(&self.info.resource.as_str());
-        if failed && !beside {
+        // Leases and events are not part of the operator's purpose.
+        let is_machinery = MACHINERY.contains(&self.info.resource.as_str());
+        if failed && !is_machinery {
             self.harness.disturb(|| format!("{} → {code}", self.name));
         }
-        if changed && !beside {
+        if changed && !is_machinery {
             self.harness.disturb(|| format!("{} changed something", self.name));
             self.harness.state().changes += 1;
         }
@@ -52,7 +52,7 @@ impl Exchange<'_> {
             }
         }
         let often = self.harness.state().count(self.name) > TOLD;
-        if !(beside && often && code < 300) {
+        if !(is_machinery && often && code < 300) {
             self.harness.tell(self.hears, || self.line(code, before, answer, changed));
         }
         if self.hears == Actor::Operator && code < 300 {
@@ -92,7 +92,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Takes note of a change of which the operator knows that it is its own.
+    /// Records a change that the operator knows to be its own.
     fn take_for_its_own(&self, state: &mut RunState, before: Option<&Value>, after: &Value, deletes: bool) {
         state.own.extend(object::text(after, "resourceVersion").parse::<u64>());
         state.deleted.extend(before.filter(|_| deletes).map(|gone| object::uid(gone).to_owned()));

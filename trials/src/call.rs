@@ -163,7 +163,7 @@ impl Call {
         }
     }
 
-    /// Carries it out; the baseline run takes note of what somebody else could have touched.
+    /// Carries it out; the baseline run records what someone else could have touched.
     async fn serve_and_look(&self) -> Result<Response<HarnessBody>, Interrupted> {
         let looks = self.harness.baseline && self.info.verb.is_some_and(|verb| verb != Verb::Watch);
         if !looks {

@@ -17,7 +17,7 @@ pub(crate) enum Numbers {
     Stay,
 }
 
-/// Whether what is added stays, or whoever wrote the rest is to find his own and nothing else.
+/// Whether additions stay, or the operator must find exactly what it wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Additions {
     Too,

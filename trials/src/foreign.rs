@@ -43,7 +43,7 @@ impl Subject {
     }
 }
 
-/// Does a deed; false where there is no object to do it to.
+/// Makes a change; false if the object is missing.
 pub(crate) async fn act(harness: &Harness, change: ForeignChange, whose: Whose, hand: &Subject) -> bool {
     let all = everything(&harness.server);
     let its = hand.find(&all);
@@ -126,7 +126,7 @@ impl ForeignEdits<'_> {
             ForeignChange::Orphans => {
                 let done = !object::owners(&self.target.value).is_empty()
                     && self.merge(json!({ "metadata": { "ownerReferences": null } })).await;
-                // Some take it back, others leave it to whoever did that: both are right.
+                // Some operators take it back, others leave it: both are right.
                 self.harness.state().touched_foreign |= done;
                 return done;
             }
@@ -178,7 +178,7 @@ impl ForeignEdits<'_> {
         has_condition(&answer) && fields(&answer) == fields(&self.target.value)
     }
 
-    /// Returns what a patch would make of it; nothing is told of it.
+    /// Returns the result of a patch without applying or reporting it.
     async fn dry_run(&self, path: &str, patch: &Value) -> Option<Value> {
         let request = Request::patch(format!("{path}?dryRun=All"))
             .header("content-type", "application/merge-patch+json")
@@ -290,7 +290,7 @@ impl ForeignEdits<'_> {
         let put = self.send(Method::PUT, &self.target.path, "application/json", &copy).await;
         let done = put.is_some_and(|after| !changed_fields(&self.target.value, &after).is_empty());
         if done {
-            // What it lost of others' was taken by whoever did that.
+            // The foreign change also removed what others had added.
             let mut state = self.harness.state();
             state.touched_foreign = true;
             state.additions.retain(|(additions, _)| additions != uid);

@@ -62,7 +62,7 @@ pub(crate) struct RunState {
     pub(crate) sent: Vec<Sent>,
     bound: usize,
     in_flight: usize,
-    /// When something last happened that is no part of rest.
+    /// The time of the last activity.
     disturbed: Instant,
     /// What that was.
     pub(crate) disturbance: String,
@@ -286,7 +286,7 @@ impl Harness {
         }
     }
 
-    /// Takes note of something that is no part of rest.
+    /// Records an activity.
     pub(crate) fn disturb(&self, what: impl FnOnce() -> String) {
         let mut state = self.state();
         state.disturbed = Instant::now();

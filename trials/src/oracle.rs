@@ -79,7 +79,7 @@ pub enum Violation {
     },
     /// The end is not that of the baseline run.
     AnotherEnd(Vec<Difference>),
-    /// An operator that starts anew at the end finds work: this one had missed something.
+    /// An operator that is restarted at the end finds work: it had missed something before.
     LeftWork(Vec<Difference>),
     /// Objects are being deleted and never go.
     NeverGone(Vec<String>),
@@ -126,7 +126,7 @@ impl fmt::Display for Violation {
                 list(f, differences)
             }
             Self::LeftWork(differences) => {
-                f.write_str("an operator that starts anew at the end still finds work:")?;
+                f.write_str("an operator that is restarted at the end still finds work:")?;
                 list(f, differences)
             }
             Self::NeverGone(names) => write!(f, "deleted, and never gone: {}", names.join(", ")),
@@ -348,10 +348,9 @@ impl Oracle<'_> {
             || schedule.planned.iter().any(|one| one.trouble.changes_the_end())
     }
 
-    /// Starts the operator anew: where it finds work, the earlier one had missed something.
+    /// Restarts the operator: if it finds work, the earlier one had missed something.
     async fn fresh(&self, world: &World) -> Option<Violation> {
-        self.harness
-            .tell(Actor::User, || "starts the operator anew, to see whether it finds work".to_owned());
+        self.harness.tell(Actor::User, || "restarts the operator, to see whether it finds work".to_owned());
         self.harness.kill(None);
         let deadline = self.harness.deadline(Instant::now()) + QUIET;
         self.harness.rest(Rest::OfAll, QUIET, deadline).await;

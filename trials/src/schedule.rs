@@ -112,7 +112,7 @@ impl FromStr for Schedule {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (planned, without) = text.split_once(" | without ").unwrap_or((text, ""));
-        let number = |word: &str| word.parse().map_err(|_| format!("{word:?} is no number of a step"));
+        let number = |word: &str| word.parse().map_err(|_| format!("{word:?} is not the number of a step"));
         Ok(Self {
             planned: planned.split(" & ").map(str::parse).collect::<Result<_, _>>()?,
             without: without.split_whitespace().map(number).collect::<Result<_, _>>()?,

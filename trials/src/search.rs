@@ -92,8 +92,8 @@ fn other_end(first: &Baseline, again: &Baseline) -> Option<String> {
 /// When watches are opened again, and who leads, is left to chance by every informer and replica.
 fn difference(first: &[Sent], again: &[Sent]) -> Option<String> {
     let asked = |sent: &[Sent]| -> Vec<String> {
-        let beside = |sent: &&Sent| MACHINERY.contains(&sent.info.resource.as_str());
-        let asked = sent.iter().filter(|sent| sent.info.verb != Some(Verb::Watch) && !beside(sent));
+        let is_machinery = |sent: &&Sent| MACHINERY.contains(&sent.info.resource.as_str());
+        let asked = sent.iter().filter(|sent| sent.info.verb != Some(Verb::Watch) && !is_machinery(sent));
         asked.map(|sent| sent.place.to_string()).collect()
     };
     let (first, again) = (asked(first), asked(again));

@@ -63,7 +63,7 @@ impl Visit {
         self.step(format!("patches {} {key}", K::kind(&())), async |visit| visit.send(request).await).await;
     }
 
-    /// Patches an object's status, as whoever runs it would, by what stands under `status`.
+    /// Patches an object's status with the value of `status`, as its controller would.
     pub async fn patch_status<K: Kind>(&self, key: &str, status: Value) {
         let (api, name) = self.at::<K>(key);
         let patch = Patch::Merge(serde_json::json!({ "status": status }));

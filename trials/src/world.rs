@@ -14,7 +14,7 @@ pub(crate) const MARK: &str = "trials.watchkeeper.dev/stranger";
 /// The type of someone else's condition.
 pub(crate) const CONDITION: &str = "StrangerWasHere";
 
-/// What is not compared: kept by the server itself, or by machinery beside the operator's purpose.
+/// Kinds that are not compared: the server keeps them, or they are not part of the operator's purpose.
 const LEFT_OUT: [&str; 4] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io", "namespaces"];
 /// Kinds whose changes don't count as unrest: leaders renew their leases for ever.
 pub(crate) const MACHINERY: [&str; 2] = ["leases", "events"];

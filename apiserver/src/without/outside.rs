@@ -12,7 +12,7 @@ pub(super) enum Trust {}
 /// Sends nothing.
 ///
 /// # Errors
-/// Never: there is no trust to send it with.
+/// Never: this build can't verify certificates.
 pub(super) async fn send(
     _: &Uri,
     _: Option<SocketAddr>,

@@ -5,7 +5,7 @@ use std::{cell::OnceCell, fmt, sync::Arc};
 use super::change::{AddOrigin, Change, Via};
 use crate::{key_list::KeyList, object::ObjectKey};
 
-/// So many additions are shown in one go; fewer come one by one.
+/// Batches of at least this many additions are delivered together.
 const MANY: usize = 64;
 
 /// Many objects that a first list added, in order.

@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotLeading {
-    /// There is no term.
+    /// This replica does not lead.
     #[error("this replica does not lead: nothing was sent")]
     NotSent,
     /// The term ended while the request was under way; the server may have done what it asks.

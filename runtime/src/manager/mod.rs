@@ -235,7 +235,7 @@ impl Manager {
         self
     }
 
-    /// Returns a handle that shows how this replica stands in its election, if there is one.
+    /// Returns a handle that shows the state of this replica's election, if it takes part in one.
     pub fn leadership(&self) -> Option<Leadership> {
         self.election.as_ref().map(|held| held.leadership.clone())
     }
@@ -360,7 +360,7 @@ impl Manager {
         self
     }
 
-    /// Runs a task in the replica that leads: anew in each term, told to end with it, dropped when that is over.
+    /// Runs a task in the leader: started in each term, asked to stop when it ends, and dropped after the grace period.
     ///
     /// Without [`leader_election`](Self::leader_election), and in all else, as [`task`](Self::task).
     pub fn leader_task<F, E>(
@@ -376,7 +376,7 @@ impl Manager {
         self
     }
 
-    /// Names the trace that a run belongs to: its id stands in the run's log lines, and in its events' annotations.
+    /// Sets the source of trace IDs: a run's log lines and its events' annotations contain the ID.
     ///
     /// The function is asked as each run begins, inside the run's span `reconcile`, and must return at once. What it
     /// returns is recorded in that span as `trace_id`, is [`Context::trace_id`](crate::Context::trace_id), and goes into

@@ -293,7 +293,7 @@ impl End {
     }
 }
 
-/// Runs a controller; its panic ends the manager, whoever awaits that, and goes on in who does.
+/// Runs a controller; its panic ends the manager, and resumes in the task that awaits it.
 async fn ending_all_by_a_panic(controller: PreparedController, terms: Terms, end: End) -> Result<(), Error> {
     let name = controller.name.clone();
     let run = AssertUnwindSafe(controller.run(end.stop.clone(), terms)).catch_unwind();

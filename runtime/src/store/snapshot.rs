@@ -263,7 +263,7 @@ impl<K: Object> Snapshot<K> {
 impl<K> Snapshot<K> {
     /// Finds, by a label index, sets that hold all that a selector can match; `None` where no index helps.
     ///
-    /// Of several indexes it takes the one that leaves least; one that only tells who has the label comes last.
+    /// It takes the most selective index; one that only shows which objects have the label comes last.
     pub(super) fn narrowed(&self, selector: &Selector) -> Option<Vec<&Bucket<K>>> {
         let indexed = |key: &str| self.indexes.iter().find(|index| index.definition.label_key() == Some(key));
         let needed = || selector.needed().filter_map(|(key, needed)| Some((indexed(key)?, needed)));
