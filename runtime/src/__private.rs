@@ -1,4 +1,4 @@
-//! What the derive's expansion names, and nothing else should: no promise is made for it.
+//! The names that the derive's expansion uses. They may change at any time, so do not use them directly.
 
 use std::fmt::Display;
 
@@ -23,13 +23,13 @@ pub use crate::{
     store::{IndexDefinition, IndexValue, Lister, NamespaceLister, Objects},
 };
 
-/// Bounds what the derive can take as a root type.
+/// A root type of the derive.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not tell its kind",
-    label = "implement `kube::Resource` for it, with `DynamicType = ()`, or derive on its spec beside `CustomResource`"
+    message = "`{Self}` does not have a kind",
+    label = "implement `kube::Resource` for it, with `DynamicType = ()`, or derive on its spec next to `CustomResource`"
 )]
 pub trait Root {
-    /// Describes the kind.
+    /// Returns the kind.
     fn kind() -> Kind;
 }
 
@@ -43,20 +43,20 @@ where
     }
 }
 
-/// Describes the kind of a root type.
+/// Returns the kind of a root type.
 pub fn kind<K: Root>() -> Kind {
     K::kind()
 }
 
-/// Bounds what the derive can index by the text that `Display` writes.
+/// A value that the derive can index by the text that `Display` writes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't be an index value: it is neither text, integer nor `bool`, and has no `Display`",
-    label = "implement `Display` for it; equal values must read equal, and others must not",
-    note = "the derive reads what is written, and sees through no alias: where the field's type is an alias of a list, an \
-            `Option` or a pointer, write out what it stands for, such as `Vec<String>`, and leave the alias to other places"
+    label = "implement `Display` for it; equal values must have equal texts, and other values other texts",
+    note = "the derive does not resolve type aliases: if the field's type is an alias of a list, an `Option` or a pointer, \
+            write out the type, such as `Vec<String>`"
 )]
 pub trait ShownValue {
-    /// Takes the text as an index value.
+    /// Returns the text as an index value.
     fn index_value(&self) -> IndexValue;
 }
 
@@ -67,13 +67,13 @@ impl<T: Display + ?Sized> ShownValue for T {
     }
 }
 
-/// Bounds what a `path` of the derive can end at.
+/// A value that a `path` of the derive can end at.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not text, so a path can't end at it",
     label = "let the path end at a `String`, or at an `Option`, `Vec`, `Box` or `Arc` of strings"
 )]
 pub trait TextValues {
-    /// Takes every text as an index value.
+    /// Adds every text as an index value.
     fn take(&self, values: &mut Vec<IndexValue>);
 }
 
@@ -113,7 +113,7 @@ impl<T: TextValues + ?Sized> TextValues for Arc<T> {
     }
 }
 
-/// Takes the text at the end of a path.
+/// Adds the text at the end of a path.
 pub fn text_values<T: TextValues + ?Sized>(value: &T, values: &mut Vec<IndexValue>) {
     value.take(values);
 }
@@ -133,12 +133,12 @@ pub fn shown_value<T: ShownValue + ?Sized>(value: &T) -> IndexValue {
     value.index_value()
 }
 
-/// Defines an index by a function that always has an answer.
+/// Defines an index by a function of the object.
 pub fn index<K: 'static>(name: &'static str, values: fn(&K) -> Vec<IndexValue>) -> IndexDefinition<K> {
     IndexDefinition::new(name, values)
 }
 
-/// Defines an index by a function of the whole object, and the same of a part of it.
+/// Defines an index by a function of the whole object, and the same function of a part of it.
 pub fn index_of_part<K: 'static, P: serde::de::DeserializeOwned + 'static>(
     name: &'static str,
     of_object: fn(&K) -> Vec<IndexValue>,
@@ -149,7 +149,7 @@ pub fn index_of_part<K: 'static, P: serde::de::DeserializeOwned + 'static>(
 
 /// Finds objects by an index.
 ///
-/// Bound by [`Watched`] alone: for a root type that is no object, the impl has the only error.
+/// The only bound is [`Watched`], so that a root type that is not an object causes one error, at the impl.
 pub fn by_index<W: Watched>(
     lister: &Lister<W::Object>,
     index: &str,

@@ -1,39 +1,39 @@
-//! Delays between attempts: exponential and jittered, or by a schedule of the user's own.
+//! Delays between attempts: exponential with jitter, or by a custom schedule.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
-/// Draws a seed from the system, where none was given.
+/// Returns a random seed from the system.
 pub(crate) fn random_seed() -> u64 {
     SmallRng::from_os_rng().random()
 }
 
-/// How long to wait before each attempt that follows a failure.
+/// How long to wait after each failure.
 ///
-/// The default is exponential: 800 ms, doubling to 30 s, each delay jittered.
+/// The default is exponential: from 800 ms, doubling up to 30 s, with jitter.
 #[derive(Clone)]
 pub enum BackoffSchedule {
-    /// Grows by a factor up to a cap; the delay is uniform in `[d, 2d)`, so that clients spread out.
+    /// Grows by a factor up to a cap. Each delay is uniform in `[d, 2d)`, so that clients spread out.
     Exponential {
         /// The first delay, before jitter.
         initial: Duration,
-        /// What each delay is multiplied by to give the next.
+        /// The factor between one delay and the next.
         factor: f64,
         /// The largest delay, before jitter.
         cap: Duration,
     },
-    /// Asks the user's function, with the number of failures before this one; taken as it is, without jitter.
+    /// Calls a function with the number of failures before this one. Its delay has no jitter.
     Custom(Arc<dyn Fn(u32) -> Duration + Send + Sync>),
 }
 
 impl BackoffSchedule {
-    /// Takes a function from the number of earlier failures to the delay.
+    /// Makes a schedule from a function of the number of earlier failures.
     pub fn custom(schedule: impl Fn(u32) -> Duration + Send + Sync + 'static) -> Self {
         Self::Custom(Arc::new(schedule))
     }
 
-    /// Doubles from one delay to another.
+    /// Makes a schedule that doubles from one delay up to another.
     pub fn doubling(initial: Duration, cap: Duration) -> Self {
         Self::Exponential { initial, factor: 2.0, cap }
     }
@@ -59,7 +59,7 @@ impl fmt::Debug for BackoffSchedule {
     }
 }
 
-/// Counts failures and says how long to wait after each.
+/// Counts failures and returns how long to wait after each.
 ///
 /// Pure: equal seeds give equal delays, and no clock is read.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Starts a schedule; the seed decides the jitter.
+    /// Starts a schedule. The seed determines the jitter.
     pub fn new(schedule: BackoffSchedule, seed: u64) -> Self {
         Self { schedule, rng: SmallRng::seed_from_u64(seed), failures: 0 }
     }
@@ -80,7 +80,7 @@ impl Backoff {
         self.next_delay_within(Duration::MAX)
     }
 
-    /// Does the same as if the schedule had a lower cap; a custom schedule is taken as it is.
+    /// Does the same as [`next_delay`](Self::next_delay) with a lower cap. A custom schedule has no cap.
     pub fn next_delay_within(&mut self, lower: Duration) -> Duration {
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
@@ -93,7 +93,7 @@ impl Backoff {
         }
     }
 
-    /// Starts anew after a success.
+    /// Starts again from the first delay, after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
@@ -108,7 +108,7 @@ fn grown(initial: Duration, factor: f64, times: u32) -> Duration {
     seconds(initial.as_secs_f64() * factor.powi(times.min(1_000) as i32))
 }
 
-/// Makes a duration of any number: what is too long for one, or is no length, is the longest.
+/// Converts any number to a duration. One that is too long, or not a number, becomes the longest.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
@@ -141,7 +141,7 @@ mod tests {
 
     // R8
     #[test]
-    fn a_custom_schedule_is_taken_as_it_is() {
+    fn a_custom_schedule_has_no_jitter() {
         let schedule = BackoffSchedule::custom(|failures| Duration::from_secs(u64::from(failures) * 10));
         let mut backoff = Backoff::new(schedule, 0);
         let delays: Vec<_> = (0..3).map(|_| backoff.next_delay().as_secs()).collect();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_without_end_are_taken_as_never() {
+    fn delays_that_are_too_long_become_the_longest() {
         for schedule in [
             BackoffSchedule::doubling(Duration::MAX, Duration::MAX),
             BackoffSchedule::Exponential { initial: Duration::MAX, factor: f64::NAN, cap: Duration::MAX },

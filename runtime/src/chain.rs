@@ -1,14 +1,14 @@
-//! An error and its causes, as people read them.
+//! Writes an error and its causes for people.
 
 use std::error::Error;
 
 use crate::plain::said;
 
-/// What libraries put in front of a cause, which says nothing to who reads it.
+/// Prefixes that libraries add to a cause, and that say nothing to the reader.
 const NOISE: [&str; 4] =
     ["ServiceError: ", "ApiError: ", "auth error: ", "Failed to infer provided configuration: "];
 
-/// Walks an error and its causes.
+/// Returns an error and its causes.
 pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     let mut next = Some(error);
     std::iter::from_fn(move || {
@@ -18,15 +18,15 @@ pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item 
     })
 }
 
-/// Writes an error and its causes in one line, each cause once.
+/// Returns an error and its causes in one line, each cause once.
 pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut line = String::new();
     for cause in chain(error) {
-        // Joins the lines: a log entry is one line.
+        // A log entry is one line.
         let text = cause.to_string().lines().collect::<Vec<_>>().join(" ");
         let text = said(&text).to_string();
         let text = without_noise(&text);
-        // hyper says only where in itself it failed; its cause says how.
+        // hyper names only its part that failed; its cause says why.
         let says_nothing = text.starts_with("client error (") && cause.source().is_some();
         if says_nothing || line.contains(text) {
             continue;
@@ -37,7 +37,7 @@ pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
     line
 }
 
-/// Takes off what libraries put in front, as often as they did.
+/// Removes the prefixes of libraries, however many there are.
 fn without_noise(mut text: &str) -> &str {
     while let Some(rest) = NOISE.iter().find_map(|noise| text.strip_prefix(noise)) {
         text = rest;
@@ -51,15 +51,15 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("{text}")]
-    struct Step {
+    struct ChainLink {
         text: &'static str,
         #[source]
-        source: Option<Box<Step>>,
+        source: Option<Box<ChainLink>>,
     }
 
-    fn steps(texts: &[&'static str]) -> Step {
+    fn steps(texts: &[&'static str]) -> ChainLink {
         let (text, rest) = texts.split_first().expect("one at least");
-        Step { text, source: (!rest.is_empty()).then(|| Box::new(steps(rest))) }
+        ChainLink { text, source: (!rest.is_empty()).then(|| Box::new(steps(rest))) }
     }
 
     #[test]

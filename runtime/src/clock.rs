@@ -1,4 +1,4 @@
-//! The one place that reads the wall clock, and what its lead over the monotonic clock tells.
+//! The one place that reads the wall clock, and compares it with the monotonic clock.
 
 use std::{
     fmt,
@@ -8,10 +8,10 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Tells the time of day.
+/// Returns the time of day.
 ///
-/// By default the system's; where tokio's clock is paused, it stands still and moves with that one. Only what
-/// people read, or what must outlast a suspended machine, belongs on it: durations are measured on tokio's clock.
+/// The default is the system's clock. If tokio's clock is paused, this one moves with it. Use it only for times that
+/// people read, and for times that must survive a suspended machine. Measure durations on tokio's clock.
 #[derive(Clone, Default)]
 pub struct WallClock {
     reading: Option<Arc<dyn Fn() -> SystemTime + Send + Sync>>,
@@ -23,7 +23,7 @@ impl WallClock {
         Self::default()
     }
 
-    /// Takes a function for the clock: a test's, mostly.
+    /// Uses a function as the clock, mostly in tests.
     pub fn custom(reading: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         Self { reading: Some(Arc::new(reading)) }
     }
@@ -36,21 +36,21 @@ impl WallClock {
         }
     }
 
-    /// Reads it and the monotonic clock.
-    pub(crate) fn read(&self) -> Reading {
-        Reading { monotonic: Instant::now(), wall: self.now() }
+    /// Reads this clock and the monotonic one.
+    pub(crate) fn read(&self) -> ClockReading {
+        ClockReading { monotonic: Instant::now(), wall: self.now() }
     }
 }
 
-/// What both clocks show at one moment.
+/// The times of both clocks at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reading {
+pub(crate) struct ClockReading {
     pub(crate) monotonic: Instant,
     pub(crate) wall: SystemTime,
 }
 
-impl Reading {
-    /// A reading of a test's.
+impl ClockReading {
+    /// Makes a reading for a test.
     #[cfg(test)]
     pub(crate) fn at(monotonic: Instant, since_1970: Duration) -> Self {
         Self { monotonic, wall: SystemTime::UNIX_EPOCH + since_1970 }
@@ -63,22 +63,22 @@ impl Reading {
     }
 }
 
-/// Measures the time since a moment by whichever clock says more: one of them may have stood still.
+/// Measures the time since a moment by the clock that shows more, since one of them may have stopped.
 ///
-/// The monotonic clock stands still while a machine is suspended. A wall clock that was set back begins anew from
-/// there, so that it still shows a suspension that comes later.
+/// The monotonic clock stops while a machine is suspended. If the wall clock was set back, the measurement starts again
+/// from there, so that it still shows a later suspension.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Since {
-    from: Reading,
+    from: ClockReading,
     before: Duration,
 }
 
 impl Since {
-    pub(crate) fn start(from: Reading) -> Self {
+    pub(crate) fn start(from: ClockReading) -> Self {
         Self { from, before: Duration::ZERO }
     }
 
-    pub(crate) fn measure(&mut self, now: Reading) -> Duration {
+    pub(crate) fn measure(&mut self, now: ClockReading) -> Duration {
         let monotonic = now.monotonic.saturating_duration_since(self.from.monotonic);
         let wall = now.wall.duration_since(self.from.wall).unwrap_or_default();
         let passed = self.before.saturating_add(monotonic.max(wall));
@@ -89,14 +89,14 @@ impl Since {
     }
 }
 
-/// By how much a wall clock must be behind to have been set back.
+/// A wall clock that falls behind by more than this was set back.
 const SET_BACK: Duration = Duration::from_millis(500);
 
-/// Reads the system's clock, moved by as much as tokio's clock is off the real one.
+/// Reads the system's clock, shifted by the difference between tokio's clock and the real one.
 #[expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "this is the seam: it alone may see real time, to follow a paused clock"
+    reason = "this is the only place that may read real time, to follow a paused clock"
 )]
 fn system_now() -> SystemTime {
     let (wall, real) = (SystemTime::now(), std::time::Instant::now());
@@ -107,25 +107,25 @@ fn system_now() -> SystemTime {
     }
 }
 
-/// A moment that people read and programs reckon with.
+/// A moment, for people and programs.
 ///
-/// It is measured on tokio's clock and shown as the time of day in UTC, to the second: `2026-11-22T05:40:01Z`. Where the
-/// machine's date is set meanwhile, what is shown moves with it; what is measured does not.
+/// It is measured on tokio's clock and shown as the time of day in UTC, to the second: `2026-11-22T05:40:01Z`. If the
+/// machine's date is changed, the shown time changes too; the measured moment does not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(Instant);
 
 impl Moment {
-    /// Takes the moment that it is.
+    /// Returns the current moment.
     pub fn now() -> Self {
         Self(Instant::now())
     }
 
-    /// Returns it on tokio's clock.
+    /// Returns the moment on tokio's clock.
     pub fn instant(self) -> Instant {
         self.0
     }
 
-    /// Returns it as time of day.
+    /// Returns the moment as time of day.
     pub fn time(self) -> SystemTime {
         let (wall, now) = (system_now(), Instant::now());
         let shown = match self.0.checked_duration_since(now) {
@@ -162,7 +162,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// As it is shown.
+/// Serialized as it is displayed.
 impl serde::Serialize for Moment {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -175,7 +175,7 @@ impl fmt::Debug for Moment {
     }
 }
 
-/// Writes a duration as people say it, in two units at most: `40ms`, `3.2s`, `2m 5s`, `3d 4h`.
+/// Returns a duration as text for people, in two units at most: `40ms`, `3.2s`, `2m 5s`, `3d 4h`.
 pub(crate) fn readable(duration: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
     let (secs, millis) = (duration.as_secs(), duration.subsec_millis());
@@ -196,7 +196,7 @@ pub(crate) fn readable(duration: Duration) -> String {
     }
 }
 
-/// Returns the time after a wait; one that leads beyond the end of time is thirty years long.
+/// Returns the time after a wait. A wait that is too long for the clock becomes thirty years.
 pub(crate) fn after(from: Instant, wait: Duration) -> Instant {
     const LONG: Duration = Duration::from_secs(30 * 365 * 86_400);
     from.checked_add(wait).or_else(|| from.checked_add(LONG)).unwrap_or(from)
@@ -208,7 +208,7 @@ impl fmt::Debug for WallClock {
     }
 }
 
-/// Measures by how much the wall clock runs ahead of the monotonic one, which stops while a machine is suspended.
+/// Measures how far the wall clock is ahead of the monotonic one, which stops while a machine is suspended.
 #[derive(Debug)]
 pub(crate) struct Lead {
     clock: WallClock,
@@ -217,12 +217,12 @@ pub(crate) struct Lead {
 }
 
 impl Lead {
-    /// Starts to measure.
+    /// Starts the measurement.
     pub(crate) fn start(clock: WallClock) -> Self {
         Self { wall: clock.now(), monotonic: Instant::now(), clock }
     }
 
-    /// Returns the lead since the start; a clock that was set back starts the measuring anew.
+    /// Returns the lead since the start. If the clock was set back, the measurement starts again.
     pub(crate) fn measure(&mut self) -> Duration {
         let (wall, monotonic) = (self.clock.now(), Instant::now());
         let passed = wall.duration_since(self.wall).unwrap_or_default();
@@ -258,13 +258,13 @@ mod tests {
     // L5
     #[test]
     fn time_since_a_moment_is_what_the_clock_that_ran_on_shows() {
-        let start = Reading { monotonic: Instant::now(), wall: SystemTime::UNIX_EPOCH + 9_000 * ABOUT };
+        let start = ClockReading { monotonic: Instant::now(), wall: SystemTime::UNIX_EPOCH + 9_000 * ABOUT };
         let at = |monotonic: u64, wall: i64| {
             let ahead = Duration::from_secs(wall.unsigned_abs());
             let wall = if wall < 0 { start.wall - ahead } else { start.wall + ahead };
-            Reading { monotonic: start.monotonic + Duration::from_secs(monotonic), wall }
+            ClockReading { monotonic: start.monotonic + Duration::from_secs(monotonic), wall }
         };
-        let measured = |readings: &[Reading]| {
+        let measured = |readings: &[ClockReading]| {
             let mut since = Since::start(start);
             readings.iter().map(|now| since.measure(*now).as_secs()).last().unwrap()
         };
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(lead.measure(), Duration::from_secs(30));
         *wall.lock().unwrap() -= Duration::from_secs(500);
         assert_eq!(lead.measure(), Duration::ZERO);
-        // Set back once, it still shows what comes later.
+        // After it was set back once, it still shows a later lead.
         *wall.lock().unwrap() += Duration::from_secs(60);
         assert_eq!(lead.measure(), Duration::from_secs(60));
     }

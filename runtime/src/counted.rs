@@ -1,4 +1,4 @@
-//! Counts the steps of loops, for tests that bound how work grows.
+//! Counts steps, for tests that limit how work grows with size.
 
 use std::cell::Cell;
 
@@ -11,7 +11,7 @@ pub(crate) fn count(steps: usize) {
     STEPS.set(STEPS.get() + steps);
 }
 
-/// Counts the steps that something takes on this thread.
+/// Returns how many steps something takes on this thread.
 pub(crate) fn steps_of(work: impl FnOnce()) -> usize {
     let before = STEPS.get();
     work();

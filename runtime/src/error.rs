@@ -1,4 +1,4 @@
-//! What running controllers can fail with: the errors of all stages, composed once.
+//! The errors of all stages, in one type.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -12,23 +12,23 @@ use crate::{
     writes::WriteError,
 };
 
-/// What watchkeeper can fail with; also fit to be a reconciler's own error type.
+/// An error of watchkeeper. A reconciler can use it as its error type, too.
 ///
-/// `Debug` writes the error and its causes in a line, which is what a `main` shows that returns one.
+/// `Debug` writes the error and its causes in one line, so a `main` that returns it prints that line.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No cluster was found to talk to.
+    /// No usable cluster configuration was found.
     #[error("{problem}")]
     Configuration {
-        /// The kubeconfig that can't be used; `None` where there is none.
+        /// The kubeconfig that can't be used; `None` if there is none.
         kubeconfig: Option<PathBuf>,
         /// What is wrong, in which file, and what to do.
         problem: String,
-        /// What kube says of it, where it was kube that refused it.
+        /// The error of kube, if kube refused it.
         cause: Option<Box<KubeconfigError>>,
     },
-    /// The client could not be built, or a request of the program's own failed.
+    /// The client could not be built, or a request of the program failed.
     #[error("{}", one_line(.0))]
     Client(#[from] kube::Error),
     /// A write was refused, or may not have happened.
@@ -37,68 +37,68 @@ pub enum Error {
     /// A cache did not sync in time.
     #[error(transparent)]
     NotSynced(#[from] NotSynced),
-    /// A controller can't be started as it is configured.
+    /// The configuration of a controller is not valid.
     #[error(transparent)]
     Controller(#[from] ControllerError),
-    /// Leader election can't be held as it is set.
+    /// The settings of the leader election are not valid.
     #[error(transparent)]
     Election(#[from] ElectionError),
-    /// A task of the program's own failed.
+    /// A task of the program failed.
     #[error("task {name}")]
     Task {
         /// The task.
         name: String,
-        /// What it failed with.
+        /// Its error.
         #[source]
         source: Box<Error>,
     },
     /// Two controllers of one manager have the same name.
     #[error("two controllers are named {0}: give one another name with `.named(..)`")]
     DuplicateController(String),
-    /// Another cluster can't be read from as it is set.
+    /// The settings of another cluster are not valid.
     #[error("cluster {name:?}: {problem}")]
     Cluster {
-        /// The cluster, by name.
+        /// The name of the cluster.
         name: String,
         /// What is wrong, and what to do.
         problem: String,
     },
-    /// A custom resource definition was not accepted.
+    /// A custom resource definition could not be installed.
     #[error("the definition {name} can't be installed: {why}")]
     Definition {
         /// The CRD's name.
         name: String,
         /// Why not, and what to do.
         why: String,
-        /// What the server said, where it refused it.
+        /// The answer of the server, if the server refused it.
         status: Option<Box<kube::core::Status>>,
     },
-    /// HTTP can't be served as it is set.
+    /// The HTTP server can't start with these settings.
     #[error("HTTP can't be served at {address:?}: {problem}")]
     Http {
-        /// Where it was to be served, as it was written.
+        /// The address as it was written.
         address: String,
         /// What is wrong, and what to do.
         problem: String,
-        /// What the system said, where it refused it.
+        /// The error of the system, if the system refused it.
         source: Option<std::io::Error>,
     },
-    /// Something was written for real before the dry run began.
+    /// A real write was sent before the dry run began.
     #[error("a dry run began only after `{0}` had been sent: call `.dry_run()` before anything is written")]
     WroteBeforeDryRun(String),
-    /// Signals can't be listened to.
+    /// The program can't listen for signals.
     #[error("can't listen for SIGINT and SIGTERM")]
     Signals(#[source] std::io::Error),
     /// The manager stopped before all was done.
     #[error("stopped before all was done: {0}")]
     Stopped(Stopped),
-    /// An error that retrying does not repair.
+    /// An error that a retry does not fix.
     #[error(transparent)]
     Terminal(#[from] Terminal),
-    /// A file, or a connection of the program's own, failed.
+    /// An I/O error of the program.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// Something is no JSON, or does not fit into it.
+    /// Something is not valid JSON, or can't be written as JSON.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     /// Anything else.
@@ -107,7 +107,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Takes any error, for `.map_err(Error::other)?`.
+    /// Wraps any error, for `.map_err(Error::other)?`.
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Other(error.into())
     }
@@ -141,18 +141,18 @@ impl From<&str> for Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stopped {
-    /// Something ran on past the grace period, and was aborted.
+    /// Something ran longer than the grace period and was aborted.
     PastGracePeriod {
         /// The grace period.
         period: Duration,
-        /// What ran on.
+        /// What was still running.
         who: RanOn,
     },
     /// A second signal came.
     SecondSignal,
 }
 
-/// What ran on past the grace period.
+/// What ran longer than the grace period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RanOn {
@@ -198,11 +198,11 @@ mod tests {
         assert_eq!(format!("{refused:?}"), "no answer from https://10.0.0.1:6443");
     }
 
-    // A reconciler may hand a terminal error through watchkeeper's own.
+    // A reconciler may wrap a terminal error in watchkeeper's error.
     #[test]
     fn a_terminal_error_is_found_inside() {
-        let terminal = || Terminal::new("it never will");
+        let terminal = || Terminal::new("it can never work");
         assert!(Terminal::is_in(&Error::from(terminal())) && Terminal::is_in(&Error::other(terminal())));
-        assert_eq!(format!("{:?}", Error::from(terminal())), "it never will");
+        assert_eq!(format!("{:?}", Error::from(terminal())), "it can never work");
     }
 }

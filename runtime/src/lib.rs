@@ -43,18 +43,18 @@
 //! | write an operator | [`Reconciler`], [`Context`], [`Action`], [`Controller`], [`Manager`]; all are in the [`prelude`] |
 //! | find cached objects by a field | `#[derive(Informer)]` with `#[informer(index)]`, then [`Lister`] |
 //! | watch objects without a controller | [`SharedInformerFactory`], [`SharedInformer`], [`EventHandler`](informer::EventHandler) |
-//! | watch a kind that is known only at run time, or its metadata alone | [`Dynamic`](informer::Dynamic), [`Metadata`](informer::Metadata), [`Compact`](informer::Compact) |
-//! | use the queue for work of your own | [`WorkQueue`], [`RateLimit`], the rate limiters in [`workqueue`] |
+//! | watch a kind that is known only at run time, or only its metadata | [`Dynamic`](informer::Dynamic), [`Metadata`](informer::Metadata), [`Compact`](informer::Compact) |
+//! | use the queue for your own work | [`WorkQueue`], [`RateLimit`], the rate limiters in [`workqueue`] |
 //! | list and watch something that is not Kubernetes | [`ListerWatcher`](list_watch::ListerWatcher), [`Assembly`](informer::Assembly) |
 //! | know why an object is not reconciled | [`Running::why`], [`Inspector`](manager::Inspector) |
-//! | answer probes, serve metrics and a debug page | [`Manager::http`]; [`HttpService`](manager::HttpService) for a server of your own |
+//! | answer probes, serve metrics and a debug page | [`Manager::http`]; [`HttpService`](manager::HttpService) for your own server |
 //! | scrape metrics, or add some | [`Metrics`](metrics::Metrics), [`Manager::registry`] |
 //! | see a run as a trace | [`Manager::trace_id`] |
 //!
 //! The book in the repository's `book/` folder explains the rest: a first operator in ten minutes, what controllers
-//! promise, caches of large clusters, and what was measured.
+//! guarantee, caches of large clusters, and benchmarks.
 
-// Declared in the order in which data flows: a module imports only what stands above it.
+// Declared in the order in which data flows. A module imports only modules that are declared above it.
 
 // vocabulary
 mod plain;
@@ -100,5 +100,5 @@ pub use watchkeeper_macros::Informer;
 pub use workqueue::{RateLimit, WorkQueue};
 pub use writes::WriteError;
 
-// What the public types are made of: use these versions.
+// The public types are made of types of these crates, so use these versions.
 pub use {k8s_openapi, kube, prometheus_client};

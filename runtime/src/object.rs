@@ -1,4 +1,4 @@
-//! What every stage calls an object: its bound, its key, its kind, its version.
+//! Objects: the trait that all implement, and their keys, kinds and versions.
 
 use std::{
     borrow::Cow,
@@ -13,10 +13,10 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::plain::plain;
 
-/// Bounds every type that watchkeeper caches: the one bound, named once.
+/// A type that watchkeeper can cache.
 ///
-/// Implemented for every `kube::Resource` that can be cloned, shown and (de)serialised: built-in kinds,
-/// custom resources, `DynamicObject`, `PartialObjectMeta`. It can't be implemented by hand.
+/// Implemented for every `kube::Resource` that is `Clone`, `Debug` and (de)serialisable: built-in kinds, custom
+/// resources, `DynamicObject`, `PartialObjectMeta`. It cannot be implemented by hand.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an object that watchkeeper can cache",
     note = "an object implements kube::Resource, Clone, Debug, Serialize and Deserialize, and is Send + Sync + 'static"
@@ -24,7 +24,7 @@ use crate::plain::plain;
 pub trait Object:
     kube::Resource + Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// Returns the name; empty where it has none.
+    /// Returns the name, or an empty text if it has none.
     fn name(&self) -> &str {
         self.meta().name.as_deref().unwrap_or_default()
     }
@@ -35,12 +35,12 @@ impl<T> Object for T where
 {
 }
 
-/// Says which type the status of a kind has: the one that `#[kube(status = "..")]` names.
+/// A kind whose type of status is known: the one that `#[kube(status = "..")]` names.
 ///
-/// Implemented for every type whose definition names one.
+/// Implemented for every type whose `#[kube(..)]` names one.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` names no type for its status",
-    note = "name it beside the kind: `#[kube(.., status = \"MyStatus\")]`; for built-in kinds, and kinds that are known only at run time, use `patch_status_as`"
+    message = "`{Self}` does not name a type for its status",
+    note = "name it next to the kind: `#[kube(.., status = \"MyStatus\")]`; for built-in kinds, and kinds that are known only at run time, use `patch_status_as`"
 )]
 pub trait Statused {
     /// The type of the status.
@@ -52,9 +52,9 @@ impl<K: HasStatus> Statused for K {
     type Status = K::Status;
 }
 
-/// Takes an object, or an `Arc` of one as listers and reconcilers have it.
+/// An object, or an `Arc` of one as listers and reconcilers have it.
 ///
-/// The parameter only tells the two apart, and is never named.
+/// The parameter only distinguishes the two. Callers never name it.
 pub trait AsObject<Form> {
     /// The object.
     type Object: kube::Resource;
@@ -63,13 +63,13 @@ pub trait AsObject<Form> {
     fn as_object(&self) -> &Self::Object;
 }
 
-/// Tells that something is an object itself.
+/// Marks an object itself.
 #[derive(Debug)]
 pub enum Itself {}
 
-/// Tells that something is an `Arc` of an object.
+/// Marks an `Arc` of an object.
 #[derive(Debug)]
-pub enum Shared {}
+pub enum InArc {}
 
 impl<K: kube::Resource> AsObject<Itself> for K {
     type Object = K;
@@ -79,7 +79,7 @@ impl<K: kube::Resource> AsObject<Itself> for K {
     }
 }
 
-impl<K: kube::Resource> AsObject<Shared> for Arc<K> {
+impl<K: kube::Resource> AsObject<InArc> for Arc<K> {
     type Object = K;
 
     fn as_object(&self) -> &K {
@@ -87,11 +87,10 @@ impl<K: kube::Resource> AsObject<Shared> for Arc<K> {
     }
 }
 
-/// Names an object within its kind: a name, and a namespace if the kind has them.
+/// The name of an object within its kind, and its namespace if the kind has namespaces.
 ///
-/// One type for all kinds. Cheap to clone. Orders by namespace, then name. Shown as `namespace/name`, or
-/// `name` for cluster-scoped kinds, and parsed from the same. Control characters, which no name of Kubernetes has, are
-/// shown escaped.
+/// It is cheap to clone, and ordered by namespace, then name. It is shown as `namespace/name`, or as `name` for
+/// cluster-scoped kinds, and parsed from the same. Control characters, which names in Kubernetes never have, are escaped.
 #[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct ObjectKey {
     namespace: Option<Arc<str>>,
@@ -118,35 +117,35 @@ impl Hash for ObjectKey {
 }
 
 impl ObjectKey {
-    /// Names an object in a namespace; an empty namespace means none.
+    /// Makes the key of an object in a namespace. An empty namespace means none.
     pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
         let namespace = namespace.as_ref();
         Self { namespace: (!namespace.is_empty()).then(|| namespace.into()), name: name.as_ref().into() }
     }
 
-    /// Names an object of a cluster-scoped kind.
+    /// Makes the key of a cluster-scoped object.
     pub fn cluster(name: impl AsRef<str>) -> Self {
         Self { namespace: None, name: name.as_ref().into() }
     }
 
-    /// Builds a key of parts that are shared already, without copying them.
+    /// Makes a key of shared parts, without copying them.
     pub fn from_parts(namespace: Option<Arc<str>>, name: Arc<str>) -> Self {
         Self { namespace: namespace.filter(|namespace| !namespace.is_empty()), name }
     }
 
-    /// Reads the key of an object's metadata; `None` where it has no name.
+    /// Returns the key in an object's metadata; `None` if it has no name.
     pub fn of_meta(meta: &ObjectMeta) -> Option<Self> {
         let name = meta.name.as_deref().filter(|name| !name.is_empty())?;
         Some(Self::new(meta.namespace.as_deref().unwrap_or_default(), name))
     }
 
-    /// Reads the key of an object; an object without a name has the empty one.
+    /// Returns the key of an object. An object without a name has an empty one.
     pub fn of(object: &impl Object) -> Self {
         Self::of_meta(object.meta())
             .unwrap_or_else(|| Self::new(object.meta().namespace.as_deref().unwrap_or_default(), ""))
     }
 
-    /// Returns the namespace, if the kind has them.
+    /// Returns the namespace, if the kind has namespaces.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
@@ -156,12 +155,12 @@ impl ObjectKey {
         &self.name
     }
 
-    /// Returns the namespace as it is shared among clones of the key.
+    /// Returns the namespace that clones of the key share.
     pub fn shared_namespace(&self) -> Option<&Arc<str>> {
         self.namespace.as_ref()
     }
 
-    /// Returns the name as it is shared among clones of the key.
+    /// Returns the name that clones of the key share.
     pub fn shared_name(&self) -> &Arc<str> {
         &self.name
     }
@@ -182,9 +181,9 @@ impl fmt::Debug for ObjectKey {
     }
 }
 
-/// Why a text names no object.
+/// A text is not the key of an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no object: write `namespace/name`, or `name` for a cluster-scoped kind")]
+#[error("{0:?} is not a key: write `namespace/name`, or `name` for a cluster-scoped kind")]
 pub struct InvalidObjectKey(String);
 
 impl FromStr for ObjectKey {
@@ -202,7 +201,7 @@ impl FromStr for ObjectKey {
     }
 }
 
-/// Returns whether a text is a label, a name or the last part of a qualified one: 63 characters at most.
+/// Returns whether a text is a label value, or the last part of a qualified name: 63 characters at most.
 pub(crate) fn is_name(text: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
@@ -221,7 +220,7 @@ pub(crate) fn is_dns_label(text: &str) -> bool {
     is_name(text) && text.bytes().all(plain)
 }
 
-/// Cuts a text down to so many bytes, and shows that it was.
+/// Cuts a text to a number of bytes. A text that was cut ends with an ellipsis.
 pub(crate) fn cut_to(mut text: String, most: usize) -> String {
     const CUT: &str = "…";
     if text.len() > most {
@@ -241,31 +240,31 @@ pub enum Scope {
     Cluster,
 }
 
-/// Describes a kind as the API server serves it.
+/// A kind as the API server serves it.
 ///
-/// Shown as `plural.group` (`deployments.apps`; the core group's is `pods`).
+/// It is shown as `plural.group` (`deployments.apps`; the core group's is `pods`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kind {
-    /// API group; empty for the core group.
+    /// The API group; empty for the core group.
     pub group: Cow<'static, str>,
-    /// Served version, such as `v1`.
+    /// The served version, such as `v1`.
     pub version: Cow<'static, str>,
-    /// Kind in CamelCase, such as `Deployment`.
+    /// The kind in CamelCase, such as `Deployment`.
     pub kind: Cow<'static, str>,
-    /// Plural in lower case, as in URLs: `deployments`.
+    /// The plural in lower case, as in URLs: `deployments`.
     pub plural: Cow<'static, str>,
     /// Whether objects live in namespaces.
     pub scope: Scope,
 }
 
-/// Names an object and its kind: what errors speak of.
+/// An object and its kind, for errors.
 ///
-/// Shown as the kind and the key, `Deployment shop/web`.
+/// It is shown as the kind and the key, `Deployment shop/web`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectRef {
     /// Its kind.
     pub kind: Kind,
-    /// Its key; the name is empty where the server is to choose it.
+    /// Its key. The name is empty if the server chooses it.
     pub key: ObjectKey,
 }
 
@@ -311,20 +310,20 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A resource version that may be compared: an unsigned integer, never text.
+/// A resource version that can be compared: an unsigned integer.
 ///
-/// Kubernetes allows comparing the versions of one kind as integers (KEP-5504); versions of aggregated APIs
-/// need not be integers, and are then opaque: they don't parse.
+/// Kubernetes allows comparing the versions of one kind as integers (KEP-5504). Versions of aggregated APIs may be other
+/// text. Those are opaque and do not parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
-/// Says that a resource version is not an unsigned integer.
+/// A resource version is not an unsigned integer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("resource version {0:?} is no unsigned integer and can't be compared")]
+#[error("resource version {0:?} is not an unsigned integer and can't be compared")]
 pub struct InvalidVersion(String);
 
 impl Version {
-    /// Reads the version of an object's metadata; `None` where it is absent, empty or opaque.
+    /// Returns the version in an object's metadata; `None` if it is absent, empty or opaque.
     pub fn of_meta(meta: &ObjectMeta) -> Option<Self> {
         meta.resource_version.as_deref()?.parse().ok()
     }

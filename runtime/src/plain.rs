@@ -1,38 +1,38 @@
-//! Foreign text, as it may stand in a line of a log: what servers, objects and other processes say.
+//! Escapes and cuts text from servers, objects and other processes, for logs and errors.
 
 use std::fmt::{self, Write};
 
-/// Most bytes of what a server says that are shown; the whole is in the error's status.
+/// The longest part of a server's message that is shown, in bytes. The error's status has all of it.
 const LONGEST: usize = 1_024;
 
-/// Shows a foreign text so that it stays where it is put: control characters are escaped.
+/// Shows a foreign text within its line: control characters are escaped.
 ///
-/// So are those that change the direction of text, and those that end a line in some readers.
-pub(crate) fn plain(text: &str) -> Plain<'_> {
-    Plain { text, cut: false }
+/// So are characters that change the direction of text, and those that end a line in some viewers.
+pub(crate) fn plain(text: &str) -> PlainText<'_> {
+    PlainText { text, cut: false }
 }
 
-/// Shows what a server said: as [`plain`], and no longer than a line of a log may be.
-pub(crate) fn said(message: &str) -> Plain<'_> {
+/// Shows a message of a server like [`plain`], cut to the length of a log line.
+pub(crate) fn said(message: &str) -> PlainText<'_> {
     let text = message.trim();
     let end = (0..=LONGEST).rev().find(|at| text.is_char_boundary(*at));
     match text.get(..end.unwrap_or_default()).filter(|_| text.len() > LONGEST) {
-        Some(beginning) => Plain { text: beginning, cut: true },
-        None => Plain { text, cut: false },
+        Some(beginning) => PlainText { text: beginning, cut: true },
+        None => PlainText { text, cut: false },
     }
 }
 
-/// A foreign text to be shown.
+/// A foreign text that is safe to show.
 #[derive(Clone, Copy)]
-pub(crate) struct Plain<'a> {
+pub(crate) struct PlainText<'a> {
     text: &'a str,
     cut: bool,
 }
 
-impl fmt::Display for Plain<'_> {
+impl fmt::Display for PlainText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.text;
-        while let Some((at, odd)) = rest.char_indices().find(|(_, c)| leaves_its_place(*c)) {
+        while let Some((at, odd)) = rest.char_indices().find(|(_, c)| is_escaped(*c)) {
             f.write_str(&rest[..at])?;
             odd.escape_default().try_for_each(|c| f.write_char(c))?;
             rest = &rest[at + odd.len_utf8()..];
@@ -42,7 +42,7 @@ impl fmt::Display for Plain<'_> {
     }
 }
 
-fn leaves_its_place(c: char) -> bool {
+fn is_escaped(c: char) -> bool {
     match c {
         ' '..='~' => false,
         '\u{061c}'
@@ -74,7 +74,7 @@ mod tests {
 
     // P16
     #[test]
-    fn what_a_server_says_is_cut_to_a_kilobyte() {
+    fn a_message_of_a_server_is_cut_to_a_kilobyte() {
         assert_eq!(said(" no \n").to_string(), "no");
         let long = said(&"ü".repeat(5_000)).to_string();
         assert!(long.ends_with("ü…") && long.len() <= LONGEST + "…".len(), "{} bytes", long.len());

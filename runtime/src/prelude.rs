@@ -1,6 +1,6 @@
-//! What an operator's source file needs: `use watchkeeper::prelude::*;`.
+//! The names that an operator's source file needs: `use watchkeeper::prelude::*;`.
 //!
-//! No `Error` among it, so that users can name their own.
+//! `Error` is not part of it, so that users can name their own.
 
 pub use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Calls code of the user's: a panic is contained, and what blocks holds up no other task.
+//! Calls user code: contains its panics, and lets other tasks go on while it blocks.
 
 use std::{
     any::Any,
@@ -12,16 +12,16 @@ use tokio::{
     task,
 };
 
-/// Returns whether tasks of this runtime can go on while one of them blocks its thread.
+/// Returns whether other tasks of this runtime can go on while one of them blocks its thread.
 pub(crate) fn others_go_on() -> bool {
     Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
-/// Runs what may block, for as long as it likes; only within a task of our own.
+/// Runs code that may block for long. Must be called within a task of the runtime crate.
 ///
-/// On a runtime of several threads the other tasks of this thread go on on another one. Without that, some would wait
-/// for it although other threads are idle: the task that was woken last, and those that have spent their budget. A
-/// runtime of one thread has no other thread: there, everything waits.
+/// On a runtime with several threads, the other tasks of this thread move to another one. Without that, some of them
+/// would wait although other threads are idle: the task that was woken last, and those that have used up their budget. On
+/// a runtime with one thread, all tasks wait.
 pub(crate) fn may_block<T>(call: impl FnOnce() -> T) -> T {
     match others_go_on() {
         true => task::block_in_place(call),
@@ -39,7 +39,7 @@ pub(crate) async fn contained_in<T>(run: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(run).catch_unwind().await.map_err(discard).ok()
 }
 
-/// Drops what somebody panicked with, which may panic in turn, and what it panics with then.
+/// Drops the payload of a panic. If that panics in turn, the new payload is leaked.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         mem::forget(another);
@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// Panics with its like when it is dropped.
+    /// Panics with another one of these when it is dropped.
     struct Endless;
 
     impl Drop for Endless {

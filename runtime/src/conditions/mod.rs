@@ -1,6 +1,7 @@
-//! Conditions of a status: what is true of an object, since when, and as of which generation.
+//! Conditions of a status: what is true of an object, since when, and for which generation.
 //!
-//! Kubernetes' own form: `metav1.Condition` in a list with one element a type, of which each writer sets its own.
+//! They have the form that Kubernetes uses: a list of `metav1.Condition` with one element per type. Each writer sets its
+//! own types.
 
 use std::{borrow::Cow, ops::Deref};
 
@@ -17,24 +18,24 @@ use crate::{
     object::{AsObject, cut_to},
 };
 
-/// What a message may hold; a longer one is cut.
+/// The longest message; a longer one is cut.
 const LONGEST_MESSAGE: usize = 32_768;
 /// The type of the condition that sums up the others.
 const READY: &str = "Ready";
 
-/// Whether what a condition's type names is so.
+/// Whether the statement of a condition is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {
-    /// It is.
+    /// It is true.
     True,
-    /// It is not.
+    /// It is false.
     False,
-    /// Nobody knows at present.
+    /// It is not known at present.
     Unknown,
 }
 
 impl ConditionStatus {
-    /// Returns the text that stands in objects.
+    /// Returns the text that objects have.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -50,11 +51,11 @@ impl From<bool> for ConditionStatus {
     }
 }
 
-/// One statement on an object, for [`Conditions::set`].
+/// One statement about an object, for [`Conditions::set`].
 ///
-/// The reason is one word in CamelCase that programs compare, the message is for people.
+/// The reason is one CamelCase word that programs compare. The message is for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a condition counts once it is set"]
+#[must_use = "a condition has no effect until it is set"]
 pub struct Condition {
     type_: String,
     status: ConditionStatus,
@@ -64,7 +65,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// States something by a type of one's own: `Condition::new("Available", ready > 0, "Serving", "..")`.
+    /// Makes a condition of any type: `Condition::new("Available", ready > 0, "Serving", "..")`.
     pub fn new(
         type_: impl Into<String>,
         status: impl Into<ConditionStatus>,
@@ -80,24 +81,24 @@ impl Condition {
         }
     }
 
-    /// States `Ready`: all that was asked for is there.
+    /// Makes the condition `Ready` with the status `True`: the object is as it was asked for.
     pub fn ready(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(READY, ConditionStatus::True, reason, message)
     }
 
-    /// States that it is not `Ready`.
+    /// Makes the condition `Ready` with the status `False`.
     pub fn not_ready(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(READY, ConditionStatus::False, reason, message)
     }
 
-    /// States that nobody knows whether it is `Ready`.
+    /// Makes the condition `Ready` with the status `Unknown`.
     pub fn unknown(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(READY, ConditionStatus::Unknown, reason, message)
     }
 
-    /// Says of which object: its generation is the observed one.
+    /// Sets the observed generation to that of an object.
     ///
-    /// `kubectl wait` and the like take a condition of an older generation for outdated.
+    /// `kubectl wait` and other tools treat a condition with an older generation as outdated.
     pub fn of<Form>(mut self, object: &impl AsObject<Form>) -> Self {
         self.observed_generation = object.as_object().meta().generation;
         self
@@ -120,7 +121,7 @@ impl Condition {
 /// ```
 /// use watchkeeper::{conditions::{Condition, Conditions}, prelude::*};
 ///
-/// /// What is there.
+/// /// The state of a website.
 /// #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 /// struct WebsiteStatus {
 ///     #[serde(default)]
@@ -135,9 +136,9 @@ impl Condition {
 /// assert!(!status.conditions.is_true("Ready"));
 /// ```
 ///
-/// Begin with the status that the object has, so that conditions which others set stay. In a definition it is a list
-/// of type `map` by `type`, with the bounds that Kubernetes gives conditions: the server refuses a reason that is no
-/// word.
+/// Start from the status that the object has, so that conditions of other writers stay. In a CRD this is a list of type
+/// `map` with the key `type`, with the limits that Kubernetes has for conditions: for example, the server refuses a reason
+/// that is not one word.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "Option<Vec<MetaCondition>>")]
 pub struct Conditions(Vec<MetaCondition>);
@@ -145,16 +146,16 @@ pub struct Conditions(Vec<MetaCondition>);
 impl Conditions {
     /// Sets a condition; the others stay as they are.
     ///
-    /// The transition time is now if the status is another one than before, or new; else it stays. Now is what the
-    /// [system's clock](WallClock::system) says, which follows tokio's where that is paused.
+    /// If the condition is new or its status changes, the transition time becomes now; otherwise it stays. Now is the time of
+    /// the [system's clock](WallClock::system), which follows tokio's clock if that is paused.
     pub fn set(&mut self, condition: Condition) {
         let now = Timestamp::try_from(WallClock::system().now()).unwrap_or(Timestamp::UNIX_EPOCH);
         self.set_at(condition, now);
     }
 
-    /// Sets a condition, as [`set`](Self::set) does, at a time that somebody else tells.
+    /// Sets a condition like [`set`](Self::set), at a given time.
     pub fn set_at(&mut self, condition: Condition, now: Timestamp) {
-        // As servers keep it: what is read again equals what was written.
+        // Servers keep whole seconds, so what is read again equals what was written.
         let whole = now.round(TimestampRound::new().smallest(Unit::Second).mode(DOWN)).unwrap_or(now);
         match self.0.iter_mut().find(|current| current.type_ == condition.type_) {
             Some(current) => {
@@ -166,7 +167,7 @@ impl Conditions {
         }
     }
 
-    /// Removes a condition; one that is not there is removed already.
+    /// Removes a condition, if it is there.
     pub fn remove(&mut self, type_: &str) {
         self.0.retain(|current| current.type_ != type_);
     }
@@ -231,7 +232,7 @@ impl JsonSchema for Conditions {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "What is true of the object, since when, and as of which generation.",
+            "description": "Conditions of the object: what is true, since when, and for what generation.",
             "type": "array",
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["type"],

@@ -1,4 +1,4 @@
-//! What a condition says, and since when.
+//! Tests of conditions and their transition times.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn the_transition_time_moves_only_when_the_status_flips() {
 
 // W14
 #[test]
-fn other_conditions_stay_as_and_where_they_are() {
+fn other_conditions_stay_as_they_are_and_in_their_order() {
     let theirs = json!({
         "type": "example.dev/Audited", "status": "True", "reason": "Ok", "message": "", "observedGeneration": 3,
         "lastTransitionTime": "2026-01-02T03:04:05Z",
@@ -60,7 +60,7 @@ fn the_observed_generation_is_the_objects() {
 }
 
 #[test]
-fn what_is_written_reads_as_the_same_and_null_as_nothing() {
+fn what_is_written_reads_the_same_and_null_is_empty() {
     let mut conditions = Conditions::default();
     conditions
         .set_at(Condition::ready("Done", "é".repeat(20_000)), "2026-01-02T03:04:05.678Z".parse().unwrap());

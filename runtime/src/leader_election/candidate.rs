@@ -1,4 +1,4 @@
-//! Does what the elector decides: reads and writes the Lease, opens and closes the gate, reports how the replica stands.
+//! Does what the elector decides: reads and writes the Lease, opens and closes the gate, publishes the state.
 
 use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -14,17 +14,17 @@ use super::{
 };
 use crate::{clock::WallClock, metrics::ElectionMetrics, object::ObjectKey};
 
-/// How often a leader looks at the clocks at least: one may have jumped.
+/// How often a leader reads the clocks at least, since one may have jumped.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a release may take.
+/// How long a release of the Lease may take.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
-/// What a term follows.
+/// What came before a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Follows {
-    /// The last term of this process, without a holder in between: nobody else has worked since.
+    /// The last term of this process. No other replica has worked since.
     OwnTerm,
-    /// Somebody else's work, as far as is known.
+    /// Possibly the work of another replica.
     Anything,
 }
 
@@ -37,14 +37,14 @@ pub(crate) struct Candidate {
     timing: Timing,
     overrun: Overrun,
     status: StatusSender,
-    /// What went wrong last, and was logged.
+    /// The last failure that was logged.
     failure: Option<LeaseFailure>,
 }
 
 impl Candidate {
-    /// Makes a candidate, the gate that its terms open, and what shows how it stands.
+    /// Makes a candidate, the gate that its terms open, and a view of its state.
     ///
-    /// `client` is the one that no gate stands before; `seed` decides what is random.
+    /// `client` must not be gated. `seed` determines everything random.
     pub(crate) fn new(
         election: LeaderElection,
         client: &kube::Client,
@@ -74,7 +74,7 @@ impl Candidate {
         (checked.map(|()| candidate), gate, leadership)
     }
 
-    /// Stands by until there is a term, and opens the gate; says what the term follows.
+    /// Stands by until there is a term, and opens the gate. Returns what came before the term.
     pub(crate) async fn win(&mut self) -> Follows {
         self.gate.close();
         self.elector.stand_by(Instant::now());
@@ -98,7 +98,7 @@ impl Candidate {
         }
     }
 
-    /// Renews the term until it is lost. The gate shuts in its time, and at once where another holds the Lease.
+    /// Renews the term until it is lost. The gate closes when the term ends, and at once if another replica has the Lease.
     pub(crate) async fn hold(&mut self) -> Loss {
         loop {
             let now = self.clock.read();
@@ -115,13 +115,13 @@ impl Candidate {
         }
     }
 
-    /// Shuts the gate once the term is over, if that was lost for want of renewals.
+    /// Closes the gate at the end of a term that was lost because it was not renewed.
     pub(crate) async fn expire(&self) {
         self.gate.shut().await;
         self.gate.close();
     }
 
-    /// Waits for what runs on after its term; ends the process before the Lease may be another's.
+    /// Waits for runs that outlast the term. Ends the process before another replica can take the Lease.
     pub(crate) async fn outlast(&self, ended: impl Future<Output = ()>, who: impl Fn() -> Option<String>) {
         let left = self.timing.overrun().saturating_sub(self.timing.expiry());
         tokio::pin!(ended);
@@ -138,7 +138,7 @@ impl Candidate {
         ended.await;
     }
 
-    /// Gives the Lease up, if it is this replica's; everything that ran has ended.
+    /// Releases the Lease, if this replica holds it, once everything that ran has ended.
     pub(crate) async fn release(&mut self) {
         self.gate.close();
         self.elector.release(Instant::now());
@@ -147,7 +147,7 @@ impl Candidate {
         self.status.set(LeaderState::Idle);
     }
 
-    /// Leaves the Lease to run out: something goes on that may be only this replica's to do.
+    /// Leaves the Lease to expire, because work goes on that only the leader may do.
     pub(crate) fn leave(&mut self, who: &str) {
         self.gate.close();
         let lease = self.status.lease();
@@ -155,7 +155,7 @@ impl Candidate {
         self.status.set(LeaderState::Idle);
     }
 
-    /// Does what comes next, until then at most; breaks where there is nothing to do.
+    /// Does the next step, until then at most. Breaks if there is nothing to do.
     async fn step(&mut self, until: Instant) -> ControlFlow<()> {
         let sent = self.clock.read();
         let within = self.elector.patience().min(until.saturating_duration_since(sent.monotonic));
@@ -184,7 +184,7 @@ impl Candidate {
         ControlFlow::Continue(())
     }
 
-    /// Logs a problem when it begins or changes, and when it is over.
+    /// Logs a failure when it begins or changes, and when it is over.
     fn log(&mut self, failure: Option<LeaseFailure>) {
         let lease = self.status.lease();
         match (&failure, &self.failure) {
@@ -212,7 +212,7 @@ fn unique(host: &str, seed: u64) -> String {
     format!("{host}_{seed:016x}")
 }
 
-/// Names the host, which in a cluster is the pod.
+/// Returns the name of the host, which in a cluster is the pod.
 fn host() -> String {
     let variable = |name| std::env::var(name).ok();
     let file = || std::fs::read_to_string("/etc/hostname").ok();

@@ -1,41 +1,44 @@
-//! What a candidate decides, from what it saw of the Lease and from its own clocks: pure.
+//! What a candidate decides, from what it saw of the Lease and from its own clocks. Pure.
 //!
-//! A Lease is free once nothing about it has changed for as long as its record says, at least as long as this
-//! candidate's own lease, by this candidate's monotonic clock: times that others wrote are compared, never believed. Only
-//! a Lease that its holder released is free at once.
+//! A Lease is free once nothing in it has changed for the duration that its record states, and at least for this
+//! candidate's own lease duration, by this candidate's monotonic clock. Times that others wrote are compared, never
+//! trusted. Only a Lease that its holder released is free at once.
 //!
 //! # How long a hold lasts
 //!
-//! A holder works for less than the lease that *it* is set to, counted from its last renewal. So what counts is the
-//! duration that the holder itself wrote. A change that keeps the holder's name and moves `renewTime` on is taken for a
-//! renewal, any other one for a stranger's edit:
+//! A holder works for less than the lease duration that *it* is configured with, counted from its last renewal. So the
+//! duration that the holder itself wrote counts. A change that keeps the holder's name and moves `renewTime` forward
+//! counts as a renewal. Any other change counts as an edit by somebody else:
 //!
-//! - After an edit a hold lasts for the longest time that was said since the last renewal: no edit shortens it.
-//! - After a renewal it lasts for the longer of what this renewal says and the one before: what an edit added is over
-//!   once the holder has put it right.
+//! - After an edit, a hold lasts for the longest duration stated since the last renewal. So no edit shortens it.
+//! - After a renewal, it lasts for the longer of the durations that this renewal and the one before state. So what an edit
+//!   added is over once the holder has repaired it.
 //!
-//! It never lasts for less than this candidate's own lease. So where all replicas have the same lease, nothing that is
-//! written into the record lets one begin too soon. Where the holder's is longer, one edit that forges a renewal (it
-//! shortens the duration and moves `renewTime` on) does not; two of them do, if the holder could not renew in between.
+//! A hold never lasts for less than this candidate's own lease duration. So if all replicas have the same duration, no
+//! edit of the record lets a replica begin too soon. If the holder's duration is longer, one edit that looks like a renewal
+//! (it shortens the duration and moves `renewTime` forward) does not either. Two such edits do, if the holder could not
+//! renew in between.
 //!
-//! # Whose a record is
+//! # Which records are this process's
 //!
-//! Each process knows its holds by when they began: `acquireTime` has microseconds, and stays through all renewals. What
-//! bears another one is another's, whatever name it bears. A leader whose term lasts knows more: nobody could have taken
-//! its Lease yet. So it takes a record of its name for its own, and puts it right, if any of `acquireTime`, `renewTime`
-//! and `leaseTransitions` is still as it wrote it: another process that took the Lease has written all three.
+//! A process knows its holds by when they began: `acquireTime` has microseconds, and stays the same through all renewals.
+//! A record with another `acquireTime` belongs to another process, whatever the holder's name is. A leader whose term
+//! lasts knows more: no other process can have taken its Lease yet. So it takes a record with its name for its own, and
+//! repairs it, if `acquireTime`, `renewTime` or `leaseTransitions` is still as it wrote it. Another process that took the
+//! Lease has written all three.
 //!
-//! A candidate that stands by goes on with a hold of its own at once only if the Lease is as it left it, or as a write of
-//! its own of unknown fate, less than a term ago, would have left it. Otherwise somebody else has written since, perhaps an older copy.
+//! A candidate that stands by continues a hold of its own at once only if the Lease is as it left it, or as a write with an
+//! unknown outcome, less than a term ago, would have left it. Otherwise somebody else has written since, and it may be an
+//! older copy.
 //!
-//! A hold that was released has the transitions of that hold. A record that says so with fewer is an older one that
-//! somebody restored: it ends no hold at once.
+//! A hold that was released has the transitions of that hold. A released record with fewer transitions is an older one
+//! that somebody restored, and does not free the Lease at once.
 //!
-//! One that is not there may have been deleted a moment ago, while its holder worked. So who makes it holds it for a
-//! whole lease before it leads: by then any term that was renewed in the one before is over.
+//! A Lease that is missing may have been deleted a moment ago, while its holder worked. So the replica that creates it holds
+//! it for a whole lease duration before it leads. By then any term of the deleted Lease is over.
 //!
-//! A term lasts for as long since the sending of the last renewal that the server confirmed, by whichever clock says
-//! more; see [`Since`].
+//! A term lasts for a fixed time since the last renewal that the server confirmed was sent, by the clock that shows more;
+//! see [`Since`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -44,14 +47,14 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    record::{Record, Stored, micro_time},
+    record::{LeaseRecord, StoredLease, micro_time},
     settings::Timing,
 };
-use crate::clock::{Reading, Since};
+use crate::clock::{ClockReading, Since};
 
-/// Most attempts to begin a hold that are remembered; all but one of them can't have happened.
+/// How many attempts to begin a hold are remembered. All but one of them cannot have succeeded.
 const REMEMBERED: usize = 64;
-/// The most transitions that a server takes.
+/// The highest number of transitions that a server accepts.
 const MOST_TRANSITIONS: i64 = i32::MAX as i64;
 
 /// What a candidate does next.
@@ -59,23 +62,23 @@ const MOST_TRANSITIONS: i64 = i32::MAX as i64;
 pub(super) enum Do {
     /// Nothing, until this time.
     Wait(Instant),
-    /// Reads the Lease; the [`Answer`] goes to [`Elector::answered`].
+    /// Reads the Lease. The [`LeaseAnswer`] goes to [`Elector::answered`].
     Read,
-    /// Writes this into the Lease as it was read, or creates it.
-    Write { base: Option<Box<Stored>>, record: Box<Record> },
-    /// Nothing any more: the Lease is released, or another's.
+    /// Writes this record if the Lease is still as it was read, or creates the Lease.
+    Write { base: Option<Box<StoredLease>>, record: Box<LeaseRecord> },
+    /// Nothing any more: the Lease was released, or belongs to another replica.
     Nothing,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Answer {
-    Found(Stored),
+pub(super) enum LeaseAnswer {
+    Found(StoredLease),
     Absent,
-    Written(Stored),
-    /// It was not written, since the Lease is not what it was read as.
+    Written(StoredLease),
+    /// It was not written, because the Lease has changed since it was read.
     Refused,
-    /// Nobody knows, or the server said no.
+    /// The outcome is unknown, or the server refused it for another reason.
     Unknown,
 }
 
@@ -84,33 +87,33 @@ pub(super) enum Answer {
 pub(crate) enum Loss {
     /// It was not renewed in time.
     NotRenewed,
-    /// Another holds the Lease.
+    /// Another replica holds the Lease.
     TakenBy(String),
 }
 
-/// A candidate.
+/// The state machine of one candidate.
 #[derive(Debug)]
 pub(super) struct Elector {
     identity: Arc<str>,
     timing: Timing,
-    role: Role,
-    /// What comes at `due`.
-    step: Step,
+    role: ElectionRole,
+    /// What to do at `due`.
+    step: ElectionStep,
     due: Instant,
-    seen: Option<Seen>,
-    /// The holds of this process: the one that it has, and what it tried since. The first is never forgotten.
-    own: Vec<Own>,
-    /// When the hold began in which it led last.
+    seen: Option<SeenLease>,
+    /// The holds of this process: the one that it has, then those that it tried to begin. The first is never forgotten.
+    own: Vec<OwnHold>,
+    /// When the hold began in which this process led last.
     led: Option<Value>,
-    /// Whether the term under way goes on where this process's last one ended.
+    /// Whether the term under way follows the last one of this process directly.
     continues: bool,
-    /// When the renewal was sent that was confirmed last, unless that was taken note of.
-    confirmed: Option<Reading>,
-    /// Until when a Lease that it made is held without leading.
+    /// When the last confirmed renewal was sent, unless that was returned already.
+    confirmed: Option<ClockReading>,
+    /// Until when a Lease that this process created is held without leading.
     reserved: Option<Instant>,
-    /// The latest time written: each write bears another, so that every renewal is seen as a change.
+    /// The latest time written. Each write has another one, so that every renewal is seen as a change.
     written: i64,
-    /// Requests in a row of unknown fate, and writes in a row that were refused.
+    /// Requests in a row with an unknown outcome, and writes in a row that were refused.
     unknown: u32,
     refused: u32,
     /// How long the next request may take.
@@ -119,7 +122,7 @@ pub(super) struct Elector {
 }
 
 #[derive(Debug)]
-enum Role {
+enum ElectionRole {
     StandsBy,
     Leads(Since),
     Lost(Loss),
@@ -127,30 +130,30 @@ enum Role {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum ElectionStep {
     Read,
-    /// Tried until its fate is known, with the same record: if an earlier attempt got through, a later one is refused.
+    /// Tried until its outcome is known, with the same record. If an earlier attempt succeeded, a later one is refused.
     Write {
-        base: Option<Box<Stored>>,
-        /// What to write, once that was decided.
-        record: Option<Box<Record>>,
+        base: Option<Box<StoredLease>>,
+        /// The record to write, once it was decided.
+        record: Option<Box<LeaseRecord>>,
     },
     Nothing,
 }
 
 /// A hold of this process, or one that it tried to begin.
 #[derive(Clone, Debug)]
-struct Own {
+struct OwnHold {
     acquired: Value,
     transitions: i64,
-    /// What was written last, and when that was sent first.
+    /// The `renewTime` that was written last, and when that was sent first.
     renewed: Value,
-    sent: Reading,
+    sent: ClockReading,
     fate: Fate,
     origin: Origin,
 }
 
-/// Whether a write is known to have been done.
+/// Whether a write is known to have succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Pending,
@@ -160,26 +163,26 @@ enum Fate {
 /// What was there before a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// A Lease, which was free or this process's.
+    /// A Lease, which was free or belonged to this process.
     Lease,
-    /// None.
+    /// No Lease.
     Nothing,
 }
 
 /// What was seen last, since when it has not changed, and how long that must last.
 #[derive(Clone, Debug)]
-struct Seen {
-    /// `None`: no Lease.
-    lease: Option<Stored>,
+struct SeenLease {
+    /// `None` if there was no Lease.
+    lease: Option<StoredLease>,
     since: Instant,
     hold: Hold,
 }
 
-/// How long a Lease must not change to be free.
+/// How long a Lease must stay unchanged to be free.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hold {
     lasts: Duration,
-    /// What the holder's last renewal said.
+    /// The duration that the holder's last renewal stated.
     said: Duration,
 }
 
@@ -188,8 +191,8 @@ impl Elector {
         Self {
             identity,
             timing,
-            role: Role::StandsBy,
-            step: Step::Read,
+            role: ElectionRole::StandsBy,
+            step: ElectionStep::Read,
             due: now,
             seen: None,
             own: Vec::new(),
@@ -205,38 +208,38 @@ impl Elector {
         }
     }
 
-    /// Says what to do; the answer to a request goes to [`answered`](Self::answered), none counts as unknown.
-    pub(super) fn next(&mut self, now: Reading) -> Do {
+    /// Returns what to do. The answer to a request goes to [`answered`](Self::answered); no answer counts as unknown.
+    pub(super) fn next(&mut self, now: ClockReading) -> Do {
         if now.monotonic < self.due {
             return Do::Wait(self.due);
         }
         match self.step.clone() {
-            Step::Read => Do::Read,
-            Step::Write { base, record } => {
+            ElectionStep::Read => Do::Read,
+            ElectionStep::Write { base, record } => {
                 let record = record.unwrap_or_else(|| Box::new(self.draft(base.as_deref(), now)));
-                self.step = Step::Write { base: base.clone(), record: Some(record.clone()) };
+                self.step = ElectionStep::Write { base: base.clone(), record: Some(record.clone()) };
                 Do::Write { base, record }
             }
-            Step::Nothing => Do::Nothing,
+            ElectionStep::Nothing => Do::Nothing,
         }
     }
 
-    /// How long the next request may take: one that hangs leaves time for others.
+    /// Returns how long the next request may take, so that one that hangs leaves time for others.
     pub(super) fn patience(&self) -> Duration {
         self.patience
     }
 
     /// Takes the answer to the request that was sent at `sent`.
-    pub(super) fn answered(&mut self, sent: Reading, now: Reading, answer: Answer) {
-        // A term that ended meanwhile is not brought back by what comes late.
+    pub(super) fn answered(&mut self, sent: ClockReading, now: ClockReading, answer: LeaseAnswer) {
+        // A late answer does not bring back a term that ended meanwhile.
         self.loss(now);
         let took = now.monotonic.saturating_duration_since(sent.monotonic);
-        let Answer::Unknown = answer else {
-            // Where the server is slow, requests keep their time.
+        let LeaseAnswer::Unknown = answer else {
+            // While the server is slow, requests keep their longer time limit.
             if took < self.patience / 4 {
                 self.patience = (self.patience / 2).max(self.timing.request());
             }
-            return self.told(sent, now, answer);
+            return self.take_answer(sent, now, answer);
         };
         if took >= self.patience {
             self.patience = (self.patience * 2).min(self.timing.longest_request());
@@ -245,17 +248,17 @@ impl Elector {
         self.unknown += 1;
     }
 
-    fn told(&mut self, sent: Reading, now: Reading, answer: Answer) {
+    fn take_answer(&mut self, sent: ClockReading, now: ClockReading, answer: LeaseAnswer) {
         self.unknown = 0;
-        self.step = Step::Read;
+        self.step = ElectionStep::Read;
         match answer {
-            Answer::Found(lease) => self.saw(Some(lease), now),
-            Answer::Absent => self.saw(None, now),
-            Answer::Written(lease) => return self.wrote(lease, sent, now.monotonic),
-            Answer::Refused | Answer::Unknown => {
+            LeaseAnswer::Found(lease) => self.saw(Some(lease), now),
+            LeaseAnswer::Absent => self.saw(None, now),
+            LeaseAnswer::Written(lease) => return self.wrote(lease, sent, now.monotonic),
+            LeaseAnswer::Refused | LeaseAnswer::Unknown => {
                 self.due = match self.role {
-                    // Somebody else was quicker: there is time.
-                    Role::StandsBy => now.monotonic + self.look(),
+                    // Another candidate was faster, so there is time.
+                    ElectionRole::StandsBy => now.monotonic + self.look(),
                     _ if self.refused == 0 => now.monotonic,
                     _ => now.monotonic + self.pause(self.refused),
                 };
@@ -266,85 +269,87 @@ impl Elector {
         self.judge(now);
     }
 
-    /// How long to wait after some failures in a row: from a tenth of the retry period to a quarter of it.
+    /// Returns how long to wait after a number of failures in a row: a tenth to a quarter of the retry period.
     ///
-    /// A term must outlast a server that fails half of all requests: within it some twenty attempts fit.
+    /// A term must survive a server that fails half of all requests, so a term has time for many attempts.
     fn pause(&mut self, failures: u32) -> Duration {
         let grown = (self.timing.retry / 10).mul_f64(1.5_f64.powi(failures.min(16) as i32));
         grown.min(self.timing.retry / 4).mul_f64(self.jitter.random_range(0.8..1.2))
     }
 
-    /// Whether this candidate has a term, and why not any more. Once lost, a term stays so.
-    pub(super) fn loss(&mut self, now: Reading) -> Option<Loss> {
-        if let Role::Leads(since) = &mut self.role
+    /// Returns why this candidate has no term any more; `None` while it has one. A lost term stays lost.
+    pub(super) fn loss(&mut self, now: ClockReading) -> Option<Loss> {
+        if let ElectionRole::Leads(since) = &mut self.role
             && since.measure(now) >= self.timing.renew
         {
-            self.role = Role::Lost(Loss::NotRenewed);
+            self.role = ElectionRole::Lost(Loss::NotRenewed);
         }
         match &self.role {
-            Role::Leads(_) => None,
-            Role::Lost(loss) => Some(loss.clone()),
-            Role::StandsBy | Role::Releases => Some(Loss::NotRenewed),
+            ElectionRole::Leads(_) => None,
+            ElectionRole::Lost(loss) => Some(loss.clone()),
+            ElectionRole::StandsBy | ElectionRole::Releases => Some(Loss::NotRenewed),
         }
     }
 
-    /// Returns until when a term lasts by the monotonic clock, if it is not renewed.
-    pub(super) fn lasts_until(&mut self, now: Reading) -> Instant {
+    /// Returns when the term ends by the monotonic clock if it is not renewed.
+    pub(super) fn lasts_until(&mut self, now: ClockReading) -> Instant {
         match &mut self.role {
-            Role::Leads(since) => now.monotonic + self.timing.renew.saturating_sub(since.measure(now)),
+            ElectionRole::Leads(since) => {
+                now.monotonic + self.timing.renew.saturating_sub(since.measure(now))
+            }
             _ => now.monotonic,
         }
     }
 
     pub(super) fn leads(&self) -> bool {
-        matches!(self.role, Role::Leads(_))
+        matches!(self.role, ElectionRole::Leads(_))
     }
 
-    /// Whether the term under way goes on where the last one of this process ended: nobody held the Lease in between.
+    /// Says whether the term follows the last one of this process, without another holder in between.
     pub(super) fn continues(&self) -> bool {
         self.continues
     }
 
-    /// Returns when the renewal was sent that was confirmed last, unless it was returned before.
-    pub(super) fn take_confirmed(&mut self) -> Option<Reading> {
+    /// Returns when the last confirmed renewal was sent, unless that was returned before.
+    pub(super) fn take_confirmed(&mut self) -> Option<ClockReading> {
         self.confirmed.take()
     }
 
-    /// Stands by again; everything that ran in the term has ended.
+    /// Stands by again, once everything that ran in the term has ended.
     pub(super) fn stand_by(&mut self, now: Instant) {
-        (self.role, self.step, self.due) = (Role::StandsBy, Step::Read, now);
+        (self.role, self.step, self.due) = (ElectionRole::StandsBy, ElectionStep::Read, now);
     }
 
-    /// Gives the Lease up, if it may be this process's; everything that ran in the term has ended.
+    /// Releases the Lease if it may be this process's, once everything that ran in the term has ended.
     pub(super) fn release(&mut self, now: Instant) {
         let held = self.leads();
         let base = self.seen.take().and_then(|seen| seen.lease).filter(|lease| self.is_own(&lease.record));
         self.step = match base {
-            // What it wrote last is what the server has, as far as is known.
-            Some(base) if held => Step::write(Some(base)),
-            _ if self.own.is_empty() => Step::Nothing,
-            _ => Step::Read,
+            // As far as is known, the server has what this process wrote last.
+            Some(base) if held => ElectionStep::write(Some(base)),
+            _ if self.own.is_empty() => ElectionStep::Nothing,
+            _ => ElectionStep::Read,
         };
-        (self.role, self.due) = (Role::Releases, now);
+        (self.role, self.due) = (ElectionRole::Releases, now);
     }
 
-    /// Names who holds the Lease, as far as is known.
+    /// Returns the name of the holder, as far as is known.
     pub(super) fn holder(&self) -> Option<&str> {
         let lease = self.seen.as_ref()?.lease.as_ref()?;
         Some(lease.record.holder.as_str()).filter(|holder| !holder.is_empty())
     }
 
-    fn saw(&mut self, lease: Option<Stored>, now: Reading) {
+    fn saw(&mut self, lease: Option<StoredLease>, now: ClockReading) {
         let own = lease.as_ref().and_then(|lease| self.own_of(&lease.record)).cloned();
         let holder = lease.as_ref().map_or("", |lease| &lease.record.holder);
         if own.is_none() && !holder.is_empty() {
-            // Whatever was tried before can't happen any more, or is taken for another's: the Lease has moved on.
+            // The Lease has changed since: earlier attempts can't succeed any more, or count as another's.
             self.own.clear();
         }
-        if let (Role::Leads(_), Some(own), Some(lease)) = (&self.role, &own, &lease)
+        if let (ElectionRole::Leads(_), Some(own), Some(lease)) = (&self.role, &own, &lease)
             && own.wrote(&lease.record)
         {
-            // A renewal whose answer was lost, and which got through.
+            // A renewal that succeeded although its answer was lost.
             self.renewed(own.sent);
         }
         let same = match (self.seen.as_ref().map(|seen| &seen.lease), &lease) {
@@ -358,20 +363,20 @@ impl Elector {
             self.reserved = None;
         }
         if let Some(hold) = hold {
-            if is_edited && matches!(self.role, Role::StandsBy) {
-                // Somebody else wrote it, whatever it says.
+            if is_edited && matches!(self.role, ElectionRole::StandsBy) {
+                // Somebody else wrote it, whatever its content is.
                 self.own.clear();
             }
-            self.seen = Some(Seen { lease, since: now.monotonic, hold });
+            self.seen = Some(SeenLease { lease, since: now.monotonic, hold });
         }
     }
 
-    /// How long a Lease must not change to be free; the module says why.
-    fn hold_of(&self, lease: Option<&Stored>, now: Reading) -> Hold {
+    /// Returns how long a Lease must stay unchanged to be free. The module's documentation says why.
+    fn hold_of(&self, lease: Option<&StoredLease>, now: ClockReading) -> Hold {
         let (seen, own_lease) = (self.seen.as_ref(), self.timing.lease);
         let before = seen.map(|seen| seen.hold).unwrap_or_default();
-        let Some(Stored { record, .. }) = lease else {
-            // A leader that was seen makes it anew if it still leads.
+        let Some(StoredLease { record, .. }) = lease else {
+            // A leader that was seen creates it again if it still leads.
             return Hold { lasts: before.lasts.min(own_lease), ..before };
         };
         let lasts = self.timing.expiry();
@@ -384,7 +389,7 @@ impl Elector {
         let known = seen.and_then(|seen| seen.lease.as_ref()).map(|lease| &lease.record);
         match known {
             Some(known) if record.renews(known) => Hold { lasts: lasts.max(before.said), said },
-            // A hold does not end by an edit that shortens it, or that removes its holder.
+            // An edit that shortens a hold, or removes its holder, does not end it.
             Some(known) if record.holder.is_empty() || record.holder == known.holder => {
                 Hold { lasts: lasts.max(before.lasts), ..before }
             }
@@ -392,61 +397,62 @@ impl Elector {
         }
     }
 
-    /// Whether it may be the holder who released it, and not somebody who restored an older record.
-    fn may_be_released(&self, record: &Record) -> bool {
+    /// Says whether the holder may have released it. Otherwise somebody restored an older record.
+    fn may_be_released(&self, record: &LeaseRecord) -> bool {
         let Some(seen) = &self.seen else { return true };
-        // One that is not there has no holder to release it.
-        let Some(Stored { record: known, .. }) = &seen.lease else { return false };
+        // A Lease that is missing has no holder that could release it.
+        let Some(StoredLease { record: known, .. }) = &seen.lease else { return false };
         record.transitions >= known.transitions + i64::from(known.is_released())
     }
 
-    /// Goes on from what was seen.
-    fn judge(&mut self, now: Reading) {
+    /// Decides the next step from what was seen.
+    fn judge(&mut self, now: ClockReading) {
         let Some(seen) = &self.seen else { return };
         let (reading, now) = (now, now.monotonic);
         let (lease, free) = (seen.lease.clone(), seen.since + seen.hold.lasts);
         let own = lease.as_ref().is_some_and(|lease| self.is_own(&lease.record));
         match &self.role {
-            Role::StandsBy if free <= now => self.step = Step::write(lease),
-            Role::StandsBy => self.due = (now + self.look()).min(free),
-            // Nobody has taken what is not there, or has no holder, if the write that puts it right succeeds.
-            Role::Leads(_) if own || self.holder().is_none() => {
-                (self.step, self.due) = (Step::write(lease), now);
+            ElectionRole::StandsBy if free <= now => self.step = ElectionStep::write(lease),
+            ElectionRole::StandsBy => self.due = (now + self.look()).min(free),
+            // If the Lease is missing or has no holder, and the repairing write succeeds, no other replica had taken it.
+            ElectionRole::Leads(_) if own || self.holder().is_none() => {
+                (self.step, self.due) = (ElectionStep::write(lease), now);
             }
-            Role::Leads(_) => {
+            ElectionRole::Leads(_) => {
                 let holder = lease.map(|lease| lease.record.holder).unwrap_or_default();
-                self.role = Role::Lost(Loss::TakenBy(holder));
+                self.role = ElectionRole::Lost(Loss::TakenBy(holder));
             }
-            // It runs out if this process made it and never led by it: who led before does not know of it. So it does
-            // if it may be an older copy that somebody restored: another replica may work by now.
-            Role::Releases
+            // The Lease is left to expire if this process created it and never led by it: an earlier leader does not
+            // know of it. The same holds if it may be an older copy that somebody restored: another replica may
+            // work by now.
+            ElectionRole::Releases
                 if own && self.origin_of(&lease) == Origin::Lease && self.is_recent(&lease, reading) =>
             {
-                (self.step, self.due) = (Step::write(lease), now);
+                (self.step, self.due) = (ElectionStep::write(lease), now);
             }
-            Role::Releases => self.step = Step::Nothing,
-            Role::Lost(_) => {}
+            ElectionRole::Releases => self.step = ElectionStep::Nothing,
+            ElectionRole::Lost(_) => {}
         }
     }
 
-    fn wrote(&mut self, lease: Stored, sent: Reading, now: Instant) {
+    fn wrote(&mut self, lease: StoredLease, sent: ClockReading, now: Instant) {
         let (origin, mut leads) = (self.origin(&lease.record), true);
-        if matches!(self.role, Role::StandsBy) && origin == Origin::Nothing {
+        if matches!(self.role, ElectionRole::StandsBy) && origin == Origin::Nothing {
             leads = *self.reserved.get_or_insert(now + self.timing.lease) <= now;
         }
-        // Whatever was tried before can't happen any more, or is taken for another's: the Lease has moved on.
+        // The Lease has changed since: earlier attempts can't succeed any more, or count as another's.
         let origin = if leads { Origin::Lease } else { origin };
-        let Record { acquired, renewed, transitions, .. } = lease.record.clone();
+        let LeaseRecord { acquired, renewed, transitions, .. } = lease.record.clone();
         let fate = Fate::Confirmed;
-        self.own = vec![Own { acquired: acquired.clone(), transitions, renewed, sent, fate, origin }];
-        self.seen = Some(Seen { lease: Some(lease.clone()), since: now, hold: Hold::default() });
+        self.own = vec![OwnHold { acquired: acquired.clone(), transitions, renewed, sent, fate, origin }];
+        self.seen = Some(SeenLease { lease: Some(lease.clone()), since: now, hold: Hold::default() });
         self.refused = 0;
         match self.role {
-            Role::StandsBy | Role::Leads(_) => {
-                self.step = Step::write(Some(lease));
+            ElectionRole::StandsBy | ElectionRole::Leads(_) => {
+                self.step = ElectionStep::write(Some(lease));
                 self.due = (sent.monotonic + self.timing.retry).max(now);
                 if leads {
-                    if matches!(self.role, Role::StandsBy) {
+                    if matches!(self.role, ElectionRole::StandsBy) {
                         self.continues = self.led.as_ref() == Some(&acquired);
                     }
                     self.led = Some(acquired);
@@ -455,22 +461,22 @@ impl Elector {
                 }
                 self.due = self.reserved.map_or(self.due, |until| self.due.min(until));
             }
-            Role::Releases => self.step = Step::Nothing,
-            Role::Lost(_) => {}
+            ElectionRole::Releases => self.step = ElectionStep::Nothing,
+            ElectionRole::Lost(_) => {}
         }
     }
 
-    /// Leads by a renewal that was sent then, and confirmed.
-    fn renewed(&mut self, sent: Reading) {
-        self.role = Role::Leads(Since::start(sent));
+    /// Leads by a confirmed renewal that was sent then.
+    fn renewed(&mut self, sent: ClockReading) {
+        self.role = ElectionRole::Leads(Since::start(sent));
         self.confirmed = Some(sent);
     }
 
-    /// Decides what to write into a Lease, and remembers it.
-    fn draft(&mut self, base: Option<&Stored>, now: Reading) -> Record {
+    /// Decides which record to write, and remembers it.
+    fn draft(&mut self, base: Option<&StoredLease>, now: ClockReading) -> LeaseRecord {
         self.written = now.unix_micros().max(self.written + 1);
         let before = base.map(|base| &base.record);
-        if matches!(self.role, Role::Releases) {
+        if matches!(self.role, ElectionRole::Releases) {
             return before.cloned().unwrap_or_default().released(self.written);
         }
         let renewed = micro_time(self.written);
@@ -486,48 +492,55 @@ impl Elector {
                 let transitions = (counted + i64::from(before.is_some())).min(MOST_TRANSITIONS);
                 let origin = if before.is_some() { Origin::Lease } else { Origin::Nothing };
                 let (acquired, sent, fate) = (renewed.clone(), now, Fate::Pending);
-                self.remember(Own { acquired, transitions, renewed: renewed.clone(), sent, fate, origin });
+                self.remember(OwnHold {
+                    acquired,
+                    transitions,
+                    renewed: renewed.clone(),
+                    sent,
+                    fate,
+                    origin,
+                });
                 (renewed.clone(), transitions)
             }
         };
         let (holder, duration) = (self.identity.to_string(), Some(self.timing.lease));
-        Record { holder, duration, acquired, renewed, transitions }
+        LeaseRecord { holder, duration, acquired, renewed, transitions }
     }
 
-    /// Whether a record is of a hold of this process; another one of its name has others.
-    fn is_own(&self, record: &Record) -> bool {
+    /// Says whether a record belongs to a hold of this process. Another process with the same name has other holds.
+    fn is_own(&self, record: &LeaseRecord) -> bool {
         self.own_index(record).is_some()
     }
 
-    fn own_of(&self, record: &Record) -> Option<&Own> {
+    fn own_of(&self, record: &LeaseRecord) -> Option<&OwnHold> {
         self.own_index(record).map(|at| &self.own[at])
     }
 
-    fn own_index(&self, record: &Record) -> Option<usize> {
+    fn own_index(&self, record: &LeaseRecord) -> Option<usize> {
         if *record.holder != *self.identity {
             return None;
         }
         let exact = self.own.iter().position(|own| own.acquired == record.acquired);
         let edited = || self.own.iter().position(|own| own.is_edited(record));
-        exact.or_else(|| edited().filter(|_| !matches!(self.role, Role::StandsBy)))
+        exact.or_else(|| edited().filter(|_| !matches!(self.role, ElectionRole::StandsBy)))
     }
 
-    fn origin_of(&self, lease: &Option<Stored>) -> Origin {
+    fn origin_of(&self, lease: &Option<StoredLease>) -> Origin {
         lease.as_ref().map_or(Origin::Nothing, |lease| self.origin(&lease.record))
     }
 
-    /// What was there before the hold that a record belongs to.
-    fn origin(&self, record: &Record) -> Origin {
+    /// Returns what was there before the hold that a record belongs to.
+    fn origin(&self, record: &LeaseRecord) -> Origin {
         self.own_of(record).map_or(Origin::Lease, |own| own.origin)
     }
 
-    /// Whether the hold that a record belongs to was renewed so lately that nobody else can have taken the Lease.
-    fn is_recent(&self, lease: &Option<Stored>, now: Reading) -> bool {
+    /// Says whether the hold of a record was renewed so recently that no other replica can have taken the Lease.
+    fn is_recent(&self, lease: &Option<StoredLease>, now: ClockReading) -> bool {
         let own = lease.as_ref().and_then(|lease| self.own_of(&lease.record));
         own.is_some_and(|own| Since::start(own.sent).measure(now) < self.timing.expiry())
     }
 
-    fn remember(&mut self, own: Own) {
+    fn remember(&mut self, own: OwnHold) {
         if self.own.len() == REMEMBERED {
             self.own.remove(1);
         }
@@ -539,26 +552,26 @@ impl Elector {
     }
 }
 
-impl Step {
-    fn write(base: Option<Stored>) -> Self {
+impl ElectionStep {
+    fn write(base: Option<StoredLease>) -> Self {
         Self::Write { base: base.map(Box::new), record: None }
     }
 }
 
-impl Own {
-    /// Whether a record is the one that was written last.
-    fn wrote(&self, record: &Record) -> bool {
+impl OwnHold {
+    /// Says whether a record is the one that was written last.
+    fn wrote(&self, record: &LeaseRecord) -> bool {
         (&self.acquired, &self.renewed) == (&record.acquired, &record.renewed)
     }
 
-    /// Whether a record is a write whose answer was lost, and nobody else can have written since: a copy looks alike.
-    fn is_pending(&self, record: &Record, now: Reading, lasts: Duration) -> bool {
+    /// Says whether a record is a write whose answer was lost, so recent that no other replica can have written since.
+    fn is_pending(&self, record: &LeaseRecord, now: ClockReading, lasts: Duration) -> bool {
         self.fate == Fate::Pending && self.wrote(record) && Since::start(self.sent).measure(now) < lasts
     }
 
-    /// Whether a record of the same name is this hold's, while nobody else can have taken the Lease.
-    fn is_edited(&self, record: &Record) -> bool {
-        // At the most that there can be, transitions tell no holds apart.
+    /// Says whether a record with the same name belongs to this hold, while no other replica can have taken the Lease.
+    fn is_edited(&self, record: &LeaseRecord) -> bool {
+        // At their maximum, transitions do not distinguish holds.
         let same_transitions = self.transitions == record.transitions && self.transitions < MOST_TRANSITIONS;
         self.renewed == record.renewed || same_transitions
     }

@@ -1,30 +1,27 @@
-//! Lets requests out while there is a term, and none any more once it is over.
+//! Lets requests pass during a term, and refuses them after it.
 
-use std::{
-    future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use http::Request;
 use kube::client::Body;
+use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
-use crate::clock::{Reading, Since, WallClock};
+use crate::clock::{ClockReading, Since, WallClock};
 
-/// How often a request under way looks at the clocks: one may have jumped.
+/// How often a request under way reads the clocks, since one may have jumped.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Says that a request was not sent, or was given up, because this replica does not lead.
+/// A request was not sent, or was cancelled, because this replica does not lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotLeading {
     /// This replica does not lead.
     #[error("this replica does not lead: nothing was sent")]
     NotSent,
-    /// The term ended while the request was under way; the server may have done what it asks.
+    /// The term ended while the request was under way. The server may have executed it.
     #[error("this replica ceased to lead while the request was under way")]
     GivenUp,
 }
@@ -35,18 +32,18 @@ pub(crate) struct TermGate {
     clock: WallClock,
     /// How long a term lasts after its last renewal was sent.
     lasts: Duration,
-    open: Mutex<Option<Open>>,
+    term: Mutex<Option<OpenTerm>>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenTerm {
     renewed: Since,
     closed: CancellationToken,
 }
 
-/// What a request that may start has left.
+/// The time that a request has left.
 #[derive(Clone, Debug)]
-pub(super) struct Pass {
+pub(super) struct TermPass {
     pub(super) left: Duration,
     closed: CancellationToken,
 }
@@ -54,34 +51,34 @@ pub(super) struct Pass {
 impl TermGate {
     /// Makes a gate that is closed.
     pub(super) fn new(clock: WallClock, lasts: Duration) -> Self {
-        Self { clock, lasts, open: Mutex::default() }
+        Self { clock, lasts, term: Mutex::default() }
     }
 
-    /// Opens it for a term, or keeps it open: a renewal that was sent then was confirmed.
-    pub(super) fn renewed(&self, sent: Reading) {
-        let mut open = self.open();
-        let closed = open.take().map_or_else(CancellationToken::new, |open| open.closed);
-        *open = Some(Open { renewed: Since::start(sent), closed });
+    /// Opens the gate for a term, or keeps it open: the server confirmed a renewal that was sent then.
+    pub(super) fn renewed(&self, sent: ClockReading) {
+        let mut term = self.term.lock();
+        let closed = term.take().map_or_else(CancellationToken::new, |term| term.closed);
+        *term = Some(OpenTerm { renewed: Since::start(sent), closed });
     }
 
-    /// Shuts it; what is under way is given up.
+    /// Closes the gate and cancels the requests under way.
     pub(super) fn close(&self) {
-        if let Some(open) = self.open().take() {
-            open.closed.cancel();
+        if let Some(term) = self.term.lock().take() {
+            term.closed.cancel();
         }
     }
 
-    /// Returns what is left of the term at a moment, if anything.
-    pub(super) fn pass_at(&self, now: Reading) -> Result<Pass, NotLeading> {
-        let mut open = self.open();
-        let Open { renewed, closed } = open.as_mut().ok_or(NotLeading::NotSent)?;
+    /// Returns how much of the term is left at a moment, if any.
+    pub(super) fn pass_at(&self, now: ClockReading) -> Result<TermPass, NotLeading> {
+        let mut term = self.term.lock();
+        let OpenTerm { renewed, closed } = term.as_mut().ok_or(NotLeading::NotSent)?;
         match self.lasts.checked_sub(renewed.measure(now)) {
             None | Some(Duration::ZERO) => Err(NotLeading::NotSent),
-            Some(left) => Ok(Pass { left, closed: closed.clone() }),
+            Some(left) => Ok(TermPass { left, closed: closed.clone() }),
         }
     }
 
-    /// Waits until the term is over, or ends at once where there is none.
+    /// Waits until the term is over. Returns at once if there is none.
     pub(crate) async fn shut(&self) {
         while let Ok(pass) = self.pass_at(self.clock.read()) {
             tokio::select! {
@@ -92,7 +89,7 @@ impl TermGate {
         }
     }
 
-    /// Sends a request, if there is a term, and gives it up when that is over.
+    /// Sends a request if there is a term, and cancels it when the term is over.
     async fn guard<T>(&self, sending: impl Future<Output = kube::Result<T>>) -> Result<T, BoxError> {
         self.pass_at(self.clock.read())?;
         tokio::select! {
@@ -101,16 +98,12 @@ impl TermGate {
             answer = sending => Ok(answer?),
         }
     }
-
-    fn open(&self) -> MutexGuard<'_, Option<Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Makes a client whose requests pass a gate.
 ///
 /// # Panics
-/// Outside a tokio runtime, as every client that is made.
+/// Outside a tokio runtime, like every constructor of a client.
 pub(crate) fn gated(client: &kube::Client, gate: &Arc<TermGate>) -> kube::Client {
     let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
     let (client, gate) = (client.clone(), gate.clone());

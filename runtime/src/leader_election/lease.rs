@@ -1,4 +1,4 @@
-//! The Lease at the server: reads and writes of it, each within its time.
+//! Reads and writes the Lease at the server, each within a time limit.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{
-    elector::Answer,
-    record::{Record, Stored, new_lease},
+    elector::LeaseAnswer,
+    record::{LeaseRecord, StoredLease, new_lease},
 };
 use crate::object::ObjectKey;
 
-/// One Lease, by the client that no gate stands before.
+/// One Lease, through a client that is not gated.
 pub(super) struct Lease {
     client: kube::Client,
     key: ObjectKey,
 }
 
-/// Why a request brought no answer of use, in a line.
+/// Why a request had no useful answer, in one line.
 pub(super) type LeaseFailure = String;
 
 impl Lease {
@@ -26,23 +26,23 @@ impl Lease {
         Self { client, key }
     }
 
-    pub(super) async fn read(&self, within: Duration) -> (Answer, Option<LeaseFailure>) {
+    pub(super) async fn read(&self, within: Duration) -> (LeaseAnswer, Option<LeaseFailure>) {
         match self.send(Method::GET, &self.path(), None, within).await {
-            Ok(lease) => (Answer::Found(Stored::of(lease)), None),
-            Err(Failed::Status(StatusCode::NOT_FOUND, why)) if why.is_of_the_lease() => {
-                (Answer::Absent, None)
+            Ok(lease) => (LeaseAnswer::Found(StoredLease::of(lease)), None),
+            Err(LeaseError::Status(StatusCode::NOT_FOUND, why)) if why.is_of_the_lease() => {
+                (LeaseAnswer::Absent, None)
             }
-            Err(failed) => (Answer::Unknown, Some(failed.message())),
+            Err(failed) => (LeaseAnswer::Unknown, Some(failed.message())),
         }
     }
 
-    /// Writes a record over what was read, if it is still that; creates the Lease where nothing was.
+    /// Writes a record if the Lease is still as it was read. Creates the Lease if there was none.
     pub(super) async fn write(
         &self,
-        base: Option<&Stored>,
-        record: &Record,
+        base: Option<&StoredLease>,
+        record: &LeaseRecord,
         within: Duration,
-    ) -> (Answer, Option<LeaseFailure>) {
+    ) -> (LeaseAnswer, Option<LeaseFailure>) {
         let namespace = self.key.namespace().unwrap_or_default();
         let sent = match base {
             Some(base) => self.send(Method::PUT, &self.path(), Some(base.with(record)), within).await,
@@ -52,12 +52,12 @@ impl Lease {
             }
         };
         match sent {
-            Ok(lease) => (Answer::Written(Stored::of(lease)), None),
-            Err(Failed::Status(StatusCode::CONFLICT, _)) => (Answer::Refused, None),
-            Err(Failed::Status(StatusCode::NOT_FOUND, why)) if why.is_of_the_lease() => {
-                (Answer::Refused, None)
+            Ok(lease) => (LeaseAnswer::Written(StoredLease::of(lease)), None),
+            Err(LeaseError::Status(StatusCode::CONFLICT, _)) => (LeaseAnswer::Refused, None),
+            Err(LeaseError::Status(StatusCode::NOT_FOUND, why)) if why.is_of_the_lease() => {
+                (LeaseAnswer::Refused, None)
             }
-            Err(failed) => (Answer::Unknown, Some(failed.message())),
+            Err(failed) => (LeaseAnswer::Unknown, Some(failed.message())),
         }
     }
 
@@ -67,25 +67,25 @@ impl Lease {
         path: &str,
         body: Option<Value>,
         within: Duration,
-    ) -> Result<Value, Failed> {
+    ) -> Result<Value, LeaseError> {
         let body = body.map(|body| serde_json::to_vec(&body)).transpose();
-        let body = body.map_err(|error| Failed::Otherwise(error.to_string()))?.unwrap_or_default();
+        let body = body.map_err(|error| LeaseError::Otherwise(error.to_string()))?.unwrap_or_default();
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, "application/json")
             .body(body)
-            .map_err(|error| Failed::Otherwise(error.to_string()))?;
+            .map_err(|error| LeaseError::Otherwise(error.to_string()))?;
         match timeout(within, self.client.request::<Value>(request)).await {
             Ok(Ok(lease)) => Ok(lease),
             Ok(Err(kube::Error::Api(status))) => {
                 let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                 let about = status.details.as_ref().map(|details| details.kind.clone()).unwrap_or_default();
-                Err(Failed::Status(code, Refusal { message: status.message, about }))
+                Err(LeaseError::Status(code, LeaseRefusal { message: status.message, about }))
             }
-            Ok(Err(error)) => Err(Failed::Otherwise(error.to_string())),
-            Err(_) => Err(Failed::Otherwise(format!("no answer within {within:?}"))),
+            Ok(Err(error)) => Err(LeaseError::Otherwise(error.to_string())),
+            Err(_) => Err(LeaseError::Otherwise(format!("no answer within {within:?}"))),
         }
     }
 
@@ -98,26 +98,26 @@ fn collection(namespace: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
 }
 
-enum Failed {
-    Status(StatusCode, Refusal),
+enum LeaseError {
+    Status(StatusCode, LeaseRefusal),
     Otherwise(String),
 }
 
 /// The server's answer to a request that it refused.
-struct Refusal {
+struct LeaseRefusal {
     message: String,
-    /// The kind that it speaks of.
+    /// The kind of object that the answer names.
     about: String,
 }
 
-impl Refusal {
-    /// A 404 may also mean that the namespace, or the whole API, is not there.
+impl LeaseRefusal {
+    /// Says whether the Lease is missing. A 404 may also mean that the namespace or the whole API is missing.
     fn is_of_the_lease(&self) -> bool {
         self.about == "leases"
     }
 }
 
-impl Failed {
+impl LeaseError {
     fn message(self) -> LeaseFailure {
         match self {
             Self::Status(code, refusal) => format!("{code}: {}", crate::plain::said(&refusal.message)),

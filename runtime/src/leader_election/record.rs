@@ -1,32 +1,32 @@
-//! What a Lease says of its holder, read from the object and written into it.
+//! The holder's record in a Lease, read from the object and written into it.
 
 use std::time::Duration;
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
 use serde_json::{Value, json};
 
-/// How long a Lease that was released is said to last: what client-go writes.
+/// The duration of a Lease that was released, as client-go writes it.
 const RELEASED: Duration = Duration::from_secs(1);
 
-/// The part of a Lease that candidates go by; everything else in it stays as it was found.
+/// The part of a Lease that candidates use. The rest of the object stays as it was.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Record {
-    /// Nobody where it is empty.
+pub(super) struct LeaseRecord {
+    /// The name of the holder; empty if there is none.
     pub(super) holder: String,
     pub(super) duration: Option<Duration>,
-    /// Times stand as they were written: they are compared, never believed.
+    /// Times are kept as they were written. They are compared, never trusted.
     pub(super) acquired: Value,
     pub(super) renewed: Value,
     pub(super) transitions: i64,
 }
 
-impl Record {
-    /// Whether its holder gave it up, as opposed to one whose holder somebody else removed.
+impl LeaseRecord {
+    /// Says whether the holder released it. If somebody else removed the holder, this is false.
     pub(super) fn is_released(&self) -> bool {
         self.holder.is_empty() && self.duration.is_some_and(|duration| duration <= RELEASED)
     }
 
-    /// Whether it looks like a renewal of another record: the holder is the same, and `renewTime` has moved on.
+    /// Says whether it looks like a renewal of another record: same holder, later `renewTime`.
     pub(super) fn renews(&self, before: &Self) -> bool {
         let time = |renewed: &Value| renewed.as_str().and_then(|time| time.parse::<Timestamp>().ok());
         let moved = match (time(&self.renewed), time(&before.renewed)) {
@@ -37,7 +37,7 @@ impl Record {
         moved && !self.holder.is_empty() && self.holder == before.holder
     }
 
-    /// What a holder leaves behind that has stopped.
+    /// Returns the record of a Lease that its holder has released.
     pub(super) fn released(&self, now: i64) -> Self {
         let now = micro_time(now);
         Self {
@@ -73,31 +73,30 @@ impl Record {
     }
 }
 
-/// A Lease as the server has it, or had it.
+/// A Lease as it was read from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stored {
-    pub(super) record: Record,
-    /// The whole object, for the next write of it, but for `managedFields`: a write without them leaves them to the
-    /// server.
+pub(super) struct StoredLease {
+    pub(super) record: LeaseRecord,
+    /// The whole object, for the next write, without `managedFields`. A write without them leaves them to the server.
     pub(super) object: Value,
 }
 
-impl Stored {
+impl StoredLease {
     pub(super) fn of(mut object: Value) -> Self {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
-        Self { record: Record::of(&object), object }
+        Self { record: LeaseRecord::of(&object), object }
     }
 
-    /// Makes the object that a write of a record sends: it is refused if the Lease is not this one any more.
-    pub(super) fn with(&self, record: &Record) -> Value {
+    /// Returns the object for a write of a record. The server refuses it if the Lease has changed.
+    pub(super) fn with(&self, record: &LeaseRecord) -> Value {
         let mut object = self.object.clone();
         record.write_into(&mut object);
         object
     }
 
-    /// Whether both are the same Lease at the same version, with the same content.
+    /// Says whether both are the same Lease at the same version, with the same content.
     pub(super) fn is(&self, other: &Self) -> bool {
         let version = |stored: &Self| {
             let meta = &stored.object["metadata"];
@@ -107,8 +106,8 @@ impl Stored {
     }
 }
 
-/// Makes a Lease that is not there yet.
-pub(super) fn new_lease(namespace: &str, name: &str, record: &Record) -> Value {
+/// Makes a new Lease.
+pub(super) fn new_lease(namespace: &str, name: &str, record: &LeaseRecord) -> Value {
     let mut lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -118,7 +117,7 @@ pub(super) fn new_lease(namespace: &str, name: &str, record: &Record) -> Value {
     lease
 }
 
-/// Writes a time as a Lease holds it, with six decimals.
+/// Returns a time in the form of a Lease, with six decimals.
 pub(super) fn micro_time(unix_micros: i64) -> Value {
     let time = Timestamp::from_microsecond(unix_micros).unwrap_or(Timestamp::MAX);
     json!(MicroTime(time))
@@ -138,10 +137,10 @@ mod tests {
 
     // L1
     #[test]
-    fn a_write_keeps_what_candidates_do_not_go_by() {
-        let stored = Stored::of(lease());
+    fn a_write_keeps_the_fields_that_candidates_do_not_use() {
+        let stored = StoredLease::of(lease());
         assert_eq!(stored.record.duration, Some(Duration::from_secs(15)));
-        let written = stored.with(&Record { holder: "two".into(), ..stored.record.clone() });
+        let written = stored.with(&LeaseRecord { holder: "two".into(), ..stored.record.clone() });
         assert_eq!(written["spec"]["holderIdentity"], "two");
         assert_eq!(written["spec"]["strategy"], "OldestEmulationVersion");
         assert_eq!(written["spec"]["acquireTime"], lease()["spec"]["acquireTime"]);
@@ -153,19 +152,19 @@ mod tests {
     fn a_write_leaves_the_managed_fields_to_the_server() {
         let mut managed = lease();
         managed["metadata"]["managedFields"] = json!([{"manager": "one", "operation": "Update"}]);
-        let stored = Stored::of(managed);
+        let stored = StoredLease::of(managed);
         assert_eq!(stored.with(&stored.record)["metadata"], lease()["metadata"]);
     }
 
     // L4
     #[test]
     fn a_lease_is_released_only_if_its_holder_says_so() {
-        let held = Stored::of(lease()).record;
+        let held = StoredLease::of(lease()).record;
         assert!(!held.is_released());
         assert!(held.released(0).is_released());
-        let struck_out = Record { holder: String::new(), ..held.clone() };
-        assert!(!struck_out.is_released(), "a stranger's edit leaves the duration");
-        assert!(!Record::default().is_released(), "one that was never held");
+        let struck_out = LeaseRecord { holder: String::new(), ..held.clone() };
+        assert!(!struck_out.is_released(), "an edit by somebody else keeps the duration");
+        assert!(!LeaseRecord::default().is_released(), "a Lease that was never held");
         assert_eq!(held.released(0).transitions, 3);
     }
 

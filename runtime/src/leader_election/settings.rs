@@ -1,13 +1,13 @@
-//! The settings of an election, and which of them are refused.
+//! The settings of an election, and their validation.
 
 use std::{fmt, time::Duration};
 
-/// Longest identity: as long as a name in Kubernetes.
+/// The longest identity, which is the longest name in Kubernetes.
 const LONGEST_IDENTITY: usize = 253;
 
 /// Elects one replica among those that name the same Lease.
 ///
-/// A text is the Lease's name, and everything else as by default:
+/// A string converts to an election with this name of the Lease and the defaults otherwise.
 ///
 /// ```
 /// # use watchkeeper::{Manager, leader_election::LeaderElection, prelude::*};
@@ -41,42 +41,42 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// After how long without a renewal no request starts any more, and what runs is dropped.
+    /// Returns after how long without a renewal no request may start, and runs are dropped.
     pub(super) fn expiry(&self) -> Duration {
         self.renew + self.lease.saturating_sub(self.renew) / 2
     }
 
-    /// After how long without a renewal what still runs ends the process.
+    /// Returns after how long without a renewal the process ends if something still runs.
     pub(super) fn overrun(&self) -> Duration {
         self.renew + self.lease.saturating_sub(self.renew) * 3 / 4
     }
 
-    /// How long a request about the Lease may take, while the server is quick.
+    /// Returns how long a request for the Lease may take while the server is fast.
     pub(super) fn request(&self) -> Duration {
         self.renew / 4
     }
 
-    /// How long one may take where the server is slow.
+    /// Returns how long such a request may take while the server is slow.
     pub(super) fn longest_request(&self) -> Duration {
         self.renew / 2
     }
 
-    /// How often a candidate that stands by looks at the Lease, before jitter.
+    /// Returns how often a candidate that stands by reads the Lease, before jitter.
     pub(super) fn look(&self) -> Duration {
         self.retry / 2
     }
 }
 
-/// What happens to a process whose workers run on although their term is over.
+/// What happens to a process whose workers outlast their term.
 #[derive(Clone, Copy)]
 pub(super) enum Overrun {
     Abort,
-    /// What a test does in its place.
+    /// A test calls this instead.
     Tell(fn(&str)),
 }
 
 impl LeaderElection {
-    /// Names the Lease; by default it is in the client's namespace, which in a cluster is the pod's.
+    /// Names the Lease. By default it is in the client's namespace, which in a cluster is the pod's.
     pub fn new(name: impl Into<String>) -> Self {
         let seconds = Duration::from_secs;
         Self {
@@ -94,47 +94,47 @@ impl LeaderElection {
         self
     }
 
-    /// Sets under which name this replica holds the Lease: the host's name and something random unless set.
+    /// Sets the name under which this replica holds the Lease. The default is the host's name and a random suffix.
     ///
-    /// No two replicas may bear the same. Should they all the same, neither takes the other's hold for its own: a process
-    /// knows its holds by when they began, so that a replica that starts again waits until the hold of its predecessor is
-    /// over.
+    /// Each replica needs a different one. If two replicas have the same, neither takes the other's hold for its own: a
+    /// process recognises its holds by when they began. For the same reason a replica that restarts waits until the hold of
+    /// its predecessor is over.
     pub fn identity(mut self, identity: impl Into<String>) -> Self {
         self.identity = Some(identity.into());
         self
     }
 
-    /// Sets for how long nobody else takes a Lease that is not renewed: 15 s unless set, in whole seconds.
+    /// Sets after how long another replica may take a Lease that is not renewed. Default: 15 s. Whole seconds only.
     pub fn lease_duration(mut self, duration: Duration) -> Self {
         self.timing.lease = duration;
         self
     }
 
-    /// Sets after how long without a renewal a leader stops: 10 s unless set.
+    /// Sets after how long without a renewal a leader stops. Default: 10 s.
     ///
-    /// Then no run starts any more. Half-way from there to the end of the lease the runs that are left are dropped,
-    /// and no request leaves the process any more.
+    /// From then on no run starts. Half-way from there to the end of the lease, the runs that are left are dropped, and
+    /// from then on no request leaves the process.
     pub fn renew_deadline(mut self, deadline: Duration) -> Self {
         self.timing.renew = deadline;
         self
     }
 
-    /// Sets how often the leader renews: every 2 s unless set; who stands by looks about twice as often.
+    /// Sets how often the leader renews the Lease. Default: 2 s. Replicas that stand by read it about twice as often.
     ///
-    /// A renewal that fails is tried again after a tenth of that, later after up to half of it.
+    /// A renewal that fails is retried after a tenth of this, later after up to a quarter of it.
     pub fn retry_period(mut self, period: Duration) -> Self {
         self.timing.retry = period;
         self
     }
 
-    /// Shows a test what would end the process.
+    /// Calls a function of a test instead of ending the process.
     #[doc(hidden)]
     pub fn on_overrun(mut self, tell: fn(&str)) -> Self {
         self.overrun = Overrun::Tell(tell);
         self
     }
 
-    /// Refuses what can't work.
+    /// Checks that the settings can work.
     pub(super) fn check(&self, namespace: &str) -> Result<(), ElectionError> {
         let Self { name, identity, timing: Timing { lease, renew, retry }, .. } = self;
         if name.len() > 253 || !name.split('.').all(is_label) {
@@ -163,7 +163,7 @@ impl LeaderElection {
     }
 }
 
-/// A DNS label.
+/// Says whether a text is a DNS label.
 fn is_label(part: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.bytes().all(plain)
@@ -192,24 +192,24 @@ impl fmt::Debug for LeaderElection {
     }
 }
 
-/// Says why an election can't be held as it is set.
+/// Why the settings of an election are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElectionError {
-    /// There can be no Lease of that name.
+    /// This cannot be the name of a Lease.
     #[error("leader election: {0:?} can't name a Lease: use a-z, 0-9, '-' and '.', at most 253 of them")]
     Name(String),
-    /// There can be no such namespace.
+    /// This cannot be the name of a namespace.
     #[error(
         "leader election: {0:?} can't be a namespace: use 1 to 63 of a-z, 0-9, '-', not '-' at either end"
     )]
     Namespace(String),
-    /// It tells no replica from another.
+    /// The identity is not valid.
     #[error(
         "leader election: the identity {0:?} is not valid: use 1 to 253 characters, other ones in each replica"
     )]
     Identity(String),
-    /// The Lease has it in whole seconds.
+    /// The duration is not a whole number of seconds.
     #[error("leader election: a lease of {0:?} does not fit into a Lease: use whole seconds, at least one")]
     LeaseDuration(Duration),
     /// A leader would stop only after another one began.
@@ -234,7 +234,7 @@ pub enum ElectionError {
         /// The renew deadline.
         renew: Duration,
     },
-    /// A client that is not gated has left the manager.
+    /// The manager has already returned a client that is not gated.
     #[error(
         "leader election: the manager's client was taken before `leader_election(..)`, so that requests through it would \
          not end with the term; call `leader_election` first"
@@ -259,7 +259,7 @@ mod tests {
 
     // L7
     #[test]
-    fn what_can_not_work_is_refused_with_the_rule() {
+    fn invalid_settings_are_refused_with_the_rule() {
         let named = |name: &str| LeaderElection::new(name);
         let refused: [(LeaderElection, &str); 14] = [
             (named(""), "can't name a Lease"),
@@ -286,7 +286,7 @@ mod tests {
 
     // L7
     #[test]
-    fn what_works_is_taken_and_ends_in_order() {
+    fn valid_settings_are_accepted_and_their_deadlines_are_in_order() {
         for election in [LeaderElection::new("web.example-1"), timed(15.0, 2.41, 2.0), timed(1.0, 0.9, 0.1)] {
             assert_eq!(election.check("shop"), Ok(()));
             let timing = election.timing;

@@ -1,66 +1,63 @@
-//! How an election stands, for whoever asks: health, metrics, debug pages, the user's own code.
+//! The state of an election, for health checks, metrics, debug pages and the program.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    clock::{Reading, Since, WallClock},
+    clock::{ClockReading, Since, WallClock},
     metrics::ElectionMeter,
     object::ObjectKey,
 };
 
-/// How this replica stands in its election.
+/// The state of this replica in its election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeaderState {
-    /// It does not campaign: nothing of it could start yet, or it does not run.
+    /// It takes no part in the election: it has not started, or does not run.
     Idle,
     /// It would lead, if the Lease were free.
     StandsBy {
-        /// Who holds the Lease, as far as is known.
+        /// The replica that holds the Lease, as far as is known.
         holder: Option<String>,
     },
     /// It leads: workers run.
     Leads,
-    /// Its term is over: the last runs end.
+    /// Its term is over, and the last runs end.
     Ends,
 }
 
-/// Shows how an election stands; clones follow the same one.
+/// Shows the state of an election. Clones follow the same one.
 #[derive(Clone)]
 pub struct Leadership {
-    shared: Arc<Shared>,
-    states: watch::Receiver<Standing>,
+    shared: Arc<LeadershipShared>,
+    states: watch::Receiver<TimedState>,
 }
 
 /// A state, and since when.
 #[derive(Clone, Debug)]
-struct Standing {
+struct TimedState {
     state: LeaderState,
     since: Instant,
 }
 
-struct Shared {
+struct LeadershipShared {
     lease: ObjectKey,
     identity: Arc<str>,
     lasts: Duration,
     clock: WallClock,
-    /// Since the last renewal of the term under way.
+    /// The time since the last renewal of the term under way.
     renewed: Mutex<Option<Since>>,
 }
 
-/// Says that a replica has led for too long without a renewal: whatever should have ended its term hangs.
+/// A replica has led for too long without a renewal: the code that should have ended its term hangs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("leads by the Lease {lease} without a renewal for {unrenewed:?}, longer than that lasts")]
 pub struct StaleLeader {
     /// The Lease.
     pub lease: ObjectKey,
-    /// Since when.
+    /// For how long it was not renewed.
     pub unrenewed: Duration,
 }
 
@@ -75,17 +72,17 @@ impl Leadership {
         &self.shared.identity
     }
 
-    /// Returns how this replica stands.
+    /// Returns the state of this replica.
     pub fn state(&self) -> LeaderState {
         self.states.borrow().state.clone()
     }
 
-    /// Returns since when it stands so.
+    /// Returns since when it has this state.
     pub fn since(&self) -> Instant {
         self.states.borrow().since
     }
 
-    /// Waits until this replica stands differently than when this was last asked; never ends once the manager is gone.
+    /// Waits until the state differs from what the last call of this returned. Never returns once the manager is gone.
     pub async fn changed(&mut self) -> LeaderState {
         if self.states.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -93,26 +90,21 @@ impl Leadership {
         self.states.borrow_and_update().state.clone()
     }
 
-    /// Checks that a replica that leads has a Lease to lead by: for a liveness probe.
+    /// Checks that a leader still has its Lease, for a liveness probe.
     ///
     /// # Errors
-    /// It leads, and the Lease has not been renewed for longer than it lasts.
+    /// The replica leads, and has not renewed the Lease for longer than the lease duration.
     pub fn check(&self) -> Result<(), StaleLeader> {
         self.check_at(self.shared.clock.read())
     }
 
-    fn check_at(&self, now: Reading) -> Result<(), StaleLeader> {
-        let unrenewed = self.shared.renewed().as_mut().map_or(Duration::ZERO, |since| since.measure(now));
+    fn check_at(&self, now: ClockReading) -> Result<(), StaleLeader> {
+        let unrenewed =
+            self.shared.renewed.lock().as_mut().map_or(Duration::ZERO, |since| since.measure(now));
         match unrenewed > self.shared.lasts {
             true => Err(StaleLeader { lease: self.shared.lease.clone(), unrenewed }),
             false => Ok(()),
         }
-    }
-}
-
-impl Shared {
-    fn renewed(&self) -> MutexGuard<'_, Option<Since>> {
-        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,11 +118,11 @@ impl fmt::Debug for Leadership {
     }
 }
 
-/// Notifies those who follow an election.
+/// Publishes the state of an election.
 pub(super) struct StatusSender {
-    shared: Arc<Shared>,
+    shared: Arc<LeadershipShared>,
     meter: ElectionMeter,
-    states: watch::Sender<Standing>,
+    states: watch::Sender<TimedState>,
 }
 
 impl StatusSender {
@@ -141,8 +133,8 @@ impl StatusSender {
         clock: WallClock,
         meter: ElectionMeter,
     ) -> (Self, Leadership) {
-        let shared = Arc::new(Shared { lease, identity, lasts, clock, renewed: Mutex::default() });
-        let idle = Standing { state: LeaderState::Idle, since: Instant::now() };
+        let shared = Arc::new(LeadershipShared { lease, identity, lasts, clock, renewed: Mutex::default() });
+        let idle = TimedState { state: LeaderState::Idle, since: Instant::now() };
         let (states, following) = watch::channel(idle);
         (Self { shared: shared.clone(), meter, states }, Leadership { shared, states: following })
     }
@@ -157,34 +149,34 @@ impl StatusSender {
 
     pub(super) fn set(&self, state: LeaderState) {
         if matches!(state, LeaderState::Idle | LeaderState::StandsBy { .. }) {
-            *self.shared.renewed() = None;
+            *self.shared.renewed.lock() = None;
         }
-        self.states.send_if_modified(|standing| {
-            let changed = standing.state != state;
+        self.states.send_if_modified(|current| {
+            let changed = current.state != state;
             if changed {
                 match state {
                     LeaderState::Leads => self.meter.leads(),
-                    _ => self.meter.leads_no_more(),
+                    _ => self.meter.stopped_leading(),
                 }
-                *standing = Standing { state, since: Instant::now() };
+                *current = TimedState { state, since: Instant::now() };
             }
             changed
         });
     }
 
-    /// A leader reads its Lease, since a renewal was refused or its fate is unknown.
+    /// Counts that a leader reads its Lease, because a renewal was refused or its outcome is unknown.
     pub(super) fn reads_as_leader(&self) {
         self.meter.took_the_slow_path();
     }
 
-    pub(super) fn renewed(&self, sent: Reading) {
-        *self.shared.renewed() = Some(Since::start(sent));
+    pub(super) fn renewed(&self, sent: ClockReading) {
+        *self.shared.renewed.lock() = Some(Since::start(sent));
     }
 }
 
 impl Drop for StatusSender {
     fn drop(&mut self) {
-        self.meter.leads_no_more();
+        self.meter.stopped_leading();
     }
 }
 
@@ -213,7 +205,7 @@ mod tests {
         let stale = leadership.check().unwrap_err().to_string();
         assert!(stale.contains("leads by the Lease shop/a without a renewal for 16"), "{stale}");
         status.set(LeaderState::Ends);
-        assert!(leadership.check().is_err(), "what should have ended goes on");
+        assert!(leadership.check().is_err(), "runs that should have ended go on");
         status.set(LeaderState::StandsBy { holder: None });
         assert_eq!(leadership.check(), Ok(()));
     }

@@ -1,12 +1,13 @@
-//! The backlogs of handlers: read at each scrape, since a backlog ages by itself.
+//! The backlogs of handlers. They are read at each scrape, since the age of a backlog grows by itself.
 
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
@@ -16,28 +17,28 @@ use prometheus_client::{
 
 /// An informer, as a scrape sees it.
 pub(crate) trait BacklogSource: Send + Sync {
-    /// Returns how its handlers stand at this moment.
+    /// Returns the state of its handlers.
     fn report(&self) -> BacklogReport;
 }
 
-/// How the handlers of an informer stand.
+/// The state of the handlers of an informer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BacklogReport {
-    /// How many there are.
+    /// How many handlers there are.
     pub(crate) handlers: usize,
     /// How many notifications wait for them.
     pub(crate) depth: usize,
-    /// How long the oldest has waited.
+    /// How long the oldest notification has waited.
     pub(crate) oldest: Duration,
 }
 
 /// An informer, and its kind.
-type Source = (String, Weak<dyn BacklogSource>);
+type NamedSource = (String, Weak<dyn BacklogSource>);
 
-/// The informers that report, by kind; one that is gone reports no more.
+/// The informers that report, by kind. An informer that was dropped reports no longer.
 #[derive(Clone, Default)]
 pub(super) struct BacklogMetrics {
-    sources: Arc<Mutex<Vec<Source>>>,
+    sources: Arc<Mutex<Vec<NamedSource>>>,
 }
 
 impl BacklogMetrics {
@@ -45,15 +46,15 @@ impl BacklogMetrics {
         registry.register_collector(Box::new(self.clone()));
     }
 
-    /// Reports an informer of a kind from now on, beside others of that kind.
+    /// Reports an informer of a kind from now on. Others of that kind are added up.
     pub(super) fn add(&self, kind: String, source: Weak<dyn BacklogSource>) {
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sources = self.sources.lock();
         sources.retain(|(_, source)| source.strong_count() > 0);
         sources.push((kind, source));
     }
 
     fn reports(&self) -> BTreeMap<String, BacklogReport> {
-        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let sources = self.sources.lock().clone();
         let mut reports = BTreeMap::<String, BacklogReport>::new();
         for (kind, source) in sources {
             let Some(source) = source.upgrade() else { continue };

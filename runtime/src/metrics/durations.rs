@@ -1,10 +1,10 @@
-//! A histogram as plain numbers: whoever counts holds the lock already.
+//! A histogram as plain numbers, for code that counts under its own lock.
 
 use std::time::Duration;
 
 use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 
-/// Upper bounds: ten nanoseconds, and eleven times ten times more, up to a thousand seconds.
+/// The number of upper bounds: powers of ten from ten nanoseconds to a thousand seconds.
 const BOUNDS: usize = 12;
 
 /// Counts durations by their order of magnitude, in the buckets of controller-runtime's queue metrics.
@@ -23,7 +23,7 @@ impl Durations {
         self.nanos += nanos;
     }
 
-    /// Counts all durations so far.
+    /// Returns how many durations were counted so far.
     pub(crate) fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
@@ -35,7 +35,7 @@ impl Durations {
     }
 }
 
-/// Returns the first bucket whose bound is not below.
+/// Returns the first bucket whose bound is not below the duration.
 #[inline]
 fn bucket_of(nanos: u128) -> usize {
     let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! What candidates report of their elections, under the names of client-go.
+//! The metrics of leader elections, under the names of client-go.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -7,18 +7,18 @@ use prometheus_client::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfLease {
+struct LeaseLabels {
     name: String,
 }
 
 /// The metrics of elections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ElectionMetrics {
-    leads: Family<OfLease, Gauge>,
-    slow_path: Family<OfLease, Counter>,
+    leads: Family<LeaseLabels, Gauge>,
+    slow_path: Family<LeaseLabels, Counter>,
 }
 
-/// What one candidate reports to; the default is read by nobody.
+/// The metrics of one candidate. The default is not in any registry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ElectionMeter {
     leads: Gauge,
@@ -35,9 +35,9 @@ impl ElectionMetrics {
         metrics
     }
 
-    /// Returns what a candidate for a Lease reports to; from then on it shows.
+    /// Returns the metrics of a candidate for a Lease. From then on they are in each scrape.
     pub(crate) fn of(&self, lease: &str) -> ElectionMeter {
-        let of = OfLease { name: lease.to_owned() };
+        let of = LeaseLabels { name: lease.to_owned() };
         ElectionMeter {
             leads: self.leads.get_or_create_owned(&of),
             slow_path: self.slow_path.get_or_create_owned(&of),
@@ -50,7 +50,7 @@ impl ElectionMeter {
         self.leads.set(1);
     }
 
-    pub(crate) fn leads_no_more(&self) {
+    pub(crate) fn stopped_leading(&self) {
         self.leads.set(0);
     }
 

@@ -1,7 +1,7 @@
-//! What reflectors and informers report.
+//! The metrics of reflectors and informers.
 //!
-//! Names are client-go's; its summaries are histograms here, whose `_sum` and `_count` read the same. The label
-//! `name` is the kind, such as `websites.web.example.dev`: informers that ask differently for one kind share it.
+//! The names are client-go's. Its summaries are histograms here, with the same `_sum` and `_count`. The label `name` is
+//! the kind, such as `websites.web.example.dev`. All informers of one kind share it, whatever their selectors.
 
 use std::{
     sync::{Weak, atomic::AtomicU64},
@@ -22,25 +22,25 @@ use prometheus_client::{
 use super::backlog::{BacklogMetrics, BacklogSource};
 use crate::object::Kind;
 
-/// A watch that ends before this, with nothing to show, counts as short.
+/// A watch that ends before this without an event counts as short.
 const SHORT: Duration = Duration::from_secs(1);
 
 type VersionGauge = Gauge<u64, AtomicU64>;
-type Histograms = Family<Named, Histogram, fn() -> Histogram>;
+type Histograms = Family<KindLabels, Histogram, fn() -> Histogram>;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Named {
+struct KindLabels {
     name: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Failed {
+struct FailureLabels {
     name: String,
     cause: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Cached {
+struct CacheLabels {
     name: String,
     group: String,
     version: String,
@@ -50,21 +50,21 @@ struct Cached {
 /// The metrics of reflectors and informers.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchMetrics {
-    lists: Family<Named, Counter>,
+    lists: Family<KindLabels, Counter>,
     list_seconds: Histograms,
     list_items: Histograms,
-    watches: Family<Named, Counter>,
-    short_watches: Family<Named, Counter>,
+    watches: Family<KindLabels, Counter>,
+    short_watches: Family<KindLabels, Counter>,
     watch_seconds: Histograms,
     watch_items: Histograms,
-    last_version: Family<Named, VersionGauge>,
-    failures: Family<Failed, Counter>,
-    epochs: Family<Named, Counter>,
-    handler_panics: Family<Named, Counter>,
-    queued: Family<Cached, Gauge>,
-    store_version: Family<Cached, VersionGauge>,
-    objects: Family<Cached, Gauge>,
-    unreadable: Family<Cached, Gauge>,
+    last_version: Family<KindLabels, VersionGauge>,
+    failures: Family<FailureLabels, Counter>,
+    epochs: Family<KindLabels, Counter>,
+    handler_panics: Family<KindLabels, Counter>,
+    queued: Family<CacheLabels, Gauge>,
+    store_version: Family<CacheLabels, VersionGauge>,
+    objects: Family<CacheLabels, Gauge>,
+    unreadable: Family<CacheLabels, Gauge>,
     backlogs: BacklogMetrics,
 }
 
@@ -120,7 +120,7 @@ impl FetchMetrics {
         );
         let help = "Lists, openings and streams that failed, by cause";
         registry.register("watchkeeper_reflector_failures", help, m.failures);
-        let help = "Lists that started over because the server had lost its history";
+        let help = "Lists that were started again because the server had lost its history";
         registry.register("watchkeeper_reflector_epochs", help, m.epochs);
         let help = "Calls of handlers, mappings and predicates that panicked";
         registry.register("watchkeeper_informer_panics", help, m.handler_panics);
@@ -134,9 +134,9 @@ impl FetchMetrics {
         metrics
     }
 
-    /// Returns what a reflector of that name reports to.
+    /// Returns the metrics of a reflector with that name.
     pub(crate) fn meter(&self, name: &str) -> FetchMeter {
-        let named = Named { name: name.to_owned() };
+        let named = KindLabels { name: name.to_owned() };
         FetchMeter {
             lists: self.lists.get_or_create_owned(&named),
             list_seconds: self.list_seconds.get_or_create_owned(&named),
@@ -152,20 +152,20 @@ impl FetchMetrics {
         }
     }
 
-    /// Asks an informer, by name, for its handlers' backlogs whenever somebody scrapes.
+    /// Reads the backlogs of the handlers of an informer at each scrape.
     pub(crate) fn report_backlogs(&self, name: String, source: Weak<dyn BacklogSource>) {
         self.backlogs.add(name, source);
     }
 
-    /// Returns what the cache of a kind reports to, by the informer's name.
+    /// Returns the metrics of the cache of a kind, by the name of the informer.
     pub(crate) fn cache_meter(&self, name: &str, kind: &Kind) -> CacheMeter {
-        let cached = Cached {
+        let cached = CacheLabels {
             name: name.to_owned(),
             group: kind.group.to_string(),
             version: kind.version.to_string(),
             resource: kind.plural.to_string(),
         };
-        let named = Named { name: name.to_owned() };
+        let named = KindLabels { name: name.to_owned() };
         CacheMeter {
             panics: self.handler_panics.get_or_create_owned(&named),
             queued: self.queued.get_or_create_owned(&cached),
@@ -176,7 +176,7 @@ impl FetchMetrics {
     }
 }
 
-/// What one reflector reports to; the default is read by nobody.
+/// The metrics of one reflector. The default is not in any registry.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchMeter {
     lists: Counter,
@@ -188,7 +188,7 @@ pub(crate) struct FetchMeter {
     watch_items: Histogram,
     last_version: VersionGauge,
     epochs: Counter,
-    failures: Family<Failed, Counter>,
+    failures: Family<FailureLabels, Counter>,
     name: String,
 }
 
@@ -229,12 +229,12 @@ impl FetchMeter {
     }
 
     pub(crate) fn failed(&self, cause: &str) {
-        let failed = Failed { name: self.name.clone(), cause: cause.to_owned() };
+        let failed = FailureLabels { name: self.name.clone(), cause: cause.to_owned() };
         self.failures.get_or_create(&failed).inc();
     }
 }
 
-/// What one cache reports to; the default is read by nobody.
+/// The metrics of one cache. The default is not in any registry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CacheMeter {
     panics: Counter,
@@ -245,7 +245,7 @@ pub(crate) struct CacheMeter {
 }
 
 impl CacheMeter {
-    /// Counts a panic of code that hears of changes.
+    /// Counts a panic of a handler, a mapping or a predicate.
     pub(crate) fn panicked(&self) {
         self.panics.inc();
     }

@@ -1,4 +1,4 @@
-//! The text formats that Prometheus reads: OpenMetrics, which the encoder writes, and the older one, made of it.
+//! The text formats that Prometheus reads: OpenMetrics, which the encoder writes, and the older one, converted from it.
 
 /// A text format of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -6,12 +6,12 @@ pub enum Format {
     /// OpenMetrics 1.0.
     #[default]
     OpenMetrics,
-    /// The format of Prometheus before OpenMetrics, version 0.0.4: what `promtool check metrics` reads.
+    /// The text format of Prometheus, version 0.0.4, which `promtool check metrics` reads.
     Text,
 }
 
 impl Format {
-    /// Returns the format for a request with this `Accept` header: OpenMetrics for whoever names it, text for others.
+    /// Returns the format for a request with this `Accept` header: OpenMetrics if it names it, otherwise text.
     pub fn accepted(accept: Option<&str>) -> Self {
         let ranges = accept.unwrap_or_default().split(',');
         let mut types = ranges.map(|range| range.split(';').next().unwrap_or_default().trim());
@@ -30,7 +30,7 @@ impl Format {
     }
 }
 
-/// Writes a page of OpenMetrics in a format.
+/// Converts a page of OpenMetrics to a format.
 pub(super) fn written_as(page: String, format: Format) -> String {
     if format == Format::OpenMetrics {
         return page;
@@ -44,8 +44,8 @@ pub(super) fn written_as(page: String, format: Format) -> String {
                 let its_type = lines.peek().and_then(|next| next.strip_prefix("# TYPE ")?.rsplit(' ').next());
                 push(&mut text, &["# HELP ", &named(name, its_type.unwrap_or_default()), " ", help]);
             }
-            Some(("TYPE", told)) => {
-                let (name, its_type) = told.rsplit_once(' ').unwrap_or((told, ""));
+            Some(("TYPE", line)) => {
+                let (name, its_type) = line.rsplit_once(' ').unwrap_or((line, ""));
                 let older = match its_type {
                     "counter" | "gauge" | "histogram" | "summary" => its_type,
                     "info" | "stateset" => "gauge",
@@ -66,7 +66,7 @@ fn push(text: &mut String, parts: &[&str]) {
     text.push('\n');
 }
 
-/// The name under which the samples of a family stand: here it is the family's too.
+/// Returns the name of the samples of a family. In the older format it is the name of the family, too.
 fn named(family: &str, its_type: &str) -> String {
     match its_type {
         "counter" => format!("{family}_total"),
@@ -75,7 +75,7 @@ fn named(family: &str, its_type: &str) -> String {
     }
 }
 
-/// Cuts off ` # {..} 1.0`, which may only follow the value.
+/// Cuts off an exemplar (` # {..} 1.0`), which may only follow the value.
 fn without_exemplar(sample: &str) -> &str {
     let (mut quoted, mut escaped) = (false, false);
     for (at, c) in sample.char_indices() {
@@ -96,7 +96,7 @@ mod tests {
 
     // P3
     #[test]
-    fn who_asks_for_open_metrics_gets_it_and_all_others_text() {
+    fn a_client_that_accepts_open_metrics_gets_it_and_others_get_text() {
         let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;q=0.4,*/*;q=0.1";
         for (accept, format) in [
             (Some(prometheus), Format::OpenMetrics),
@@ -111,7 +111,7 @@ mod tests {
 
     // P3
     #[test]
-    fn the_older_text_is_made_of_the_newer() {
+    fn open_metrics_is_converted_to_the_older_format() {
         let page = "# HELP a Things.\n# TYPE a counter\n# UNIT a seconds\na_total{x=\"# {\\\" }\"} 1 # {id=\"7\"} 1.0 2\n\
             # HELP b Others.\n# TYPE b gauge\nb 2\n# HELP c The build.\n# TYPE c info\nc_info{v=\"1\"} 1\n\
             # TYPE d unknown\nd 3\n# EOF\n";

@@ -1,8 +1,7 @@
-//! Numbers that tell how a process is doing, for Prometheus.
+//! Metrics of a process, for Prometheus.
 //!
-//! Names and labels are those of client-go and controller-runtime where they exist, so that dashboards and alerts
-//! that people have keep working. There is no global registry: whoever runs informers, queues and controllers
-//! holds a [`Metrics`], and two of them never mix.
+//! If client-go or controller-runtime has a metric, its name and labels are used here, so that existing dashboards and
+//! alerts keep working. Registries are not global: each manager or factory has its own [`Metrics`].
 
 mod backlog;
 mod durations;
@@ -23,11 +22,9 @@ pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};
 pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
 pub(crate) use requests::RequestMetrics;
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::text::{encode_eof, encode_registry},
     registry::Registry,
@@ -35,17 +32,17 @@ use prometheus_client::{
 
 use crate::users_code::contained;
 
-/// The media type of what [`Metrics::encode`] writes.
+/// The media type of the text that [`Metrics::encode`] returns.
 pub const CONTENT_TYPE: &str = Format::OpenMetrics.content_type();
 
-/// Holds the metrics of one manager or factory; clones are the same.
+/// Holds the metrics of one manager or factory. Clones share them.
 #[derive(Clone)]
 pub struct Metrics {
-    shared: Arc<Shared>,
+    shared: Arc<MetricsShared>,
 }
 
-struct Shared {
-    /// The runtime's own, and then one for each time that the program added some.
+struct MetricsShared {
+    /// The registry of the runtime, then one for each call of [`Metrics::register`].
     registries: Mutex<Vec<Arc<Registry>>>,
     fetch: FetchMetrics,
     queue: QueueMetrics,
@@ -64,7 +61,7 @@ impl Default for Metrics {
         let election = ElectionMetrics::register(&mut registry);
         process::register(&mut registry);
         let registries = Mutex::new(vec![Arc::new(registry)]);
-        Self { shared: Arc::new(Shared { registries, fetch, queue, reconcile, requests, election }) }
+        Self { shared: Arc::new(MetricsShared { registries, fetch, queue, reconcile, requests, election }) }
     }
 }
 
@@ -74,11 +71,11 @@ impl Metrics {
         Self::default()
     }
 
-    /// Adds metrics of the program's own, which [`encode`](Self::encode) shows after those of the runtime.
+    /// Adds metrics of the program, which [`encode`](Self::encode) writes after those of the runtime.
     ///
-    /// A counter is registered without the suffix `_total`, which is written anyway. Names that begin with
-    /// `watchkeeper_`, or that the book lists, are taken: a name that is there twice spoils a scrape. What a collector
-    /// does when it is read holds up that scrape alone; if it panics, what was registered with it is left out.
+    /// Register a counter without the suffix `_total`, which is added. Names that begin with `watchkeeper_`, or that the
+    /// book lists, are taken: a scrape with a duplicate name is invalid. A slow collector delays only the scrape that
+    /// reads it. If a collector panics, the metrics that were registered in the same call are left out.
     ///
     /// ```
     /// use watchkeeper::{metrics::Metrics, prometheus_client::metrics::counter::Counter};
@@ -91,26 +88,22 @@ impl Metrics {
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         let mut registry = Registry::default();
         add(&mut registry);
-        self.registries().push(Arc::new(registry));
+        self.shared.registries.lock().push(Arc::new(registry));
     }
 
-    /// Writes all metrics in the text format OpenMetrics 1.0, whose media type is [`CONTENT_TYPE`].
+    /// Returns all metrics in the text format OpenMetrics 1.0, whose media type is [`CONTENT_TYPE`].
     pub fn encode(&self) -> String {
         let mut text = String::new();
-        let registries = self.registries().clone();
+        let registries = self.shared.registries.lock().clone();
         registries.iter().for_each(|registry| append(&mut text, registry));
         // Writing to a string does not fail.
         let _ = encode_eof(&mut text);
         text
     }
 
-    /// Writes all metrics in a format: for a scrape, the one that [`Format::accepted`] returns.
+    /// Returns all metrics in a format. For a scrape, use the one that [`Format::accepted`] returns.
     pub fn encode_as(&self, format: Format) -> String {
         format::written_as(self.encode(), format)
-    }
-
-    fn registries(&self) -> MutexGuard<'_, Vec<Arc<Registry>>> {
-        self.shared.registries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn fetch(&self) -> &FetchMetrics {
@@ -140,7 +133,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// Appends what a registry holds; nothing of one whose encoders fail, since half a line would spoil the rest.
+/// Appends the metrics of a registry. If an encoder fails, all of the registry is left out: half a line is invalid.
 fn append(text: &mut String, registry: &Registry) {
     let before = text.len();
     let written = contained(|| encode_registry(text, registry));

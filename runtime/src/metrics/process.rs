@@ -1,4 +1,4 @@
-//! What the kernel counts of this process, under the names that all Prometheus clients use; on Linux alone.
+//! What the kernel counts for this process, under the names that all Prometheus clients use. Only on Linux.
 
 use std::{fmt, fs};
 
@@ -9,22 +9,22 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// How many ticks a second the kernel shows times in, to whatever program.
+/// The kernel shows times in this many ticks per second.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// What a place in `/proc` counts in.
+/// The unit of sizes in `/proc`.
 const KILOBYTE: f64 = 1024.0;
 
-/// Reads `/proc` when somebody scrapes.
+/// Reads `/proc` at each scrape.
 #[derive(Debug)]
-struct Process;
+struct ProcessCollector;
 
 pub(super) fn register(registry: &mut Registry) {
     if cfg!(target_os = "linux") {
-        registry.register_collector(Box::new(Process));
+        registry.register_collector(Box::new(ProcessCollector));
     }
 }
 
-/// What is known of a process; what can't be read is left out.
+/// The numbers of a process. A number that cannot be read is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Usage {
     cpu_seconds: Option<f64>,
@@ -52,7 +52,7 @@ impl Usage {
     fn parse(stat: &str, status: &str, limits: &str, machine: &str) -> Self {
         // The second field is the program's name, in parentheses, and may hold anything.
         let fields: Vec<_> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-        // Numbered as in proc(5), where the field behind the name is the third.
+        // Numbered as in proc(5), where the field after the name is the third.
         let ticks = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / TICKS_PER_SECOND);
         let booted = number_after(machine, "btime ");
         Self {
@@ -66,13 +66,13 @@ impl Usage {
     }
 }
 
-/// Reads the number behind the words that a line begins with.
+/// Reads the number after the words that a line begins with.
 fn number_after(text: &str, words: &str) -> Option<f64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(words))?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-impl Collector for Process {
+impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let usage = Usage::now();
         if let Some(seconds) = usage.cpu_seconds {
@@ -102,7 +102,7 @@ mod tests {
 
     // P3
     #[test]
-    fn what_the_kernel_shows_is_read_and_rubbish_is_left_out() {
+    fn numbers_of_the_kernel_are_read_and_invalid_ones_are_left_out() {
         let stat = "7 (a) b ) S 1 7 7 0 -1 4194560 900 0 0 0 250 50 0 0 20 0 4 0 12345 1000 200 18446744073709551615";
         let status = "Name:\ta\nVmSize:\t    2048 kB\nVmRSS:\t 1024 kB\n";
         let limits = "Limit Soft Hard Units\nMax open files            1024                 524288               files\n";

@@ -1,14 +1,15 @@
 //! What work queues report, under the names of client-go.
 //!
-//! Queues count for themselves, under the lock they hold anyway; the numbers are read when somebody scrapes.
+//! Each queue counts under its own lock. The numbers are read at each scrape.
 
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder},
@@ -20,34 +21,34 @@ use super::durations::Durations;
 
 /// A queue, as a scrape sees it.
 pub(crate) trait QueueSource: Send + Sync {
-    /// Returns how it stands at this moment.
+    /// Returns its state.
     fn report(&self) -> QueueReport;
 }
 
-/// How a queue stands.
+/// The state of a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueReport {
     /// Keys that are ready, by the name of their priority.
     pub(crate) depth: [(&'static str, usize); 3],
-    /// Keys that are not ready, by the name of what they wait for.
+    /// Keys that are not ready, by the name of their state.
     pub(crate) waiting: [(&'static str, usize); 4],
     /// Keys with a worker.
     pub(crate) in_flight: usize,
-    /// Keys lined up so far.
+    /// Keys that became ready so far.
     pub(crate) adds: u64,
     /// Retries so far.
     pub(crate) retries: u64,
-    /// How long keys that were handed out had been ready.
+    /// How long keys were ready before they were handed out.
     pub(crate) waits: Durations,
-    /// How long runs took that have ended.
+    /// How long the runs took that have ended.
     pub(crate) runs: Durations,
-    /// How long runs that have not ended take, together.
+    /// How long the runs have taken that have not ended, added up.
     pub(crate) unfinished: Duration,
-    /// How long the longest of them takes.
+    /// How long the longest of them has taken.
     pub(crate) longest: Duration,
 }
 
-/// The queues that report, by name; one that is gone reports no more.
+/// The queues that report, by name. A queue that was dropped reports no longer.
 #[derive(Clone, Default)]
 pub(crate) struct QueueMetrics {
     sources: Arc<Mutex<BTreeMap<String, Weak<dyn QueueSource>>>>,
@@ -60,15 +61,15 @@ impl QueueMetrics {
         metrics
     }
 
-    /// Reports a queue under a name from now on, in place of another of that name.
+    /// Reports a queue under a name from now on, in place of another queue with that name.
     pub(crate) fn report(&self, name: String, source: Weak<dyn QueueSource>) {
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sources = self.sources.lock();
         sources.retain(|_, source| source.strong_count() > 0);
         sources.insert(name, source);
     }
 
     fn reports(&self) -> Vec<(String, QueueReport)> {
-        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let sources = self.sources.lock().clone();
         let report =
             |(name, source): (String, Weak<dyn QueueSource>)| Some((name, source.upgrade()?.report()));
         sources.into_iter().filter_map(report).collect()
@@ -83,7 +84,7 @@ impl fmt::Debug for QueueMetrics {
 
 impl Collector for QueueMetrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page { encoder, reports: self.reports() };
+        let mut page = QueuePage { encoder, reports: self.reports() };
         page.depth()?;
         page.series("adds", "Keys lined up for a worker", MetricType::Counter, |report, encoder| {
             ConstCounter::new(report.adds).encode(encoder)
@@ -111,13 +112,13 @@ impl Collector for QueueMetrics {
     }
 }
 
-/// A scrape that is being written.
-struct Page<'a> {
+/// A scrape of the queues that is being written.
+struct QueuePage<'a> {
     encoder: DescriptorEncoder<'a>,
     reports: Vec<(String, QueueReport)>,
 }
 
-impl Page<'_> {
+impl QueuePage<'_> {
     /// Writes one metric of every queue.
     fn series(
         &mut self,
@@ -161,7 +162,7 @@ impl Page<'_> {
     }
 }
 
-/// Names a queue as controller-runtime does: it has its controller's name.
+/// Returns the labels of a queue. Like in controller-runtime, it has the name of its controller.
 fn named(queue: &str) -> [(&str, &str); 2] {
     [("name", queue), ("controller", queue)]
 }

@@ -1,4 +1,4 @@
-//! What controllers report, under the names of controller-runtime.
+//! The metrics of controllers, under the names of controller-runtime.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,12 +16,12 @@ const BUCKETS: [f64; 40] = [
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfController {
+struct ControllerLabels {
     controller: Arc<str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfResult {
+struct ResultLabels {
     controller: Arc<str>,
     result: &'static str,
 }
@@ -29,20 +29,20 @@ struct OfResult {
 /// The metrics of controllers.
 #[derive(Clone, Debug)]
 pub(crate) struct ReconcileMetrics {
-    total: Family<OfResult, Counter>,
-    errors: Family<OfController, Counter>,
-    terminal_errors: Family<OfController, Counter>,
-    panics: Family<OfController, Counter>,
-    timeouts: Family<OfController, Counter>,
-    paced: Family<OfController, Counter>,
-    storms: Family<OfController, Counter>,
-    deletions_dropped: Family<OfController, Counter>,
-    overdue: Family<OfController, Counter>,
-    contradicted: Family<OfController, Counter>,
-    events_dropped: Family<OfController, Counter>,
-    time: Family<OfController, Histogram, fn() -> Histogram>,
-    max_concurrent: Family<OfController, Gauge>,
-    active_workers: Family<OfController, Gauge>,
+    total: Family<ResultLabels, Counter>,
+    errors: Family<ControllerLabels, Counter>,
+    terminal_errors: Family<ControllerLabels, Counter>,
+    panics: Family<ControllerLabels, Counter>,
+    timeouts: Family<ControllerLabels, Counter>,
+    paced: Family<ControllerLabels, Counter>,
+    storms: Family<ControllerLabels, Counter>,
+    deletions_dropped: Family<ControllerLabels, Counter>,
+    overdue: Family<ControllerLabels, Counter>,
+    contradicted: Family<ControllerLabels, Counter>,
+    events_dropped: Family<ControllerLabels, Counter>,
+    time: Family<ControllerLabels, Histogram, fn() -> Histogram>,
+    max_concurrent: Family<ControllerLabels, Gauge>,
+    active_workers: Family<ControllerLabels, Gauge>,
 }
 
 /// The metrics of one controller.
@@ -100,7 +100,7 @@ impl ReconcileMetrics {
         metrics
     }
 
-    /// Names all metrics to a registry.
+    /// Registers all metrics.
     fn show_in(&self, registry: &mut Registry) {
         let counters = [
             ("controller_runtime_reconcile_errors", "Reconciles that failed", &self.errors),
@@ -164,11 +164,11 @@ impl ReconcileMetrics {
         }
     }
 
-    /// Returns the metrics of one controller; from then on all of them show.
+    /// Returns the metrics of one controller. From then on all of them are in each scrape.
     pub(crate) fn of(&self, controller: &Arc<str>) -> ControllerMetrics {
-        let of = OfController { controller: controller.clone() };
+        let of = ControllerLabels { controller: controller.clone() };
         let by_result =
-            |result| self.total.get_or_create_owned(&OfResult { controller: controller.clone(), result });
+            |result| self.total.get_or_create_owned(&ResultLabels { controller: controller.clone(), result });
         ControllerMetrics {
             success: by_result("success"),
             requeue: by_result("requeue"),

@@ -1,4 +1,4 @@
-//! What clients report of their requests, under the name of client-go.
+//! The metrics of clients' requests, under the name of client-go.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// The code of a request that brought no answer, as client-go writes it.
+/// The code of a request without a response, as client-go writes it.
 const NO_ANSWER: &str = "<error>";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfRequest {
+struct RequestLabels {
     code: String,
     host: Arc<str>,
     method: &'static str,
@@ -22,7 +22,7 @@ struct OfRequest {
 /// The metrics of clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestMetrics {
-    total: Family<OfRequest, Counter>,
+    total: Family<RequestLabels, Counter>,
 }
 
 impl RequestMetrics {
@@ -33,15 +33,15 @@ impl RequestMetrics {
         metrics
     }
 
-    /// Counts a request; without a code, one that brought no answer.
+    /// Counts a request. The code is `None` without a response.
     pub(crate) fn ended(&self, method: &Method, host: &Arc<str>, code: Option<StatusCode>) {
         let code = code.map_or_else(|| NO_ANSWER.to_owned(), |code| code.as_str().to_owned());
-        let of = OfRequest { code, host: host.clone(), method: known(method) };
+        let of = RequestLabels { code, host: host.clone(), method: known(method) };
         self.total.get_or_create(&of).inc();
     }
 }
 
-/// Keeps to methods of HTTP: a program may send any word.
+/// Returns the method, or `other` for one that HTTP does not define, since a program may send any.
 fn known(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

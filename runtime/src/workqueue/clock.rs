@@ -1,19 +1,18 @@
 //! Time as the pure parts see it: nanoseconds since the queue was made.
 
-use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A moment, counted from the queue's making.
+/// A moment, counted from when the queue was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct At(u64);
 
 impl At {
     pub(super) const START: Self = Self(0);
-    /// Later than all else: nothing was asked for.
+    /// Later than all else: no time was asked for.
     pub(super) const NEVER: Self = Self(u64::MAX);
-    /// What is too late for a timer (584 years): asked for, but no timer is armed for it.
+    /// Too late for a timer (584 years). It was asked for, but no timer is armed for it.
     pub(super) const LATEST: Self = Self(u64::MAX - 1);
 
     pub(super) const fn from_nanos(nanos: u64) -> Self {
@@ -24,25 +23,27 @@ impl At {
         self.0
     }
 
-    /// Returns how long it is since an earlier moment; nothing if that is later.
+    /// Returns the time since an earlier moment, or zero if that moment is later.
     pub(super) const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Adds, and never overflows: it ends at [`At::LATEST`].
+    /// Adds a delay. The result is [`At::LATEST`] at most.
     pub(super) fn after(self, delay: Duration) -> Self {
         let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos)).min(Self::LATEST)
     }
 }
 
-/// Tells the time to a state machine, if it asks.
-pub(super) trait Clock {
+/// Where an operation reads the time, if it needs it.
+///
+/// To read the clock costs about as much as the rest of an operation, and most operations do not need it.
+pub(super) trait TimeSource {
     fn now(&self) -> At;
 }
 
-/// A time that stands still: what tests pass in.
-impl Clock for At {
+/// A moment that is known already. Tests pass it too.
+impl TimeSource for At {
     #[inline]
     fn now(&self) -> At {
         *self
@@ -63,49 +64,21 @@ impl ClockOrigin {
         At::START.after(instant.duration_since(self.0))
     }
 
-    /// Translates back to tokio's clock; a moment too far to tell becomes the epoch's thirtieth year.
+    /// Translates to tokio's clock. A moment that it cannot represent becomes one in thirty years.
     pub(super) fn instant(self, at: At) -> Instant {
         const THIRTY_YEARS: Duration = Duration::from_secs(30 * 365 * 86_400);
         self.0.checked_add(Duration::from_nanos(at.nanos())).unwrap_or_else(|| self.0 + THIRTY_YEARS)
     }
+
+    /// Translates to tokio's clock, unless no time was kept.
+    pub(super) fn known_instant(self, at: At) -> Option<Instant> {
+        (at != At::NEVER).then(|| self.instant(at))
+    }
 }
 
-impl Clock for ClockOrigin {
+impl TimeSource for ClockOrigin {
     #[inline]
     fn now(&self) -> At {
         self.at(Instant::now())
-    }
-}
-
-/// The time of one operation: read when first asked for, and the same from then on.
-///
-/// Reading the clock costs as much as the rest of an operation: most do not ask, and none pays twice.
-#[derive(Debug)]
-pub(super) struct LazyNow {
-    origin: ClockOrigin,
-    read: Cell<Option<At>>,
-}
-
-impl LazyNow {
-    #[inline]
-    pub(super) const fn of(origin: ClockOrigin) -> Self {
-        Self { origin, read: Cell::new(None) }
-    }
-
-    /// The time of an operation at a moment that is known, if it is.
-    #[inline]
-    pub(super) const fn known(origin: ClockOrigin, at: Option<At>) -> Self {
-        Self { origin, read: Cell::new(at) }
-    }
-}
-
-impl Clock for LazyNow {
-    #[inline]
-    fn now(&self) -> At {
-        self.read.get().unwrap_or_else(|| {
-            let now = self.origin.now();
-            self.read.set(Some(now));
-            now
-        })
     }
 }

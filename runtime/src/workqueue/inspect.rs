@@ -2,12 +2,11 @@
 
 use tokio::time::Instant;
 
-use super::clock::{At, ClockOrigin};
-use super::entries::{Entry, Place, QueueKey};
-use super::state::State;
+use super::clock::ClockOrigin;
+use super::entries::{EntryPlace, KeyEntry};
 use super::types::Priority;
 
-/// Where a key stands, and until when.
+/// Where a key is, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyState {
@@ -15,7 +14,7 @@ pub enum KeyState {
     Idle,
     /// In line for a worker.
     Queued {
-        /// In which line.
+        /// Its priority.
         priority: Priority,
         /// Since when, if the queue [keeps times](super::WorkQueue::keep_times).
         since: Option<Instant>,
@@ -37,54 +36,45 @@ pub enum KeyState {
         /// Failures in a row.
         failures: u32,
     },
-    /// Ended terminally: waits for a real change.
+    /// Failed terminally: waits for a real change.
     AwaitsChange {
         /// Failures in a row.
         failures: u32,
     },
     /// Kept from workers, whatever is asked for it.
     Held {
-        /// When it is let go at the latest.
+        /// When it is released at the latest.
         until: Instant,
     },
     /// With a worker.
     InFlight {
         /// When the run started, if the queue [keeps times](super::WorkQueue::keep_times).
         since: Option<Instant>,
-        /// Which run in a row this is without a success before it; the first is 1.
+        /// The number of this run since the last success; the first is 1.
         attempt: u32,
     },
 }
 
 impl KeyState {
-    pub(super) fn of<K>(entry: &Entry<K>, origin: ClockOrigin) -> Self {
+    pub(super) fn of<K>(entry: &KeyEntry<K>, origin: ClockOrigin) -> Self {
         let failures = entry.setback().failures;
-        let since = || told(entry.since, origin);
+        let (since, until) = (|| origin.known_instant(entry.at), || origin.instant(entry.at));
         match entry.place {
-            Place::Idle => Self::Idle,
-            Place::Ready => Self::Queued { priority: entry.priority, since: since() },
-            Place::Delayed if failures > 0 && entry.setback().gate >= entry.delay => {
-                Self::BackingOff { until: origin.instant(entry.setback().gate), failures }
+            EntryPlace::Idle => Self::Idle,
+            EntryPlace::Ready => Self::Queued { priority: entry.priority, since: since() },
+            EntryPlace::Delayed if failures > 0 && entry.setback().gate >= entry.delay => {
+                Self::BackingOff { until: until(), failures }
             }
-            Place::Delayed => Self::Delayed { until: origin.instant(entry.due()) },
-            Place::AwaitsToken => Self::AwaitsRetryToken { failures },
-            Place::Terminal => Self::AwaitsChange { failures },
-            Place::Held => Self::Held { until: origin.instant(entry.setback().held) },
-            Place::InFlight(_) => Self::InFlight { since: since(), attempt: failures.saturating_add(1) },
+            EntryPlace::Delayed => Self::Delayed { until: until() },
+            EntryPlace::AwaitsToken => Self::AwaitsRetryToken { failures },
+            EntryPlace::Terminal => Self::AwaitsChange { failures },
+            EntryPlace::Held => Self::Held { until: until() },
+            EntryPlace::InFlight(_) => Self::InFlight { since: since(), attempt: failures.saturating_add(1) },
         }
     }
-
-    /// Where a key stands that a list lists since then.
-    pub(super) fn listed(since: At, origin: ClockOrigin) -> Self {
-        Self::Queued { priority: Priority::Low, since: told(since, origin) }
-    }
 }
 
-fn told(since: At, origin: ClockOrigin) -> Option<Instant> {
-    (since != At::NEVER).then(|| origin.instant(since))
-}
-
-/// How many keys stand where.
+/// How many keys are where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Depth {
@@ -92,66 +82,53 @@ pub struct Depth {
     pub ready: usize,
     /// Waiting for a timer or a back-off.
     pub delayed: usize,
-    /// Held, whether or not there is something to run.
+    /// Held, whether or not a run was asked for.
     pub held: usize,
     /// Retries that wait for a token of the retry rate.
     pub awaiting_retry_token: usize,
     /// With a worker.
     pub in_flight: usize,
-    /// Ended terminally, waiting for a change.
+    /// Failed terminally, waiting for a change.
     pub awaiting_change: usize,
-    /// Of those that are ready: by priority.
+    /// The keys that are ready, by the rank of their priority.
     pub(super) ready_by_rank: [usize; Priority::ALL.len()],
     /// All of these, and those remembered for their failures.
     pub known: usize,
 }
 
 impl Depth {
-    pub(super) fn of<K: QueueKey>(state: &State<K>) -> Self {
-        Self {
-            ready: state.ready(),
-            ready_by_rank: Priority::ALL.map(|priority| state.ready_at(priority)),
-            delayed: state.delayed(),
-            held: state.held(),
-            awaiting_retry_token: state.awaiting_token(),
-            in_flight: state.in_flight(),
-            awaiting_change: state.terminal(),
-            known: state.known(),
-        }
-    }
-
-    /// Counts those of a priority that are in line for a worker.
+    /// Returns how many keys of a priority are in line for a worker.
     pub const fn ready_at(&self, priority: Priority) -> usize {
         self.ready_by_rank[priority.rank()]
     }
 }
 
-/// Keys by where they stand, at most so many of each; for debug pages.
+/// Keys by where they are, a bounded number from each place; for debug pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing<K> {
     pub(crate) depth: Depth,
-    /// Since when the oldest has been ready, if the queue keeps times.
+    /// Since when the oldest key has been ready, if the queue keeps times.
     pub(crate) oldest: Option<Instant>,
-    /// In the order of [`Snapshot::keys`].
+    /// In the order of [`QueueSnapshot::keys`].
     pub(crate) keys: Vec<(K, KeyState)>,
-    /// How many back off, of those with a timer that were looked at.
+    /// How many keys back off, among those with a timer that were looked at.
     pub(crate) backing_off: usize,
 }
 
-/// A moment of a queue, as far as was asked for.
+/// The keys of a queue at one moment, up to the number that was asked for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Snapshot<K> {
-    /// How many keys stand where.
+pub struct QueueSnapshot<K> {
+    /// How many keys are where.
     pub depth: Depth,
-    /// Where keys stand: first those in flight; then those that are ready, highest priority first,
-    /// each line in its order; retries that await a token; those that wait or are held, roughly the soonest first; those
-    /// that ended terminally.
+    /// Where keys are. First come those in flight, then those that are ready, the highest priority first and each line
+    /// in its order, then retries that await a token, then those that wait or are held, the soonest first, and at last
+    /// those that failed terminally.
     pub keys: Vec<(K, KeyState)>,
 }
 
-impl<K> Snapshot<K> {
-    /// Counts the keys that were left out, as more are known than were asked for.
+impl<K> QueueSnapshot<K> {
+    /// Returns how many keys were left out because more are known than were asked for.
     pub const fn left_out(&self) -> usize {
         self.depth.known.saturating_sub(self.keys.len())
     }

@@ -1,8 +1,8 @@
-//! The work queue: each key queued once, in flight once, and served in turn.
+//! The work queue: each key is queued once, in flight once, and served in turn.
 //!
-//! [`WorkQueue`] is generic over its key and knows nothing of Kubernetes.
-//! Whoever sees a change [`add`](WorkQueue::add)s a key; workers [`get`](WorkQueue::get) an [`Item`],
-//! a guard that ends with an [`Outcome`].
+//! [`WorkQueue`] is generic over its key and does not know Kubernetes.
+//! Producers [`add`](WorkQueue::add) keys. Workers [`get`](WorkQueue::get) an [`Item`], a guard that ends with an
+//! [`Outcome`].
 //!
 //! ```
 //! # use watchkeeper::workqueue::{ItemExponentialFailure, WorkQueue};
@@ -20,45 +20,45 @@
 //! # }
 //! ```
 //!
-//! # What it keeps
+//! # What it guarantees
 //!
-//! - A key is queued at most once and in flight at most once. Added while in flight, it runs again afterwards.
-//! - First come, first served within a [`Priority`]: a key that is added again goes to the back. One grant in eight goes
-//!   to whoever has waited longest, whatever its priority.
-//! - A key is ready at the later of its delay and its back-off, never early. Delays merge by minimum.
-//! - [`add`](WorkQueue::add) says that something really changed: it cancels a delay, and brings a key that backs off,
-//!   or has ended terminally, forward to the floor ([`WorkQueueConfig::floor`]), never below.
-//! - [`touch`](WorkQueue::touch) says that nothing changed: it makes an idle key run and shortens nothing.
-//! - Over any window `w`, at most `burst + rate × w` keys are handed out, whatever put them there: the
+//! - A key is queued at most once and in flight at most once. A key that is added while it is in flight runs again
+//!   afterwards.
+//! - Within a [`Priority`] the order is first come, first served. A key that is added again after its run goes to the
+//!   back. One grant in eight goes to the key that has waited longest, whatever its priority.
+//! - A key is ready at the later of its delay and its back-off, never early. If several delays are asked for, the
+//!   shortest one counts.
+//! - [`add`](WorkQueue::add) reports a real change: it cancels a delay, and brings a key that backs off, or that failed
+//!   terminally, forward to the floor ([`WorkQueueConfig::floor`]), never below it.
+//! - [`touch`](WorkQueue::touch) reports that nothing changed: it makes an idle key run and shortens no wait.
+//! - Over any window `w`, at most `burst + rate × w` keys are handed out, for whatever reason they were queued. The
 //!   [`rate`](WorkQueueConfig::rate) is paid inside `get`, at the moment of the grant.
-//! - Retries of failures also pay the [`retry_rate`](WorkQueueConfig::retry_rate), longest due first, and hold up nobody
-//!   while they wait for it.
-//! - An idle key without failures holds no memory.
+//! - Retries of failures also pay the [`retry_rate`](WorkQueueConfig::retry_rate), the longest due first. Other keys do
+//!   not wait for them.
+//! - An idle key without failures uses no memory.
 //!
-//! # What it does not promise
+//! # What it does not guarantee
 //!
-//! - Delays, retries and what is put back do not outlive [`shut_down`](WorkQueue::shut_down); what is ready does.
-//! - Between keys that fall due at the same instant, only the order in which they were scheduled counts.
+//! - [`shut_down`](WorkQueue::shut_down) drops delays, retries and keys that are put back. It keeps keys that are ready.
+//! - Keys that fall due at the same instant are served in the order in which they were scheduled, whatever their keys.
 //!
 //! # Inside
 //!
-//! `state` decides which key runs when, and `dispatcher` which worker is woken. Both are pure: time is passed in. `shared`
-//! holds the lock around them and the futures that wait; behind a long line `inbox` takes keys without it; `queue` is what
-//! callers see. Nobody waits while holding the lock.
+//! `schedule` decides which key runs when, and `dispatcher` which worker is woken. Both are pure: time is passed in.
+//! `shared` holds the lock around them and the futures that wait. `queue` is what callers see. No code waits while it
+//! holds the lock.
 
 mod sync;
 mod clock;
-mod slab;
-mod delay;
 mod rate_limit;
 mod rate_limiter;
 mod types;
 mod entries;
-mod stats;
-mod state;
-mod inbox;
-mod dispatcher;
+mod lines;
 mod inspect;
+mod stats;
+mod schedule;
+mod dispatcher;
 mod shared;
 mod queue;
 
@@ -67,7 +67,7 @@ mod tests;
 
 pub use entries::QueueKey;
 pub(crate) use inspect::Standing;
-pub use inspect::{Depth, KeyState, Snapshot};
+pub use inspect::{Depth, KeyState, QueueSnapshot};
 pub(crate) use queue::Token;
 pub use queue::{Item, WorkQueue};
 pub use rate_limit::{InvalidRate, RateLimit};

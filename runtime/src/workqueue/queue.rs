@@ -5,269 +5,252 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::clock::{At, Clock, LazyNow};
+use super::clock::{At, TimeSource};
 use super::entries::QueueKey;
-use super::inspect::{Depth, KeyState, Snapshot, Standing};
+use super::inspect::{Depth, KeyState, QueueSnapshot, Standing};
 use super::rate_limiter::RateLimiter;
-use super::shared::{Drain, Drained, Get, Shared, Waited};
-use super::state::{Grant, State, Stood};
+use super::schedule::{Grant, Schedule};
+use super::shared::{Drained, SharedQueue, Waited};
 use super::sync::Arc;
 use super::types::{ConfigError, Outcome, Priority, WorkQueueConfig};
-use crate::key_list::KeyList;
 use crate::metrics::{Metrics, QueueSource};
 
 /// A rate-limited queue of keys that merges requests for a key and never hands it out twice at once.
 ///
-/// A handle: clones share one queue. The [module](super) tells what is kept and what is not promised.
+/// This is a handle: clones share one queue. The [module](super) describes what it guarantees and what it does not.
 pub struct WorkQueue<K: QueueKey> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<SharedQueue<K>>,
 }
 
 impl<K: QueueKey> WorkQueue<K> {
-    /// Makes a queue that backs off as the limiter says, without any rate.
+    /// Makes a queue with this back-off and without rates.
     pub fn new(backoff: impl RateLimiter) -> Self {
-        Self::of(State::unlimited(Arc::new(backoff)))
+        Self::of(Schedule::unlimited(Arc::new(backoff)))
     }
 
-    /// Makes a queue as configured.
+    /// Makes a queue with these settings.
     ///
     /// # Errors
     /// A rate that [`RateLimit::validate`](super::RateLimit::validate) refuses.
     pub fn with_config(config: WorkQueueConfig) -> Result<Self, ConfigError> {
-        State::new(config).map(Self::of)
+        Schedule::new(config).map(Self::of)
     }
 
-    fn of(state: State<K>) -> Self {
-        Self { shared: Arc::new(Shared::new(state)) }
+    fn of(schedule: Schedule<K>) -> Self {
+        Self { shared: Arc::new(SharedQueue::new(schedule)) }
     }
 
-    /// Queues a key of which something really changed.
+    /// Queues a key after a real change.
     ///
-    /// Cancels its delay; brings it forward to the floor if it backs off or has ended terminally. In flight, it runs
-    /// again afterwards. Ignored once the queue is shut down.
+    /// This cancels its delay. If the key backs off or failed terminally, it is brought forward to the floor. If it is
+    /// in flight, it runs again afterwards. After a shutdown this has no effect.
     pub fn add(&self, key: K) {
         self.add_at(key, Priority::Normal);
     }
 
-    /// Queues a key of which something really changed, at a priority.
+    /// Queues a key after a real change, at a priority.
     pub fn add_at(&self, key: K, priority: Priority) {
-        self.shared.add(key, priority);
+        self.shared.change(|schedule, clock| schedule.add(key, priority, clock));
     }
 
-    /// Queues all keys of a list, as if each was added at low priority, and shares the list with other queues.
+    /// Queues an idle key although nothing changed, at low priority.
     ///
-    /// A key costs this queue a bit until its turn comes or it is added by itself.
-    pub(crate) fn add_list(&self, list: &Arc<KeyList<K>>) {
-        self.shared.change(|state, clock| state.add_list(list, clock));
-    }
-
-    /// Queues an idle key of which nothing changed, at low priority.
-    ///
-    /// Shortens no delay and no back-off, and leaves alone what waits for a change. In flight, the key runs again if
-    /// that run succeeds without a timer. Ignored once the queue is shut down.
+    /// This shortens no delay and no back-off, and has no effect on a key that waits for a change. If the key is in
+    /// flight, it runs again if that run succeeds without a timer. After a shutdown this has no effect.
     pub fn touch(&self, key: K) {
         self.touch_at(key, Priority::Low);
     }
 
-    /// Queues an idle key of which nothing changed, at a priority.
+    /// Queues an idle key although nothing changed, at a priority.
     pub fn touch_at(&self, key: K, priority: Priority) {
-        self.shared.change(|state, clock| state.touch(key, priority, clock));
+        self.shared.change(|schedule, clock| schedule.touch(key, priority, clock));
     }
 
-    /// Queues a key after a delay, or sooner if it waits for less already.
+    /// Queues a key after a delay, or sooner if it already waits for less.
     ///
-    /// A back-off is not shortened. In flight, the delay counts besides the outcome's own, the lesser of both. A delay
-    /// too long for a timer (centuries) waits for a change. Ignored once the queue is shut down.
+    /// This does not shorten a back-off. If the key is in flight, the shorter of this delay and that of the outcome
+    /// counts. A delay too long for a timer (centuries) waits for a change. After a shutdown this has no effect.
     pub fn add_after(&self, key: K, delay: Duration) {
         self.add_after_at(key, delay, Priority::Normal);
     }
 
-    /// Queues a key after a delay, at a priority; as it waits already, that is raised at once.
+    /// Queues a key after a delay, at a priority. If the key already waits, its priority is raised at once.
     pub fn add_after_at(&self, key: K, delay: Duration, priority: Priority) {
-        self.shared.change(|state, clock| state.add_after(key, delay, priority, clock));
+        self.shared.change(|schedule, clock| schedule.add_after(key, delay, priority, clock));
     }
 
     /// Counts a failure of the key and queues it once its back-off is over.
     ///
-    /// A key that is ready stays so. Ignored once the queue is shut down. Workers say [`Item::retry`] instead.
+    /// A key that is ready stays ready. After a shutdown this has no effect. Workers use [`Item::retry`] instead.
     pub fn add_rate_limited(&self, key: K) {
-        self.shared.change(|state, clock| state.add_rate_limited(key, Priority::Normal, clock));
+        self.shared.change(|schedule, clock| schedule.add_rate_limited(key, Priority::Normal, clock));
     }
 
     /// Keeps a key from workers until it is [`release`](Self::release)d, or for `at_most`.
     ///
-    /// Whatever is asked for it meanwhile counts from then on: changes, touches, timers and failures. A run in flight goes
-    /// on; the hold begins when it ends. Held again, the new time counts. A held key takes no worker and no token; let
-    /// go, it joins the back of its line. After a shutdown, what waits and is held is dropped.
+    /// Whatever is asked for it meanwhile counts from then on: changes, touches, timers and failures. A run in flight
+    /// goes on; the hold begins when it ends. If the key is held again, the new time counts. A held key uses no worker
+    /// and no token. Afterwards it joins the back of its line. After a shutdown a key that waits and is held is dropped.
     pub fn hold(&self, key: &K, at_most: Duration) {
-        self.shared.change(|state, clock| state.hold(key, at_most, clock));
+        self.shared.change(|schedule, clock| schedule.hold(key, at_most, clock));
     }
 
-    /// Lets a held key go on; without effect on one that is not held.
+    /// Ends the hold of a key. This has no effect on a key that is not held.
     pub fn release(&self, key: &K) {
-        self.shared.change(|state, clock| state.release(key, clock));
+        self.shared.change(|schedule, clock| schedule.release(key, clock));
     }
 
-    /// Clears the key's failures; what is scheduled stays so.
+    /// Clears the failures of a key. What is scheduled stays so.
     pub fn forget(&self, key: &K) {
-        self.shared.change(|state, _| state.forget(key));
+        self.shared.change(|schedule, _| schedule.forget(key));
     }
 
-    /// Counts the key's failures in a row.
+    /// Returns how many times in a row the key has failed.
     pub fn num_requeues(&self, key: &K) -> u32 {
-        self.shared.read(|state| state.entry(key).map_or(0, |entry| entry.setback().failures))
+        self.shared.read(|schedule| schedule.entry(key).map_or(0, |entry| entry.setback().failures))
     }
 
-    /// Waits for a key that is ready and for a token, and hands it out; `None` once all is done after a shutdown.
+    /// Waits for a key that is ready and for a token, and hands the key out; `None` once all is done after a shutdown.
     ///
-    /// Cancel-safe: a dropped call loses no key, no token and nobody's wake-up. With a rate or delays it needs a tokio
-    /// runtime with time.
+    /// Cancel-safe: a dropped call loses no key, no token and no wake-up of another worker. With a rate or delays it
+    /// needs a tokio runtime with time.
     pub async fn get(&self) -> Option<Item<K>> {
         let (item, token) = self.get_unpaid().await?;
         token.pay();
         Some(item)
     }
 
-    /// Leaves it to those who [get keys unpaid](Self::get_unpaid) to pay the rate, by each start.
+    /// Leaves it to the callers of [`get_unpaid`](Self::get_unpaid) to pay the rate, at each start.
     pub(crate) fn pay_at_start(&self) {
-        self.shared.change(|state, _| state.pay_at_start());
+        self.shared.change(|schedule, _| schedule.pay_at_start());
     }
 
     /// Waits for a key that is ready and for a token, which is set aside until the run starts.
     ///
-    /// Without [`pay_at_start`](Self::pay_at_start), and without a rate, there is nothing to pay.
+    /// Without [`pay_at_start`](Self::pay_at_start), or without a rate, there is nothing to pay.
     pub(crate) async fn get_unpaid(&self) -> Option<(Item<K>, Token<K>)> {
-        let grant = Get::new(&self.shared).await?;
+        let grant = self.shared.get().await?;
         let token = Token { unpaid: grant.is_unpaid.then(|| Arc::clone(&self.shared)) };
         Some((Item::new(Arc::clone(&self.shared), grant), token))
     }
 
-    /// Waits for a token for one more start, before all keys that wait in line; those who wait so are served in turn.
+    /// Waits for a token for one more start, before all keys in line. Callers are served in turn.
     ///
     /// Returns whether that took a wait; `None` once the queue hands out nothing any more. Cancel-safe.
     pub(crate) async fn claim(&self) -> Option<(Token<K>, Waited)> {
-        if !self.shared.read(State::pays_at_start) {
+        if !self.shared.read(Schedule::has_paid_starts) {
             return Some((Token { unpaid: None }, Waited::No));
         }
         let waited = self.shared.claim().await?;
         Some((Token { unpaid: Some(Arc::clone(&self.shared)) }, waited))
     }
 
-    /// Refuses further keys and drops delays and retries; workers drain what is ready. Aborts a drain.
+    /// Refuses further keys and drops delays and retries. Workers drain the keys that are ready. Aborts a drain.
     pub fn shut_down(&self) {
-        self.shared.with(|dispatcher, clock| ((), dispatcher.shut_down(|state| state.shut_down(clock))));
+        self.shared.shut_down(Schedule::shut_down);
     }
 
-    /// Shuts down, and waits until nothing is queued and nothing in flight, or for a second shutdown.
+    /// Shuts down, and waits until no key is queued or in flight, or for a second shutdown.
     ///
-    /// What is ready needs a worker that takes it: workers go on until [`get`](Self::get) says `None`. One that leaves
-    /// with its key, put back or dropped, holds up nothing.
+    /// Keys that are ready need a worker that takes them, so workers go on until [`get`](Self::get) returns `None`. A
+    /// worker may leave: a key that it puts back or drops does not delay the drain.
     pub async fn drain(&self) -> Drained {
-        Drain::begin(&self.shared).await
+        self.shared.drain().await
     }
 
-    /// Shuts down and drops all but what is in flight: what a stopping controller does. Aborts a drain.
+    /// Shuts down and drops all keys that are not in flight, as a stopping controller does. Aborts a drain.
     pub fn discard(&self) {
-        self.shared.with(|dispatcher, _| ((), dispatcher.shut_down(State::discard)));
+        self.shared.shut_down(|schedule, _| schedule.discard());
         self.shared.end_claims();
     }
 
-    /// Takes keys again after [`discard`](Self::discard), once nothing is in flight; what was spent of rates stays spent.
+    /// Takes keys again after [`discard`](Self::discard), once no key is in flight. The rates go on as they are.
     pub(crate) fn reopen(&self) {
-        self.shared.change(|state, _| state.reopen());
+        self.shared.change(|schedule, _| schedule.reopen());
     }
 
-    /// Whether the queue refuses keys.
+    /// Returns whether the queue refuses keys.
     pub fn is_shut_down(&self) -> bool {
-        self.shared.read(State::is_shut_down)
+        self.shared.read(Schedule::is_shut_down)
     }
 
-    /// Reports the queue under a name as long as it lives, in place of another of that name.
+    /// Reports the queue under a name as long as it lives, in place of another queue with that name.
     ///
-    /// The metrics and the label `name` are client-go's, `priority` on the depth is controller-runtime's. From here on
-    /// the queue also [keeps times](Self::keep_times); the rest is counted in any case, and read when somebody scrapes.
+    /// The metrics and the label `name` are client-go's; `priority` on the depth is controller-runtime's. From here on
+    /// the queue also [keeps times](Self::keep_times).
     pub fn report_to(&self, metrics: &Metrics, name: impl Into<String>) {
         self.keep_times();
         let shared: Arc<dyn QueueSource> = self.shared.clone();
         metrics.queue().report(name.into(), Arc::downgrade(&shared));
     }
 
-    /// Keeps from now on since when keys are ready or in flight, for metrics and for [`KeyState`].
+    /// From now on keeps since when keys are ready or in flight, for metrics and for [`KeyState`].
     ///
-    /// Costs a look at the clock when a key is lined up, handed out, and done. What stands there already has no time.
+    /// This reads the clock when a key becomes ready, is handed out, and is done. Keys that are ready or in flight
+    /// already have no time.
     pub fn keep_times(&self) {
-        self.shared.change(|state, _| state.keep_times());
+        self.shared.change(|schedule, _| schedule.keep_times());
     }
 
-    /// Counts the keys that are ready.
+    /// Returns how many keys are ready.
     pub fn len(&self) -> usize {
         self.depth().ready
     }
 
-    /// Whether no key is ready.
+    /// Returns whether no key is ready.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Counts the keys by where they stand.
+    /// Returns how many keys are where.
     pub fn depth(&self) -> Depth {
-        self.shared.with(|dispatcher, clock| {
-            let wakes = dispatcher.change(|state| state.promote(clock));
-            let depth = Depth::of(&dispatcher.state);
-            (depth, wakes)
-        })
+        self.look(Schedule::depth)
     }
 
-    /// Returns where at most so many keys stand, for a debug page. Takes as long as it shows keys, under the queue's lock.
-    pub fn snapshot(&self, at_most: usize) -> Snapshot<K> {
+    /// Returns where up to `at_most` keys are, for a debug page. The more keys it shows, the longer it holds the lock.
+    pub fn snapshot(&self, at_most: usize) -> QueueSnapshot<K> {
         let origin = self.shared.origin;
-        self.shared.with(|dispatcher, clock| {
-            let wakes = dispatcher.change(|state| state.promote(clock));
-            let state = &dispatcher.state;
-            let keys = state.standing_somewhere(origin).take(at_most).collect();
-            (Snapshot { depth: Depth::of(state), keys }, wakes)
+        self.look(|schedule| QueueSnapshot {
+            depth: schedule.depth(),
+            keys: schedule.keys(origin).take(at_most).collect(),
         })
     }
 
-    /// Returns where keys stand, at most so many in each place, and how many there are.
+    /// Returns where keys are, up to `each` in each place, and how many there are.
     pub(crate) fn standing(&self, each: usize) -> Standing<K> {
         let origin = self.shared.origin;
-        self.shared.with(|dispatcher, clock| {
-            let wakes = dispatcher.change(|state| state.promote(clock));
-            (dispatcher.state.by_place(origin, each), wakes)
+        self.look(|schedule| schedule.standing(origin, each))
+    }
+
+    /// Reads the schedule as it is now, with the keys lined up that have fallen due.
+    fn look<T>(&self, look: impl FnOnce(&Schedule<K>) -> T) -> T {
+        self.shared.change(|schedule, clock| {
+            schedule.promote(clock);
+            look(schedule)
         })
     }
 
-    /// Returns before when no key can be handed out, without a change; now or earlier is at once.
+    /// Returns the moment before which no key can be handed out without a change. Now or earlier means at once.
     pub fn earliest(&self) -> Option<Instant> {
-        let due = self.shared.read(State::due);
-        (due != At::NEVER).then(|| self.shared.origin.instant(due))
+        self.shared.origin.known_instant(self.shared.read(Schedule::due))
     }
 
-    /// Returns where a key stands.
+    /// Returns where a key is.
     pub fn state_of(&self, key: &K) -> KeyState {
         let origin = self.shared.origin;
-        self.shared.read(|state| match (state.entry(key), state.listed_since(key)) {
-            (Some(entry), _) => KeyState::of(entry, origin),
-            (None, Some(since)) => KeyState::listed(since, origin),
-            (None, None) => KeyState::Idle,
-        })
+        self.shared
+            .read(|schedule| schedule.entry(key).map_or(KeyState::Idle, |entry| KeyState::of(entry, origin)))
     }
 
-    /// Shows keys in flight, at most so many, and since when, if the queue keeps times.
+    /// Returns up to `at_most` keys in flight, and since when, if the queue keeps times.
     pub(crate) fn in_flight(&self, at_most: usize) -> Vec<(K, Option<Instant>)> {
         let origin = self.shared.origin;
-        self.shared.read(|state| state.in_flight_since(origin).take(at_most).collect())
+        self.shared.read(|schedule| schedule.in_flight_since(origin).take(at_most).collect())
     }
 
-    /// Shows the keys that ended terminally and wait for a change.
+    /// Returns the keys that failed terminally and wait for a change.
     pub(crate) fn awaiting_change(&self) -> Vec<K> {
-        self.shared.read(State::awaiting_change)
-    }
-
-    /// Whether a key waits for its turn on a shared list, and was not added by itself.
-    pub(crate) fn is_only_listed(&self, key: &K) -> bool {
-        self.shared.read(|state| state.listed_since(key).is_some())
+        self.shared.read(Schedule::awaiting_change)
     }
 }
 
@@ -283,15 +266,15 @@ impl<K: QueueKey> fmt::Debug for WorkQueue<K> {
     }
 }
 
-/// A token of the rate that is set aside for one start; dropped unpaid, it goes back.
-#[must_use = "a dropped token goes back"]
+/// A token of the rate that is set aside for one start. If it is dropped unpaid, it is given back.
+#[must_use = "a dropped token is given back"]
 pub(crate) struct Token<K: QueueKey> {
-    /// `None`: it was paid, or there is nothing to pay.
-    unpaid: Option<Arc<Shared<K>>>,
+    /// `None` if it was paid, or if there is nothing to pay.
+    unpaid: Option<Arc<SharedQueue<K>>>,
 }
 
 impl<K: QueueKey> Token<K> {
-    /// Spends it: the run starts now.
+    /// Spends the token: the run starts now.
     pub(crate) fn pay(mut self) {
         if let Some(shared) = self.unpaid.take() {
             shared.change_rate(|rate, clock| rate.pay(clock.now()));
@@ -307,24 +290,24 @@ impl<K: QueueKey> Drop for Token<K> {
     }
 }
 
-/// A key in flight: nobody else gets it until this ends.
+/// A key in flight: no other worker gets it until this ends.
 ///
-/// It ends with one of the methods that take it, or, when dropped (by a panic or a cancellation, too), as done. One that
-/// is forgotten ([`std::mem::forget`]) never ends: its key stays in flight for good, what is asked for it waits for good,
-/// and a [`drain`](super::WorkQueue::drain) ends only with a second shutdown. Other keys do not suffer.
+/// It ends with one of the methods that consume it. If it is dropped, also by a panic or a cancellation, it ends as done.
+/// If it is leaked ([`std::mem::forget`]), it never ends: its key stays in flight, further requests for it wait forever,
+/// and a [`drain`](super::WorkQueue::drain) ends only with a second shutdown. Other keys are not affected.
 #[must_use = "a dropped item is done"]
 pub struct Item<K: QueueKey> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<SharedQueue<K>>,
     grant: Grant<K>,
-    /// Whether the run has ended: nothing is left to do for the last who drops it.
+    /// Whether the run has ended, so that dropping this has nothing left to do.
     is_over: bool,
-    /// When the run ended, where that is known already: a look at the clock less. Never if it is not.
-    ended: At,
+    /// When the run ended, if the caller knows it already; this saves reading the clock.
+    ended: Option<At>,
 }
 
 impl<K: QueueKey> Item<K> {
-    pub(super) const fn new(shared: Arc<Shared<K>>, grant: Grant<K>) -> Self {
-        Self { shared, grant, is_over: false, ended: At::NEVER }
+    pub(super) const fn new(shared: Arc<SharedQueue<K>>, grant: Grant<K>) -> Self {
+        Self { shared, grant, is_over: false, ended: None }
     }
 
     /// Returns the key.
@@ -332,14 +315,9 @@ impl<K: QueueKey> Item<K> {
         &self.grant.key
     }
 
-    /// Counts the runs since the last success; the first is 1.
+    /// Returns the number of this run since the last success; the first is 1.
     pub const fn attempt(&self) -> u32 {
         self.grant.attempt
-    }
-
-    /// Whether the key only stood on a shared list, and was not added by itself.
-    pub(crate) fn was_only_listed(&self) -> bool {
-        self.grant.stood == Stood::OnList
     }
 
     /// Returns the priority at which it was handed out.
@@ -347,7 +325,7 @@ impl<K: QueueKey> Item<K> {
         self.grant.priority
     }
 
-    /// Sets the priority of the run that this one's outcome asks for; without this it keeps its own.
+    /// Sets the priority of the run that the outcome asks for. The default is the priority of this run.
     pub const fn with_priority(mut self, priority: Priority) -> Self {
         self.grant.priority = priority;
         self
@@ -355,16 +333,16 @@ impl<K: QueueKey> Item<K> {
 
     /// Returns when it was handed out, if the queue keeps times.
     pub(crate) fn handed_out(&self) -> Option<Instant> {
-        (self.grant.at != At::NEVER).then(|| self.shared.origin.instant(self.grant.at))
+        self.shared.origin.known_instant(self.grant.at)
     }
 
-    /// Tells when the run ended, which else is when the item is finished.
+    /// Sets when the run ended. The default is when the item is finished.
     pub(crate) fn ended_at(mut self, ended: Instant) -> Self {
-        self.ended = self.shared.origin.at(ended);
+        self.ended = Some(self.shared.origin.at(ended));
         self
     }
 
-    /// Ends the run as said.
+    /// Ends the run with this outcome.
     pub fn finish(mut self, outcome: Outcome) {
         self.end(outcome);
     }
@@ -373,11 +351,14 @@ impl<K: QueueKey> Item<K> {
     fn end(&mut self, outcome: Outcome) {
         self.is_over = true;
         let Grant { id, priority, .. } = self.grant;
-        let now = LazyNow::known(self.shared.origin, (self.ended != At::NEVER).then_some(self.ended));
-        self.shared.change_at(&now, |state, clock| state.finish(id, outcome, priority, clock));
+        let ended = self.ended;
+        self.shared.change(|schedule, clock| match ended {
+            Some(ended) => schedule.finish(id, outcome, priority, &ended),
+            None => schedule.finish(id, outcome, priority, clock),
+        });
     }
 
-    /// Ends the run, saying nothing: failures stay as counted.
+    /// Ends the run without a verdict: failures stay as counted.
     pub fn done(self) {
         self.finish(Outcome::Done);
     }
@@ -387,34 +368,34 @@ impl<K: QueueKey> Item<K> {
         self.finish(Outcome::Forget);
     }
 
-    /// Ends the run as a success; again after `delay`, not before unless something really changes.
+    /// Ends the run as a success. The key runs again after `delay`; only a real change makes it run before.
     pub fn requeue_after(self, delay: Duration) {
         self.finish(Outcome::RequeueAfter(delay));
     }
 
-    /// Ends the run as a failure: again when the back-off, which grows, is over.
+    /// Ends the run as a failure. The key runs again after its back-off, which grows with each failure.
     pub fn retry(self) {
         self.retry_at_least(Duration::ZERO);
     }
 
-    /// Ends the run as a failure: again after the back-off, and after `delay`.
+    /// Ends the run as a failure. The key runs again after its back-off and after `delay`, whichever is longer.
     pub fn retry_at_least(self, delay: Duration) {
         self.finish(Outcome::Retry { at_least: delay });
     }
 
     /// Runs the key again after the first step of its back-off, and counts no failure.
     ///
-    /// Each in a row takes one step more, up to the floor (1 s unless set).
+    /// Each such outcome in a row takes one more step, up to the floor (1 s unless set).
     pub fn retry_uncounted(self) {
         self.finish(Outcome::RetryUncounted);
     }
 
-    /// Ends the run as a failure that only a real change can repair.
+    /// Ends the run as a failure that only a real change can fix.
     pub fn terminal(self) {
         self.finish(Outcome::Terminal);
     }
 
-    /// Gives the key back without a verdict: queued again at once, nothing counted; dropped after a shutdown.
+    /// Gives the key back without a verdict. It is queued again at once and not counted; after a shutdown it is dropped.
     pub fn put_back(self) {
         self.finish(Outcome::PutBack);
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::clock::At;
 
-/// A token bucket's size and pace: over any window `w`, at most `burst + rate × w`.
+/// The size and pace of a token bucket: over any window `w`, at most `burst + rate × w` tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     period: Duration,
@@ -12,9 +12,9 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Allows `tokens` a second; the burst is one second's worth unless [`burst`](Self::burst) says otherwise.
+    /// Allows `tokens` per second. The burst is the tokens of one second, unless [`burst`](Self::burst) is called.
     ///
-    /// Zero is refused when a queue is made of it: see [`validate`](Self::validate).
+    /// A queue refuses a rate of zero: see [`validate`](Self::validate).
     pub const fn per_second(tokens: u32) -> Self {
         match tokens {
             0 => Self { period: Duration::MAX, burst: 0 },
@@ -24,7 +24,7 @@ impl RateLimit {
         }
     }
 
-    /// Allows one token a `period`, with a burst of one unless [`burst`](Self::burst) says otherwise.
+    /// Allows one token per `period`. The burst is one, unless [`burst`](Self::burst) is called.
     pub const fn per_period(period: Duration) -> Self {
         Self { period, burst: 1 }
     }
@@ -32,19 +32,19 @@ impl RateLimit {
     /// Sets how many tokens a full bucket holds.
     #[must_use]
     pub const fn burst(mut self, burst: u32) -> Self {
-        // a rate of zero stays refused, whatever its burst
+        // A rate of zero stays invalid, whatever its burst.
         if self.burst != 0 || !matches!(self.period, Duration::MAX) {
             self.burst = burst;
         }
         self
     }
 
-    /// Returns the period of a token, and how many a full bucket holds.
+    /// Returns the period of a token, and how many tokens a full bucket holds.
     pub(crate) const fn parts(self) -> (Duration, u32) {
         (self.period, self.burst)
     }
 
-    /// Checks that the bucket lets anything pass, and is a limit at all.
+    /// Checks that this limit lets anything pass, and that it is a limit.
     ///
     /// # Errors
     /// A rate of zero, a burst of zero, a period of zero or of more than a year.
@@ -70,7 +70,7 @@ const YEAR: Duration = Duration::from_secs(366 * 86_400);
 /// Why a [`RateLimit`] is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRate {
-    /// Nothing would ever run.
+    /// No key would ever run.
     #[error("a rate of zero lets nothing run; leave the rate out to lift it")]
     Zero,
     /// A bucket that holds nothing lets nothing pass.
@@ -84,58 +84,57 @@ pub enum InvalidRate {
     TooSlow,
 }
 
-/// A token bucket whose time is passed in.
+/// The tokens of a bucket. Time is passed in.
 ///
-/// A token can be set aside for a start that is to come, and paid at the moment of that start. Until then the bucket holds
-/// it, and is never fuller than its burst with it: a late payment allows no more starts than an early one. A start that
-/// does not come costs nothing.
+/// A token can be set aside for a later start, and is paid at the moment of that start. Until then it counts as part of
+/// the burst, so a late payment allows no more starts than an early one. A start that does not come costs nothing.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(super) struct Tokens {
     period: u64,
     burst: u64,
-    /// When it is full again, or was.
+    /// When the bucket is full again, or was.
     full_at: At,
-    /// Tokens that are set aside.
+    /// The tokens that are set aside.
     reserved: u64,
-    /// Runs that wait for a token of their own: each comes before all who wait in line.
+    /// Runs that wait for a token of their own. Each comes before all keys that wait in line.
     claims: u64,
-    /// Before this time no token is known to be free for the line.
+    /// Before this time no token is known to be free for the keys in line.
     opens: At,
 }
 
-impl Bucket {
+impl Tokens {
     /// # Errors
     /// What [`RateLimit::validate`] refuses.
     pub(super) fn new(limit: RateLimit) -> Result<Self, InvalidRate> {
         limit.validate()?;
         let period = u64::try_from(limit.period.as_nanos()).unwrap_or(u64::MAX).max(1);
-        // all arithmetic of the bucket stays below 2^62 ns
+        // This keeps all sums below 2^62 ns.
         let most = (1u64 << 62) / period;
         let burst = u64::from(limit.burst).min(most);
         Ok(Self { period, burst, full_at: At::START, reserved: 0, claims: 0, opens: At::START })
     }
 
-    /// Takes a token, if there is one.
-    pub(super) fn take(&mut self, now: At) -> Taken {
-        let taken = self.reserve(now);
-        if taken == Taken::Yes {
+    /// Takes a token, if there is one. Returns whether it did.
+    pub(super) fn take(&mut self, now: At) -> bool {
+        let is_taken = self.reserve(now);
+        if is_taken {
             self.pay(now);
         }
-        taken
+        is_taken
     }
 
-    /// Sets a token aside, if there is one that nobody claims.
-    pub(super) fn reserve(&mut self, now: At) -> Taken {
+    /// Sets a token aside, if there is one that no run claims. Returns whether it did.
+    pub(super) fn reserve(&mut self, now: At) -> bool {
         if now < self.opens {
-            return Taken::No;
+            return false;
         }
         self.opens = self.holds_at(self.reserved + self.claims + 1);
         if now < self.opens {
-            return Taken::No;
+            return false;
         }
         self.reserved += 1;
         self.opens = At::START;
-        Taken::Yes
+        true
     }
 
     /// Spends a token that was set aside.
@@ -151,22 +150,22 @@ impl Bucket {
         self.opens = At::START;
     }
 
-    /// Enters one who waits for a token.
+    /// Adds a run that waits for a token.
     pub(super) fn claim(&mut self) {
         self.claims += 1;
         self.opens = At::START;
     }
 
-    /// Removes one who waits for a token no more.
+    /// Removes a run that waited for a token.
     pub(super) fn waive(&mut self) {
         self.claims -= 1;
         self.opens = At::START;
     }
 
-    /// Sets a token aside for one who claims it, if there is one.
+    /// Sets a token aside for a run that claims it, if there is one.
     ///
     /// # Errors
-    /// When there will be one; never if that depends on those that are set aside.
+    /// When there will be one; never if that depends on the tokens that are set aside.
     pub(super) fn grant(&mut self, now: At) -> Result<(), At> {
         match self.holds_at(self.reserved + 1) {
             opens if now < opens => Err(opens),
@@ -178,7 +177,7 @@ impl Bucket {
         }
     }
 
-    /// Returns the time before which no token is known to be free for the line.
+    /// Returns the time before which no token is known to be free for the keys in line.
     pub(super) fn opens(&self) -> At {
         self.opens
     }
@@ -190,13 +189,6 @@ impl Bucket {
             None => At::NEVER,
         }
     }
-}
-
-/// Whether a token was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
-    Yes,
-    No,
 }
 
 #[cfg(test)]
@@ -217,54 +209,53 @@ mod tests {
             (RateLimit::per_second(u32::MAX), Ok(())),
         ] {
             assert_eq!(limit.validate(), expected, "{limit:?}");
-            assert_eq!(Bucket::new(limit).map(|_| ()), expected, "{limit:?}");
+            assert_eq!(Tokens::new(limit).map(|_| ()), expected, "{limit:?}");
         }
     }
 
     // C11
     #[test]
     fn grants_a_burst_and_then_one_a_period() {
-        let mut bucket = Bucket::new(RateLimit::per_second(3).burst(2)).unwrap();
+        let mut bucket = Tokens::new(RateLimit::per_second(3).burst(2)).unwrap();
         let third = 333_333_334;
         let mut at = |nanos| bucket.take(At::from_nanos(nanos));
-        assert_eq!([at(0), at(0), at(0)], [Taken::Yes, Taken::Yes, Taken::No]);
-        assert_eq!([at(third - 1), at(third), at(third)], [Taken::No, Taken::Yes, Taken::No]);
+        assert_eq!([at(0), at(0), at(0)], [true, true, false]);
+        assert_eq!([at(third - 1), at(third), at(third)], [false, true, false]);
         assert_eq!(bucket.opens(), At::from_nanos(2 * third));
     }
+
     // C46
     #[test]
     fn a_token_that_is_set_aside_is_held_until_it_is_paid_and_given_back_whole() {
-        let mut bucket = Bucket::new(RateLimit::per_second(1).burst(2)).unwrap();
+        let mut bucket = Tokens::new(RateLimit::per_second(1).burst(2)).unwrap();
         let at = |seconds: u64| At::from_nanos(seconds * 1_000_000_000);
-        assert_eq!([bucket.reserve(at(0)), bucket.reserve(at(0))], [Taken::Yes, Taken::Yes]);
-        assert_eq!(bucket.reserve(at(60)), Taken::No, "it is no fuller for those that are set aside");
+        assert_eq!([bucket.reserve(at(0)), bucket.reserve(at(0))], [true, true]);
+        assert!(!bucket.reserve(at(60)), "tokens that are set aside count as part of the burst");
         assert_eq!(bucket.opens(), At::NEVER, "time alone brings no token");
         bucket.give_back();
-        assert_eq!(bucket.reserve(at(60)), Taken::Yes, "a start that did not come costs nothing");
+        assert!(bucket.reserve(at(60)), "a start that did not come costs nothing");
         bucket.pay(at(60));
         bucket.pay(at(60));
-        assert_eq!(bucket.reserve(at(60)), Taken::No);
+        assert!(!bucket.reserve(at(60)));
         assert_eq!(bucket.opens(), at(61));
-        assert_eq!([at(61), at(61), at(62), at(62)].map(|now| bucket.take(now)), {
-            use Taken::{No, Yes};
-            [Yes, No, Yes, No]
-        });
+        let taken = [at(61), at(61), at(62), at(62)].map(|now| bucket.take(now));
+        assert_eq!(taken, [true, false, true, false]);
     }
 
     // C46
     #[test]
     fn a_run_that_claims_a_token_gets_the_next_one_before_those_in_line() {
-        let mut bucket = Bucket::new(RateLimit::per_second(1).burst(1)).unwrap();
+        let mut bucket = Tokens::new(RateLimit::per_second(1).burst(1)).unwrap();
         let at = |seconds: u64| At::from_nanos(seconds * 1_000_000_000);
-        assert_eq!(bucket.take(at(0)), Taken::Yes);
+        assert!(bucket.take(at(0)));
         bucket.claim();
         assert_eq!(bucket.grant(at(0)), Err(at(1)));
-        assert_eq!(bucket.reserve(at(5)), Taken::No, "it is claimed");
+        assert!(!bucket.reserve(at(5)), "it is claimed");
         assert_eq!(bucket.grant(at(5)), Ok(()));
         bucket.pay(at(5));
-        assert_eq!([bucket.take(at(5)), bucket.take(at(6))], [Taken::No, Taken::Yes]);
+        assert_eq!([bucket.take(at(5)), bucket.take(at(6))], [false, true]);
         bucket.claim();
         bucket.waive();
-        assert_eq!(bucket.take(at(7)), Taken::Yes, "who waits no more claims none");
+        assert!(bucket.take(at(7)), "a run that stopped waiting claims nothing");
     }
 }

@@ -1,20 +1,21 @@
-//! Back-off: how long a key waits after its n-th failure in a row, by itself or by a bucket that all keys share.
+//! Back-off: how long a key waits after its n-th failure in a row, on its own or through a bucket that all keys share.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::clock::{At, Clock, ClockOrigin};
-use super::rate_limit::{Bucket, InvalidRate, RateLimit, Taken};
+use parking_lot::Mutex;
+
+use super::clock::{At, ClockOrigin, TimeSource};
+use super::rate_limit::{InvalidRate, RateLimit, Tokens};
 
 /// How long a failed key waits.
 ///
-/// The queue counts the failures, so a limiter holds nothing per key; it may hold what all keys share. It is asked once
-/// for each failure, and once in all for the first step of retries that count for none. It is asked under the queue's
-/// lock: it must be quick and must not call the queue.
+/// The queue counts the failures, so a limiter keeps no state per key. It may keep state that all keys share. The queue
+/// calls it once for each failure, and once in total for the first step of retries that do not count. The call happens
+/// under the queue's lock: it must be quick and must not call the queue.
 ///
-/// Whatever it answers is done: waits may shrink, and one too long for a timer (centuries) lasts until something really
-/// changes. One that panics counts as if it had asked for the floor ([`WorkQueueConfig::floor`]).
+/// Any answer is valid: waits may shrink, and a wait too long for a timer (centuries) lasts until something really
+/// changes. If a limiter panics, the wait is the floor ([`WorkQueueConfig::floor`]).
 ///
 /// [`WorkQueueConfig::floor`]: super::WorkQueueConfig::floor
 pub trait RateLimiter: Send + Sync + 'static {
@@ -30,7 +31,7 @@ pub struct ItemExponentialFailure {
 }
 
 impl ItemExponentialFailure {
-    /// Waits `base` after the first failure, twice as long after each further one, `max` at most.
+    /// Waits `base` after the first failure and twice as long after each further one, but `max` at most.
     pub const fn new(base: Duration, max: Duration) -> Self {
         Self { base, max }
     }
@@ -59,7 +60,7 @@ impl RateLimiter for ItemExponentialFailure {
 
 const NANOS: u128 = 1_000_000_000;
 
-/// Waits shortly for the first failures, and long for all further ones.
+/// Waits for a short time after the first failures, and for a long time after all further ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemFastSlow {
     fast: Duration,
@@ -80,7 +81,7 @@ impl RateLimiter for ItemFastSlow {
     }
 }
 
-/// Waits for the slower of two limiters.
+/// Waits for the longer of the waits of two limiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxOf<A, B>(pub A, pub B);
 
@@ -98,7 +99,7 @@ pub struct WithMaxWait<L> {
 }
 
 impl<L: RateLimiter> WithMaxWait<L> {
-    /// Waits as `limiter` says, `max` at most.
+    /// Waits as long as `limiter` says, but `max` at most.
     pub const fn new(limiter: L, max: Duration) -> Self {
         Self { limiter, max }
     }
@@ -124,22 +125,22 @@ impl<L: RateLimiter + ?Sized> RateLimiter for std::sync::Arc<L> {
 
 /// Lets failed keys wait for tokens of one bucket, in the order in which they failed.
 ///
-/// Each failure takes the next token that is not taken, however far ahead: with more failures than tokens, waits grow
-/// without end ([`WithMaxWait`](super::WithMaxWait) ends them, and with that the limit). Combine it with a wait per key
-/// by [`MaxOf`](super::MaxOf). Unlike [`WorkQueueConfig::retry_rate`](super::WorkQueueConfig::retry_rate), it does not
-/// give back the token of a key that a change takes out meanwhile.
+/// Each failure takes the next token that is not taken, however far ahead it is. With more failures than tokens, waits
+/// grow without end. [`WithMaxWait`](super::WithMaxWait) caps them, and with that it lifts the limit. Use
+/// [`MaxOf`](super::MaxOf) to combine it with a wait per key. If a change makes a key run before its token is due, the
+/// token is lost; [`WorkQueueConfig::retry_rate`](super::WorkQueueConfig::retry_rate) gives it back.
 pub struct TokenBucket {
     origin: ClockOrigin,
-    reserved: Mutex<Reserved>,
+    reserved: Mutex<ReservedTokens>,
 }
 
-/// The bucket, and how far ahead its tokens are taken.
-struct Reserved {
-    bucket: Bucket,
+/// The tokens, and how far ahead they are taken.
+struct ReservedTokens {
+    tokens: Tokens,
     last: At,
 }
 
-/// Tokens so far ahead (146 years) are not counted any more.
+/// Tokens that are further ahead (146 years) are not counted any more.
 const HORIZON: At = At::from_nanos(1 << 62);
 
 impl TokenBucket {
@@ -148,7 +149,7 @@ impl TokenBucket {
     /// # Errors
     /// A rate that [`RateLimit::validate`] refuses.
     pub fn new(limit: RateLimit) -> Result<Self, InvalidRate> {
-        let reserved = Mutex::new(Reserved { bucket: Bucket::new(limit)?, last: At::START });
+        let reserved = Mutex::new(ReservedTokens { tokens: Tokens::new(limit)?, last: At::START });
         Ok(Self { origin: ClockOrigin::starting_now(), reserved })
     }
 }
@@ -156,21 +157,21 @@ impl TokenBucket {
 impl RateLimiter for TokenBucket {
     fn delay(&self, _failures: u32) -> Duration {
         let now = self.origin.now();
-        self.reserved.lock().unwrap_or_else(PoisonError::into_inner).reserve(now).since(now)
+        self.reserved.lock().reserve(now).since(now)
     }
 }
 
-impl Reserved {
-    /// Takes the next token that is not taken. Answers when it may be used.
+impl ReservedTokens {
+    /// Takes the next token that is not taken. Returns when it may be used.
     fn reserve(&mut self, now: At) -> At {
         let at = self.last.max(now);
         if at >= HORIZON {
             return At::LATEST;
         }
         self.last = at;
-        if self.bucket.take(at) == Taken::No {
-            self.last = self.bucket.opens();
-            self.bucket.take(self.last);
+        if !self.tokens.take(at) {
+            self.last = self.tokens.opens();
+            self.tokens.take(self.last);
         }
         self.last
     }
@@ -238,12 +239,12 @@ mod tests {
         tokio::time::advance(Duration::from_millis(150)).await;
         assert_eq!(millis(1), 150, "three tokens ahead are taken");
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!([millis(1), millis(1), millis(1)], [0, 0, 100], "full again, and no fuller");
+        assert_eq!([millis(1), millis(1), millis(1)], [0, 0, 100], "full again, up to the burst");
     }
 
     // Q10
     #[tokio::test(start_paused = true)]
-    async fn a_bucket_that_is_slow_beyond_reason_lets_wait_without_end() {
+    async fn waits_for_a_very_slow_bucket_grow_without_end() {
         let bucket = bucket(RateLimit::per_period(Duration::from_secs(365 * 86_400)));
         let waits: Vec<_> = (0..1000).map(|_| bucket.delay(1)).collect();
         assert!(waits.is_sorted());
@@ -252,7 +253,7 @@ mod tests {
 
     // Q10
     #[test]
-    fn a_rate_that_is_none_is_refused() {
+    fn a_rate_of_zero_is_refused() {
         assert_eq!(TokenBucket::new(RateLimit::per_second(0)).unwrap_err(), InvalidRate::Zero);
     }
 }

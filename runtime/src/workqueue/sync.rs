@@ -1,34 +1,26 @@
-//! The primitives of the queue's shell, in one place so that a model checker sees them all.
+//! The primitives of the queue that a model checker must see, in one place.
 
-pub(super) use std::sync::{Arc, Mutex};
+pub(super) use std::sync::Arc;
 
-pub(super) use tokio::task::coop::poll_proceed;
-pub(super) use tokio::time::{Sleep, sleep_until};
+pub(super) use parking_lot::Mutex;
+use parking_lot::MutexGuard;
 
-use std::sync::{MutexGuard, PoisonError};
-#[cfg(not(test))]
-use std::task::Waker;
-
-/// Locks, whoever panicked before: the state is consistent between operations.
+/// Locks the mutex. The state is consistent between operations, so a panic elsewhere does not poison it.
+#[inline]
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     switch_point();
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Locks as well, while another lock is held: nobody waits in between.
-pub(super) fn lock_within<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// Marks where a model checker may let another task go first.
 ///
-/// Before the lock and before each wake-up is everywhere: under the lock nobody waits.
+/// Before each lock and before each wake-up is enough: no code waits while it holds the lock.
 #[cfg(not(test))]
 pub(super) const fn switch_point() {}
 
-/// Wakes a task that waits.
+/// Wakes a task.
 #[cfg(not(test))]
-pub(super) fn wake(waker: Waker) {
+pub(super) fn wake(waker: std::task::Waker) {
     waker.wake();
 }
 

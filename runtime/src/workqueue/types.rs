@@ -7,23 +7,24 @@ use std::time::Duration;
 use super::rate_limit::{InvalidRate, RateLimit};
 use super::rate_limiter::{ItemExponentialFailure, RateLimiter};
 
-/// Who goes first among the keys that are ready.
+/// Which of the keys that are ready goes first.
 ///
-/// A key has the highest priority that was asked for it; while it waits it is never lowered. Raised, it joins the back
-/// of its new line. One grant in eight goes to whoever has waited longest, whatever its priority: nothing starves.
+/// A key has the highest priority that was asked for it. While it waits, its priority is never lowered. A key that is
+/// raised joins the back of its new line. One grant in eight goes to the key that has waited longest, whatever its
+/// priority, so no key starves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// After all else: what changed nothing, and what a start finds.
+    /// After all other keys: resyncs, and the keys that a start finds.
     Low,
-    /// What really changed.
+    /// Real changes.
     #[default]
     Normal,
-    /// Before all else.
+    /// Before all other keys.
     High,
 }
 
 impl Priority {
-    /// All of them, the first to go first.
+    /// All priorities, the highest first.
     pub const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 
     /// Returns its name in metrics.
@@ -35,7 +36,7 @@ impl Priority {
         }
     }
 
-    /// Its place among all.
+    /// Returns its index in [`Self::ALL`].
     pub(super) const fn rank(self) -> usize {
         match self {
             Self::High => 0,
@@ -45,38 +46,39 @@ impl Priority {
     }
 }
 
-/// How a run ended. Each replaces the key's own timer.
+/// How a run ended.
 ///
-/// A key that was [`add`](super::WorkQueue::add)ed while in flight runs again in any case: at once, or, if the run
-/// failed, once the floor is over. One that was only [`touch`](super::WorkQueue::touch)ed runs again after
-/// [`Done`](Self::Done) and [`Forget`](Self::Forget) alone, as those set no timer.
+/// A key that was [`add`](super::WorkQueue::add)ed while in flight always runs again: at once, or, if the run failed,
+/// once the floor is over. A key that was only [`touch`](super::WorkQueue::touch)ed runs again after
+/// [`Done`](Self::Done) and [`Forget`](Self::Forget), which set no timer, and not after other outcomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing is said: failures stay as counted, no timer. What dropping the guard means.
+    /// No verdict: failures stay as counted, no timer. A dropped guard means this.
     #[default]
     Done,
     /// Success: failures are cleared.
     Forget,
-    /// Success, and again after this long: failures are cleared. Not before, unless something really changes.
+    /// Success: failures are cleared, and the key runs again after this delay. Only a real change makes it run before.
     RequeueAfter(Duration),
-    /// Failure: one more counted; again when the back-off is over.
+    /// Failure: counted, and the key runs again when the back-off is over.
     Retry {
-        /// Waits at least this long, whatever the back-off says.
+        /// The key waits at least this long, even if the back-off is shorter.
         at_least: Duration,
     },
-    /// No failure, none counted: again after the first step of the back-off (a conflict, say).
+    /// Not a failure, for example a conflict: the key runs again after the first step of the back-off.
     ///
-    /// Several in a row take further steps, up to the floor, so that what never ends does not spin.
+    /// Several in a row take further steps, up to the floor, so that a key that never succeeds does not spin.
     RetryUncounted,
-    /// Failure, one more counted; not again before something really changes, and not before the floor.
+    /// Failure: counted. The key runs again after a real change, and not before the floor.
     Terminal,
-    /// No verdict: queued again at once, at the back, nothing counted. Dropped once the queue is shut down, as a retry is:
-    /// who gives a key back may be leaving, and a drain must end.
+    /// No verdict: queued again at once, at the back, and not counted.
+    ///
+    /// After a shutdown the key is dropped, as a retry is: the worker may be leaving, and a drain must end.
     PutBack,
 }
 
 impl Outcome {
-    /// Whether a run follows for this alone.
+    /// Says whether this outcome alone asks for another run.
     pub(super) const fn asks_again(self) -> bool {
         match self {
             Self::Done | Self::Forget | Self::Terminal => false,
@@ -90,12 +92,12 @@ impl Outcome {
 pub struct WorkQueueConfig {
     /// How long a key waits after each failure in a row. Default: 5 ms, doubling, up to 1,000 s.
     pub backoff: Arc<dyn RateLimiter>,
-    /// What every grant pays, whatever put the key there. Default: none.
+    /// The rate of all grants, for whatever reason a key was queued. Default: none.
     pub rate: Option<RateLimit>,
-    /// What the retries of failures pay besides, before they count as ready. Default: none.
+    /// The rate of retries of failures, which they also pay, before they count as ready. Default: none.
     pub retry_rate: Option<RateLimit>,
-    /// What a real change brings a failed key forward to: the lesser of its back-off and this, counted from the
-    /// failure. Default: 1 s.
+    /// The shortest wait after a failure. A real change brings a failed key forward to its back-off or to this, whichever
+    /// is shorter, counted from the failure. Default: 1 s.
     pub floor: Duration,
 }
 
@@ -122,13 +124,13 @@ impl fmt::Debug for WorkQueueConfig {
     }
 }
 
-/// Why a queue can't be made.
+/// Why a queue cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The rate of all grants is refused.
+    /// The rate of all grants is invalid.
     #[error(transparent)]
     Rate(InvalidRate),
-    /// The rate of retries is refused.
+    /// The rate of retries is invalid.
     #[error("retry rate: {0}")]
     RetryRate(#[source] InvalidRate),
 }

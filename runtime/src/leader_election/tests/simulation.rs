@@ -16,11 +16,11 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    clock::{Reading, WallClock},
+    clock::{ClockReading, WallClock},
     leader_election::{
-        elector::{Answer, Do, Elector},
+        elector::{Do, Elector, LeaseAnswer},
         gate::TermGate,
-        record::{Record, Stored, micro_time},
+        record::{LeaseRecord, StoredLease, micro_time},
         settings::{LeaderElection, Timing},
     },
 };
@@ -65,7 +65,7 @@ enum Event {
     Answered {
         who: usize,
         request: u64,
-        answer: Answer,
+        answer: LeaseAnswer,
     },
     Trouble,
 }
@@ -95,7 +95,7 @@ impl Clocks {
 /// A request that a replica waits for.
 struct Waits {
     request: u64,
-    sent: Reading,
+    sent: ClockReading,
     /// By its monotonic clock.
     until: Instant,
 }
@@ -124,13 +124,13 @@ struct World {
     events: BinaryHeap<Reverse<(At, usize)>>,
     pending: Vec<Option<Event>>,
     replicas: Vec<Replica>,
-    lease: Option<Stored>,
+    lease: Option<StoredLease>,
     /// What it was before.
-    copies: Vec<Record>,
+    copies: Vec<LeaseRecord>,
     version: u64,
     requests: u64,
     terms: u64,
-    epoch: Reading,
+    epoch: ClockReading,
     /// Who worked last, and whose time is over.
     working: Option<u64>,
     over: HashSet<u64>,
@@ -157,7 +157,7 @@ impl World {
             version: 0,
             requests: 0,
             terms: 0,
-            epoch: Reading::at(Instant::now(), Duration::from_secs(1_700_000_000)),
+            epoch: ClockReading::at(Instant::now(), Duration::from_secs(1_700_000_000)),
             working: None,
             over: HashSet::new(),
             worked_at: 0.0,
@@ -236,12 +236,12 @@ impl World {
         }
     }
 
-    fn reading(&mut self, who: usize) -> Reading {
-        let (now, Reading { monotonic, wall }) = (self.now, self.epoch);
+    fn reading(&mut self, who: usize) -> ClockReading {
+        let (now, ClockReading { monotonic, wall }) = (self.now, self.epoch);
         let clocks = &mut self.replicas[who].clocks;
         clocks.settle(now);
         let by = Duration::from_secs_f64(clocks.wall.abs());
-        Reading {
+        ClockReading {
             monotonic: monotonic + Duration::from_secs_f64(clocks.monotonic),
             wall: if clocks.wall < 0.0 { wall - by } else { wall + by },
         }
@@ -265,7 +265,7 @@ impl World {
             }
             let sent = waits.sent;
             replica.waits = None;
-            replica.elector.answered(sent, now, Answer::Unknown);
+            replica.elector.answered(sent, now, LeaseAnswer::Unknown);
         }
         if replica.term.is_some() && !replica.leaving && replica.elector.loss(now).is_some() {
             // Workers end when they like, and when the gate shuts at the latest; then it stands by again.
@@ -296,7 +296,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, who: usize, sent: Reading, what: Do) {
+    fn send(&mut self, who: usize, sent: ClockReading, what: Do) {
         self.requests += 1;
         let (request, process) = (self.requests, self.replicas[who].process);
         let until = sent.monotonic + self.replicas[who].elector.patience();
@@ -306,7 +306,7 @@ impl World {
         let carried_out = !failing || self.random.random_bool(0.3);
         if failing {
             let delay = self.random.random_range(0.001..0.1);
-            self.after(delay, Event::Answered { who, request, answer: Answer::Unknown });
+            self.after(delay, Event::Answered { who, request, answer: LeaseAnswer::Unknown });
         }
         if !lost && carried_out {
             let delay = self.delay();
@@ -329,13 +329,13 @@ impl World {
 
     fn arrives(&mut self, who: usize, request: u64, what: Do) {
         let answer = match what {
-            Do::Read => self.lease.clone().map_or(Answer::Absent, Answer::Found),
+            Do::Read => self.lease.clone().map_or(LeaseAnswer::Absent, LeaseAnswer::Found),
             Do::Write { base, record } if self.lease.as_ref() == base.as_deref() => {
                 let uid =
                     base.map_or_else(|| json!(self.requests), |base| base.object["metadata"]["uid"].clone());
-                Answer::Written(self.store(*record, uid))
+                LeaseAnswer::Written(self.store(*record, uid))
             }
-            Do::Write { .. } => Answer::Refused,
+            Do::Write { .. } => LeaseAnswer::Refused,
             Do::Wait(_) | Do::Nothing => unreachable!("nothing is sent"),
         };
         let lost = self.replicas[who].deaf_until[1] > self.now || self.trouble_strikes(0.05);
@@ -345,18 +345,18 @@ impl World {
         }
     }
 
-    fn store(&mut self, record: Record, uid: serde_json::Value) -> Stored {
+    fn store(&mut self, record: LeaseRecord, uid: serde_json::Value) -> StoredLease {
         self.version += 1;
         let object = json!({"metadata": {"uid": uid, "resourceVersion": self.version.to_string()}});
         let version = self.version;
         self.tell(format_args!("version {version} is {record:?}"));
         self.copies.push(record.clone());
-        let stored = Stored { record, object };
+        let stored = StoredLease { record, object };
         self.lease = Some(stored.clone());
         stored
     }
 
-    fn answered(&mut self, who: usize, request: u64, answer: Answer) {
+    fn answered(&mut self, who: usize, request: u64, answer: LeaseAnswer) {
         let stopped = self.replicas[who].stopped_until;
         if stopped > self.now {
             return self.after(stopped - self.now, Event::Answered { who, request, answer });
@@ -365,7 +365,7 @@ impl World {
         let replica = &mut self.replicas[who];
         let Some(waits) = replica.waits.take_if(|waits| waits.request == request) else { return };
         if now.monotonic >= waits.until {
-            return replica.elector.answered(waits.sent, now, Answer::Unknown);
+            return replica.elector.answered(waits.sent, now, LeaseAnswer::Unknown);
         }
         replica.elector.answered(waits.sent, now, answer);
         if let Some(sent) = replica.elector.take_confirmed().filter(|_| replica.elector.leads()) {
@@ -499,7 +499,7 @@ impl World {
 
 impl World {
     /// What the Lease was before, and somebody has a copy of: never one that was released.
-    fn older(&mut self, present: Record) -> Record {
+    fn older(&mut self, present: LeaseRecord) -> LeaseRecord {
         let held = self.copies.iter().filter(|copy| !copy.is_released()).count();
         let chosen = self.random.random_range(0..held.max(1));
         self.copies.iter().filter(|copy| !copy.is_released()).nth(chosen).cloned().unwrap_or(present)

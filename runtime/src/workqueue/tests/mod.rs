@@ -1,17 +1,15 @@
-//! Claims about the queue as its users see it, and properties of its pure parts.
+//! Tests of the queue as its users see it, and properties of its pure parts.
 
 mod bad_input;
 mod basics;
 mod delays;
 mod holds;
-mod inbox;
 mod memory;
 mod model;
 mod metrics;
 mod outcomes;
 mod priorities;
 mod rates;
-mod shared_lists;
 pub(super) mod schedules;
 mod shutdown;
 mod snapshots;
@@ -33,7 +31,7 @@ const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// So many cases, the same in every run; `PROPTEST_CASES` and `PROPTEST_RNG_SEED` say otherwise.
+/// Makes this many cases, the same in every run, unless `PROPTEST_CASES` or `PROPTEST_RNG_SEED` is set.
 pub(super) fn cases(cases: u32) -> Config {
     let (asked, fresh) = (Config::default(), std::env::var_os("PROPTEST_CASES").is_none());
     Config {
@@ -42,7 +40,7 @@ pub(super) fn cases(cases: u32) -> Config {
             RngSeed::Random => RngSeed::Fixed(0x0b5e_55ed),
             fixed => fixed,
         },
-        // what was found is kept as a test with a name
+        // A case that fails becomes a test with a name.
         failure_persistence: None,
         ..asked
     }
@@ -61,18 +59,18 @@ fn failing_for<K: QueueKey>(wait: Duration) -> WorkQueue<K> {
     WorkQueue::new(ItemExponentialFailure::new(wait, wait))
 }
 
-/// Waits for the next key; on paused time, one that never comes is a failure, and no test that hangs.
+/// Waits for the next key. On paused time the test fails, instead of hanging, if there is none.
 async fn next<K: QueueKey>(queue: &WorkQueue<K>) -> Item<K> {
     let item = tokio::time::timeout(secs(1_000_000_000), queue.get()).await;
     item.expect("no key comes any more").unwrap()
 }
 
-/// The next item, if it can be had right now.
+/// Returns the next item, if one is ready now.
 fn ready<K: QueueKey>(queue: &WorkQueue<K>) -> Option<Item<K>> {
     queue.get().now_or_never().map(Option::unwrap)
 }
 
-/// Waits for the next key and tells how long that took.
+/// Waits for the next key. Returns how long that took, too.
 async fn timed<K: QueueKey>(queue: &WorkQueue<K>) -> (Item<K>, Duration) {
     let start = Instant::now();
     let item = next(queue).await;

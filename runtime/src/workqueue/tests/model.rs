@@ -1,15 +1,13 @@
-//! The state machine against a naive model: vectors, searched from end to end.
+//! The schedule compared with a naive model: vectors, searched from end to end.
 
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::key_list::KeyList;
 use crate::workqueue::clock::At;
-use crate::workqueue::entries::{Meanwhile, Place};
-use crate::workqueue::state::MOST_LISTS;
-use crate::workqueue::state::{Next, State};
+use crate::workqueue::entries::{EntryPlace, Meanwhile};
+use crate::workqueue::schedule::{Offer, Schedule};
 use crate::workqueue::{Outcome, RateLimit};
 
 const KEYS: u8 = 6;
@@ -69,15 +67,13 @@ struct Model {
     uncounted: Vec<u32>,
     /// What is ready, as it came.
     ready: Vec<u8>,
-    /// The same, as it stands in line: high, normal, low.
+    /// The same, in queue order: high, normal, low.
     lines: [Vec<u8>; 3],
     /// What was asked for the next run, by key.
     asked: Vec<Priority>,
     grants: u64,
     awaiting: Vec<u8>,
     order: u64,
-    /// What stands on a list, by key.
-    listed: [bool; KEYS as usize],
     rate: Option<NaiveBucket>,
     retry_rate: Option<NaiveBucket>,
     mode: NaiveMode,
@@ -132,37 +128,13 @@ impl Model {
         }
     }
 
-    /// All at once: what is not known stands on the list.
-    fn add_list(&mut self, keys: &[u8], lists: usize) {
-        let rests = |key: &&u8| self.keys[**key as usize] == (Naive::Rest, 0);
-        let (unknown, known): (Vec<&u8>, Vec<&u8>) = keys.iter().partition(rests);
-        if lists == MOST_LISTS {
-            return keys.iter().for_each(|key| self.add(*key, Priority::Low));
-        }
-        for key in unknown {
-            self.add(*key, Priority::Low);
-            self.listed[*key as usize] = true;
-        }
-        known.into_iter().for_each(|key| self.add(*key, Priority::Low));
-    }
-
-    /// Something more than a list says of a key moves it to the back.
-    fn unlist(&mut self, key: u8) {
-        if std::mem::take(&mut self.listed[key as usize]) {
-            self.leave_line(key);
-            self.line_up(key);
-        }
-    }
-
     fn leave_line(&mut self, key: u8) {
-        self.listed[key as usize] = false;
         self.ready.retain(|other| *other != key);
         self.line_of(key).retain(|other| *other != key);
     }
 
     fn raise(&mut self, key: u8, priority: Priority) {
         if priority > self.asked[key as usize] {
-            self.unlist(key);
             self.line_of(key).retain(|other| *other != key);
             self.asked[key as usize] = priority;
             if self.keys[key as usize].0 == Naive::Ready {
@@ -200,7 +172,6 @@ impl Model {
 
     fn hold(&mut self, key: u8, at_most: u64) {
         self.promote();
-        self.listed[key as usize] = false;
         let until = self.now + at_most;
         if let Naive::Runs(run) = &mut self.keys[key as usize].0 {
             run.held = until;
@@ -362,7 +333,6 @@ impl Model {
     }
 
     fn add_rate_limited(&mut self, key: u8, priority: Priority) {
-        self.unlist(key);
         self.raise(key, priority);
         self.keys[key as usize].1 += 1;
         let wait = step_of(self.keys[key as usize].1);
@@ -496,7 +466,7 @@ impl Model {
 
     fn discard(&mut self) {
         self.mode = NaiveMode::Discarding;
-        (self.ready, self.awaiting, self.lines, self.listed) = Default::default();
+        (self.ready, self.awaiting, self.lines) = Default::default();
         for key in &mut self.keys {
             if !matches!(key.0, Naive::Runs(_)) {
                 *key = (Naive::Rest, 0);
@@ -525,7 +495,6 @@ enum Step {
     Touch(u8, Priority),
     AddAfter(u8, u64, Priority),
     AddRateLimited(u8, Priority),
-    AddRoll(Vec<u8>),
     Forget(u8),
     Hold(u8, u64),
     Release(u8),
@@ -564,7 +533,6 @@ fn step() -> impl Strategy<Value = Step> {
         20 => (0..KEYS, asked()).prop_map(|(key, at)| Step::Touch(key, at)),
         40 => (0..KEYS, 0..60u64, asked()).prop_map(|(key, delay, at)| Step::AddAfter(key, delay, at)),
         10 => (0..KEYS, asked()).prop_map(|(key, at)| Step::AddRateLimited(key, at)),
-        15 => prop::collection::btree_set(0..KEYS, 1..5).prop_map(|keys| Step::AddRoll(keys.into_iter().rev().collect())),
         5 => (0..KEYS).prop_map(Step::Forget),
         15 => (0..KEYS, 0..80u64).prop_map(|(key, at_most)| Step::Hold(key, at_most)),
         10 => (0..KEYS).prop_map(Step::Release),
@@ -576,7 +544,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn both(limited: bool) -> (State<u8>, Model) {
+fn both(limited: bool) -> (Schedule<u8>, Model) {
     let config = WorkQueueConfig {
         backoff: Arc::new(ItemExponentialFailure::new(millis(5), millis(300))),
         rate: limited.then(|| RateLimit::per_period(millis(7)).burst(4)),
@@ -594,36 +562,30 @@ fn both(limited: bool) -> (State<u8>, Model) {
         grants: 0,
         awaiting: Vec::new(),
         order: 0,
-        listed: Default::default(),
         rate: bucket(7, 4),
         retry_rate: bucket(20, 2),
         mode: NaiveMode::Open,
     };
-    (State::new(config).unwrap(), model)
+    (Schedule::new(config).unwrap(), model)
 }
 
-fn places_agree(state: &State<u8>, model: &Model) -> Result<(), TestCaseError> {
+fn places_agree(state: &Schedule<u8>, model: &Model) -> Result<(), TestCaseError> {
     for key in 0..KEYS {
         let (naive, failures) = &model.keys[key as usize];
         let entry = state.entry(&key);
-        prop_assert_eq!(state.listed_since(&key).is_some(), model.listed[key as usize], "list of {}", key);
-        if model.listed[key as usize] {
-            prop_assert!(entry.is_none() && *naive == Naive::Ready, "{} has an entry beside its list", key);
-            continue;
-        }
         prop_assert_eq!(entry.map_or(0, |entry| entry.setback().failures), *failures, "failures of {}", key);
-        let place = match entry.map_or(Place::Idle, |entry| entry.place) {
-            Place::InFlight(_) => Place::InFlight(Meanwhile::Nothing),
+        let place = match entry.map_or(EntryPlace::Idle, |entry| entry.place) {
+            EntryPlace::InFlight(_) => EntryPlace::InFlight(Meanwhile::Nothing),
             place => place,
         };
         let expected = match naive {
-            Naive::Rest => Place::Idle,
-            Naive::Terminal { .. } => Place::Terminal,
-            Naive::Waits { .. } => Place::Delayed,
-            Naive::AwaitsToken { .. } => Place::AwaitsToken,
-            Naive::Ready => Place::Ready,
-            Naive::Runs(_) => Place::InFlight(Meanwhile::Nothing),
-            Naive::Held { .. } => Place::Held,
+            Naive::Rest => EntryPlace::Idle,
+            Naive::Terminal { .. } => EntryPlace::Terminal,
+            Naive::Waits { .. } => EntryPlace::Delayed,
+            Naive::AwaitsToken { .. } => EntryPlace::AwaitsToken,
+            Naive::Ready => EntryPlace::Ready,
+            Naive::Runs(_) => EntryPlace::InFlight(Meanwhile::Nothing),
+            Naive::Held { .. } => EntryPlace::Held,
         };
         prop_assert_eq!(place, expected, "place of {}", key);
         if let (Naive::Waits { delay, gate, .. }, Some(entry)) = (naive, entry) {
@@ -634,12 +596,13 @@ fn places_agree(state: &State<u8>, model: &Model) -> Result<(), TestCaseError> {
         }
         prop_assert!(entry.is_some() == (*naive != Naive::Rest || *failures > 0), "{} left behind", key);
     }
-    prop_assert_eq!(state.ready(), model.ready.len());
+    let depth = state.depth();
+    prop_assert_eq!(depth.ready, model.ready.len());
     for (line, priority) in model.lines.iter().zip(Priority::ALL) {
-        prop_assert_eq!(state.ready_at(priority), line.len(), "{:?}", priority);
+        prop_assert_eq!(depth.ready_at(priority), line.len(), "{:?}", priority);
     }
     let held = model.keys.iter().filter(|(naive, _)| matches!(naive, Naive::Held { .. })).count();
-    prop_assert_eq!(state.held(), held);
+    prop_assert_eq!(depth.held, held);
     Ok(())
 }
 
@@ -666,14 +629,6 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
                 state.add_rate_limited(key, at, &now);
                 model.says(key, |model, key| model.add_rate_limited(key, at));
             }
-            Step::AddRoll(keys) => {
-                let lists = state.lists();
-                state.add_list(&Arc::new(KeyList::new(keys.clone())), &now);
-                if model.mode == NaiveMode::Open {
-                    model.promote();
-                    model.add_list(&keys, lists);
-                }
-            }
             Step::Forget(key) => {
                 state.forget(&key);
                 model.forget(key);
@@ -688,8 +643,8 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
             }
             Step::Take => {
                 let grant = match state.take(&now) {
-                    Next::Run(turn) => Some(state.grant(turn)),
-                    Next::Wait | Next::Ended => None,
+                    Offer::Run(grant) => Some(grant),
+                    Offer::Wait | Offer::Ended => None,
                 };
                 let granted = grant.as_ref().map(|grant| (grant.key, grant.attempt, grant.priority));
                 prop_assert_eq!(granted, model.take());

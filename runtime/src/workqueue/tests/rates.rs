@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::workqueue::clock::At;
-use crate::workqueue::state::{Next, State};
+use crate::workqueue::schedule::{Offer, Schedule};
 use crate::workqueue::{ConfigError, InvalidRate, Outcome, RateLimit};
 
 /// The most starts in any window beyond what its length allows: never more than the burst.
@@ -107,12 +107,11 @@ proptest! {
     ) {
         let limit = RateLimit::per_second(rate).burst(burst);
         let config = WorkQueueConfig { rate: Some(limit), ..WorkQueueConfig::default() };
-        let mut state = State::new(config).unwrap();
+        let mut schedule = Schedule::new(config).unwrap();
         let (mut now, mut starts, mut flying) = (At::START, Vec::new(), Vec::new());
         let (mut owed, mut served) = ([0usize; 30], vec![[0usize; 30]]);
-        let mut take = |state: &mut State<u8>, now: At, served: &mut Vec<[usize; 30]>| match state.take(&now) {
-            Next::Run(turn) => {
-                let grant = state.grant(turn);
+        let mut take = |schedule: &mut Schedule<u8>, now: At, served: &mut Vec<[usize; 30]>| match schedule.take(&now) {
+            Offer::Run(grant) => {
                 starts.push(now.nanos());
                 served[0][grant.key as usize] = starts.len();
                 Some(grant.id)
@@ -122,29 +121,29 @@ proptest! {
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Add(key) => {
-                    state.add(key, Priority::Normal, &now);
+                    schedule.add(key, Priority::Normal, &now);
                     // owed is a run that starts after this many
                     owed[key as usize] = number + 1;
                     served[0][key as usize] = 0;
                 }
-                Step::Touch(key) => state.touch(key, Priority::Low, &now),
-                Step::AddAfter(key, delay) => state.add_after(key, millis(delay), Priority::Normal, &now),
-                Step::AddRateLimited(key) => state.add_rate_limited(key, Priority::Normal, &now),
-                Step::Take => flying.extend(take(&mut state, now, &mut served)),
+                Step::Touch(key) => schedule.touch(key, Priority::Low, &now),
+                Step::AddAfter(key, delay) => schedule.add_after(key, millis(delay), Priority::Normal, &now),
+                Step::AddRateLimited(key) => schedule.add_rate_limited(key, Priority::Normal, &now),
+                Step::Take => flying.extend(take(&mut schedule, now, &mut served)),
                 Step::Finish(outcome) => {
                     if let Some(id) = flying.pop() {
-                        state.finish(id, outcome, Priority::Normal, &now);
+                        schedule.finish(id, outcome, Priority::Normal, &now);
                     }
                 }
                 Step::Advance(by) => now = now.after(Duration::from_nanos(by)),
             }
         }
         // every change is served in the end
-        flying.drain(..).for_each(|id| state.finish(id, Outcome::Forget, Priority::Normal, &now));
-        while state.due() != At::NEVER {
-            now = now.max(state.due());
-            if let Some(id) = take(&mut state, now, &mut served) {
-                state.finish(id, Outcome::Forget, Priority::Normal, &now);
+        flying.drain(..).for_each(|id| schedule.finish(id, Outcome::Forget, Priority::Normal, &now));
+        while schedule.due() != At::NEVER {
+            now = now.max(schedule.due());
+            if let Some(id) = take(&mut schedule, now, &mut served) {
+                schedule.finish(id, Outcome::Forget, Priority::Normal, &now);
             }
         }
         prop_assert!((0..30).all(|key| owed[key] == 0 || served[0][key] > 0));

@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::workqueue::RateLimit;
 use crate::workqueue::clock::At;
-use crate::workqueue::dispatcher::{Dispatcher, WorkerStep};
-use crate::workqueue::slab::Id;
-use crate::workqueue::state::State;
+use crate::workqueue::dispatcher::{Dispatcher, WaiterId, WorkerStep};
+use crate::workqueue::entries::Id;
+use crate::workqueue::schedule::Schedule;
 use crate::workqueue::{ItemExponentialFailure, Outcome};
 
 #[derive(Default)]
@@ -258,7 +258,7 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct Worker {
     wakes: Arc<Count>,
-    ticket: Option<Id>,
+    waiter: Option<WaiterId>,
     seen: usize,
     timer: Option<At>,
     in_flight: Option<Id>,
@@ -273,9 +273,9 @@ impl Worker {
         self.seen = self.wakes.so_far();
         self.timer = None;
         let waker = Waker::from(Arc::clone(&self.wakes));
-        let (turn, wakes) = dispatcher.take(&mut self.ticket, &waker, &now);
-        wakes.wake();
-        match turn {
+        let step = dispatcher.take(&mut self.waiter, &waker, &now);
+        dispatcher.wakes().wake();
+        match step {
             WorkerStep::Run(grant) => self.in_flight = Some(grant.id),
             WorkerStep::Keep(until) => self.timer = Some(until),
             WorkerStep::Park | WorkerStep::Ended => {}
@@ -285,10 +285,10 @@ impl Worker {
 
 /// What is due is looked after: by someone woken for it, or by a timer that fires in time.
 fn nobody_sleeps_on(dispatcher: &Dispatcher<u32>, workers: &[Worker], now: At) -> Result<(), TestCaseError> {
-    let waiting: Vec<_> = workers.iter().filter(|worker| worker.ticket.is_some()).collect();
+    let waiting: Vec<_> = workers.iter().filter(|worker| worker.waiter.is_some()).collect();
     let coming = waiting.iter().filter(|worker| worker.is_coming(now)).count();
-    let due = dispatcher.state.due();
-    if dispatcher.state.ended() {
+    let due = dispatcher.schedule.due();
+    if dispatcher.schedule.has_ended() {
         prop_assert_eq!(coming, waiting.len());
     } else if due == At::START {
         // the first to come wakes the next
@@ -316,46 +316,47 @@ proptest! {
             retry_rate: limited.then(|| RateLimit::per_second(50).burst(1)),
             ..WorkQueueConfig::default()
         };
-        let mut dispatcher = Dispatcher::new(State::new(config).unwrap());
+        let mut dispatcher = Dispatcher::new(Schedule::new(config).unwrap());
         let mut workers: Vec<Worker> = (0..4).map(|_| Worker::default()).collect();
         let mut now = At::START;
         for step in steps {
             match step {
-                Step::Add(key) => dispatcher.change(|state| state.add(key, Priority::Normal, &now)).wake(),
+                Step::Add(key) => dispatcher.schedule.add(key, Priority::Normal, &now),
                 Step::AddAfter(key, delay) => {
-                    dispatcher.change(|state| state.add_after(key, millis(delay), Priority::Normal, &now)).wake();
+                    dispatcher.schedule.add_after(key, millis(delay), Priority::Normal, &now);
                 }
                 Step::Poll(worker) if workers[worker].in_flight.is_none() => {
                     workers[worker].poll(&mut dispatcher, now);
                 }
                 Step::Poll(_) => {}
                 Step::Cancel(worker) => {
-                    if let Some(ticket) = workers[worker].ticket.take() {
+                    if let Some(waiter) = workers[worker].waiter.take() {
                         workers[worker].timer = None;
-                        dispatcher.cancel(ticket).wake();
+                        dispatcher.cancel(waiter);
                     }
                 }
                 Step::Finish(worker, outcome) => {
                     if let Some(id) = workers[worker].in_flight.take() {
-                        dispatcher.change(|state| state.finish(id, outcome, Priority::Normal, &now)).wake();
+                        dispatcher.schedule.finish(id, outcome, Priority::Normal, &now);
                     }
                 }
                 Step::Advance(by) => now = now.after(millis(by)),
                 Step::PassTimers => {
                     for worker in &mut workers {
-                        if worker.ticket.is_some() && worker.is_coming(now) {
+                        if worker.waiter.is_some() && worker.is_coming(now) {
                             worker.poll(&mut dispatcher, now);
                         }
                     }
                 }
-                Step::ShutDown => dispatcher.shut_down(|state| state.shut_down(&now)).wake(),
+                Step::ShutDown => dispatcher.schedule.shut_down(&now),
             }
+            dispatcher.wakes().wake();
             nobody_sleeps_on(&dispatcher, &workers, now)?;
             let mut flying: Vec<Id> = workers.iter().filter_map(|worker| worker.in_flight).collect();
             let count = flying.len();
             flying.sort_unstable();
             flying.dedup();
-            prop_assert_eq!((flying.len(), count), (count, dispatcher.state.in_flight()));
+            prop_assert_eq!((flying.len(), count), (count, dispatcher.schedule.depth().in_flight));
         }
     }
 }
