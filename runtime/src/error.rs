@@ -18,7 +18,7 @@ use crate::{
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no usable configuration of a cluster.
+    /// No usable cluster configuration was found.
     #[error("{problem}")]
     Configuration {
         /// The kubeconfig that can't be used; `None` if there is none.

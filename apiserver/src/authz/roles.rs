@@ -27,7 +27,7 @@ pub(super) fn by_roles(state: &State, user: &User, asked: &Attributes) -> Decisi
     });
     match by {
         Some(source) => Decision::Allowed(format!("RBAC: allowed by {source}")),
-        // Health is told to everyone, whatever roles say.
+        // Health is open to everyone, whatever the roles allow.
         None if asked.path.as_deref().is_some_and(is_health) => Decision::Allowed(String::new()),
         None if missing.is_empty() => Decision::NoOpinion(String::new()),
         None => Decision::NoOpinion(format!("RBAC: {}", all(&missing))),

@@ -95,7 +95,7 @@ pub(super) fn trust(client: &Value) -> Result<Trust, String> {
 
 /// Trusts what Go trusts of a bundle: what an authority in it has signed, and each certificate that is in it.
 ///
-/// The second is how tests set up webhooks: with a certificate that stands for itself, which may be an authority's.
+/// Tests set up webhooks in the second way: with a self-signed certificate, which may be an authority's.
 #[derive(Debug)]
 struct Bundle {
     trusted: Vec<CertificateDer<'static>>,
@@ -165,7 +165,7 @@ fn bundle(client: &Value) -> Result<Option<Vec<CertificateDer<'static>>>, String
     Ok(Some(certificates))
 }
 
-/// Tells why there was no answer: what has words of the server's own in those, else an error with its causes.
+/// Describes why a call failed: in the real server's words if it has some, otherwise as the error with its causes.
 fn told(error: &(dyn std::error::Error + 'static), uri: &Uri) -> String {
     let mut text = error.to_string();
     let mut cause = Some(error);
@@ -198,7 +198,7 @@ fn in_own_words(error: &(dyn std::error::Error + 'static), uri: &Uri) -> Option<
     Some(format!("dial tcp {host}:{port}: connect: connection refused"))
 }
 
-/// Gives the error that stands in one of the system's, however often it was wrapped.
+/// Returns the error inside an I/O error, however often it was wrapped.
 fn held(error: &io::Error) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
     let inner = error.get_ref()?;
     inner.downcast_ref::<io::Error>().map_or(Some(inner), held)

@@ -222,7 +222,7 @@ impl Faults {
 
     /// Wakes the waiters.
     pub(super) fn told(&self) {
-        // A waiter subscribes before it looks, so it can't miss what came while there was no receiver.
+        // A waiter subscribes before it looks, so it can't miss what came before.
         if self.news.receiver_count() > 0 {
             self.news.send_replace(());
         }

@@ -24,7 +24,7 @@ pub(super) fn custom(schema: &Value) -> (Arena, NodeId) {
     (reader.arena, root)
 }
 
-/// Creates the schema of objects of which only the metadata is known.
+/// Creates a schema that knows only the metadata of objects.
 pub(super) fn untyped() -> (Arena, NodeId) {
     let mut reader = SchemaReader::new(SchemaOrigin::Custom, Cow::Borrowed(metadata()));
     let meta = reader.object_meta();

@@ -22,7 +22,7 @@ pub(super) trait SharedState: Send + Sync + 'static {
     fn committer(&self) -> Option<&Committer>;
 }
 
-/// Never exists: there is no data file.
+/// Never exists, since this build has no data file.
 #[derive(Debug)]
 pub(super) enum NoCommitter {}
 

@@ -1,4 +1,4 @@
-//! Without the feature `openapi`: there are no documents.
+//! Without the feature `openapi`: documents are not served.
 
 use bytes::Bytes;
 use http::Response;

@@ -14,7 +14,7 @@ pub(super) use NoTrust as Trust;
 /// Sends nothing.
 ///
 /// # Errors
-/// Never: there is no trust to send it with.
+/// Never: this build can't verify certificates.
 pub(super) async fn send(
     _: &Uri,
     _: Option<SocketAddr>,

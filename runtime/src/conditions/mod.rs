@@ -232,7 +232,7 @@ impl JsonSchema for Conditions {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "What is true of the object, since when, and as of which generation.",
+            "description": "Conditions of the object: what is true, since when, and for what generation.",
             "type": "array",
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["type"],

@@ -6,8 +6,7 @@ use crate::{chain::chain, workqueue::Priority};
 
 /// What happens to a key after a reconcile that did not fail.
 ///
-/// A contradiction can't be written: an action is one of waiting for a change, running again after a time, and
-/// backing off.
+/// An `Action` is exactly one of: wait for a change, run again later, or back off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an action does something only when it is returned"]
 pub struct Action {

@@ -128,7 +128,7 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// Kinds that feed the controller are watched without it. An object that leaves the selection is not `deleted`: that
     /// runs only once the server says that it is gone, which costs a GET. It keeps the controller's finalizer, for
-    /// whoever selects it next.
+    /// the next controller that selects it.
     ///
     /// # Errors
     /// The selector can't be read.
@@ -349,8 +349,8 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Bounds how often one key runs if its runs write: 10 at once, then one a second, unless set.
     ///
-    /// Runs are charged that are no retry and that sent a write, or took the [context's client](Context::client) while
-    /// the object's own version moved; so is every run that ended in a conflict. A run that did neither while the object
+    /// A run is charged if it was not a retry and either sent a write or used [`Context::client`] while the object's
+    /// version changed. A run that ends in a conflict is always charged. A run that did neither while the object
     /// moved may have written through an unknown client: it costs a tenth, or a tenth of a second, whichever
     /// is less; so does a run for a change that took the context's client, since what it wrote may show only after
     /// its end. A key past its budget waits; that is logged and counted. It bounds what two operators that overwrite

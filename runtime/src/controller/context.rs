@@ -1,4 +1,4 @@
-//! What a run knows beside its object: the key, the attempt, and how to write.
+//! The context of a run: the key, the attempt, and how to write.
 
 use std::{
     any::Any,
@@ -314,12 +314,12 @@ impl<K: Marker> Context<K> {
 
     /// Records an event about the reconciled object: `kubectl describe` shows it.
     ///
-    /// Never waits and never fails: it is sent beside the runs, and its result affects no run.
+    /// Never waits and never fails: the event is sent in the background, and its result does not affect the run.
     /// Identical ones fold into a series, which is sent at once and then less and less often (after 10 s at
-    /// first, every half hour at last); of one object 25 different ones are sent at once, and then one every five
+    /// first, every half hour at last); each object can send 25 different ones at once, and then one every five
     /// minutes. An event that can't be sent is dropped, and counted as `watchkeeper_events_dropped_total`.
     ///
-    /// Where the run has a [trace id](Self::trace_id), it stands in the annotation
+    /// If the run has a [trace id](Self::trace_id), the event has it in the annotation
     /// [`TRACE_ID_ANNOTATION`](crate::writes::TRACE_ID_ANNOTATION); a series has that of its latest event.
     ///
     /// It is an object of `events.k8s.io/v1` in the object's namespace, or in `default` for one that is in none.
@@ -339,7 +339,7 @@ impl<K: Marker> Context<K> {
         ObjectRef { kind, key }
     }
 
-    /// Returns the reconciled object's UID; empty where there is no object.
+    /// Returns the reconciled object's UID; empty if the object is missing.
     fn uid(&self) -> String {
         self.run.object.as_deref().and_then(self.run.base.uid).unwrap_or_default()
     }

@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl<K: Marker, R> Controller<K, R> {
-    /// Says what the reconciler does with a kind, beside what follows from the rest.
+    /// Declares what the reconciler does with a kind, in addition to what watches and owned kinds imply.
     ///
     /// [`Manager::rules`](crate::Manager::rules) is made of it, and nothing else: it neither allows nor forbids
     /// anything here. Said already are

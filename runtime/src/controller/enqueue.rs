@@ -211,7 +211,7 @@ pub(crate) trait Relation<C>: Send + Sync + 'static {
         true
     }
 
-    /// Finds those of an object of which there are its owners alone.
+    /// Finds the keys of an object by its owners alone.
     fn of_owners(
         &self,
         enqueuer: &Enqueuer,

@@ -78,7 +78,7 @@ pub enum ControllerError {
     },
     /// Kubernetes would refuse the finalizer on every object.
     #[error(
-        "controller {name}: {finalizer:?} can't be a finalizer, it is no qualified name: write it like `example.dev/volume`"
+        "controller {name}: {finalizer:?} can't be a finalizer, it is not a qualified name: write it like `example.dev/volume`"
     )]
     Finalizer {
         /// The controller.

@@ -121,7 +121,7 @@ pub(crate) trait Inspected: Send + Sync {
     fn lagging(&self) -> Vec<Lagging>;
     /// Says how far it has come.
     fn phase(&self) -> ControllerPhase;
-    /// Shows how it stands, with at most so many keys of each sort.
+    /// Shows its state, with at most this many keys of each sort.
     fn overview(&self, each: usize) -> ControllerReport;
 }
 

@@ -114,7 +114,7 @@ pub enum KeyPlace {
 pub struct KeyGroup {
     /// Where they stand.
     pub place: KeyPlace,
-    /// How many there are. Of those with a timer 20,000 are looked at: any beyond count as waiting.
+    /// The number of keys. Only 20,000 keys with a timer are examined: others count as waiting.
     pub total: usize,
     /// Some of them, the soonest first.
     pub keys: Vec<KeyLine>,

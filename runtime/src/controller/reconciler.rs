@@ -7,9 +7,9 @@ use crate::informer::{Deleted, Marker};
 
 /// Brings the world in line with one object.
 ///
-/// Level-triggered: it gets the object to look at, never what happened; it may run for no visible reason,
-/// several changes may come as one run, and never do two runs of one object overlap. What it must not miss at
-/// the end of an object's life belongs into [`cleanup`](Self::cleanup), with `Controller::finalizer`.
+/// Reconciling is level-triggered: you receive the current object, never the event. A run may happen without a visible
+/// change, several changes may share a run, and two runs for one object never overlap. Work that must happen before an
+/// object is deleted belongs in [`cleanup`](Self::cleanup), with `Controller::finalizer`.
 ///
 /// The semantics are those of Kubernetes controllers (controller-runtime's `Reconciler`), with the outcomes of
 /// [`Action`].

@@ -20,7 +20,7 @@ pub enum Panics {
     /// It counts as an error of that run: reported, and retried with growing delay.
     #[default]
     Contain,
-    /// It ends the manager, and goes on in whoever awaits it.
+    /// It ends the manager, and resumes in the task that awaits it.
     Propagate,
 }
 
@@ -107,7 +107,7 @@ impl Drop for Active<'_> {
     }
 }
 
-/// Returns what a run counts as; one that was computed from an old version is no failure, one without an object is not counted.
+/// Returns the result of a run; one computed from an old version is not a failure, one without an object is not counted.
 pub(crate) fn ended(outcome: &Result<Action, Failure>) -> Option<Ended> {
     Some(match outcome.as_ref().map(|action| action.next) {
         Ok(Next::NotReconciled) => return None,

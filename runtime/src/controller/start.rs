@@ -196,7 +196,7 @@ async fn release_ready(core: &dyn Workforce, freshness: &Freshness) {
     std::future::pending().await
 }
 
-/// Forgets what has become idle, whoever is waited for; never ends.
+/// Removes idle entries while the controller runs; never ends.
 async fn sweep_periodically(core: &dyn Workforce) {
     loop {
         tokio::time::sleep(SWEEP).await;

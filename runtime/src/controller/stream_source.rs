@@ -1,4 +1,4 @@
-//! Sources beside the API server: streams of keys that are to run.
+//! Sources other than the API server: streams of keys to run.
 
 use std::sync::Arc;
 

@@ -31,7 +31,7 @@ impl<K: Watched<DynamicType = ()>> Context<K> {
     /// controller does around its reconciler is not done either: finalizers, deadlines, retries, containing of panics,
     /// and the limits of rates and storms. To test these, run a [`Manager`](crate::Manager).
     ///
-    /// The field manager is the kind's name, as for a controller without a name. Events are sent too, beside the call,
+    /// The field manager is the kind's name, as for a controller without a name. Events are sent too, in the background,
     /// and for a second at most once the last clone of the context is dropped.
     ///
     /// # Panics

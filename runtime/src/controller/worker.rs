@@ -505,7 +505,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    /// Returns what a run is charged: every conflict, and of runs that were no retry those that wrote, or may have.
+    /// Returns the charge of a run: conflicts are charged, and so are runs that wrote (or may have) and were not retries.
     fn cost(
         &self,
         run_info: &RunInfo,

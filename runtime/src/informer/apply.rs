@@ -147,7 +147,7 @@ impl<K: Object> Applier<'_, K> {
                 let same =
                     self.epoch == Epoch::Same && same_version(&old, &object) && !is_mended(&old, &object);
                 match (same && mark.is_none(), via) {
-                    // I8: what a list only confirms is no change, or each relist would run every key of a kind.
+                    // I8: an object that a list only confirms is not a change, or each relist would run every key of a kind.
                     (true, Via::Replace) => {}
                     (true, _) => self.applied.changes.push(Change::Unchanged { object }),
                     (false, _) => self.applied.changes.push(Change::Updated { old, new: object, via }),
@@ -225,7 +225,7 @@ impl<K: Object> Applier<'_, K> {
         let cached = self.cached_identity(&key);
         let told = version.is_some() && version <= self.batch.version(extent);
         match cached {
-            None if told => return, // a duplicate: this deletion was told before
+            None if told => return, // a duplicate: this deletion was shown before
             Some((held, held_version)) if !same_uid(held.as_deref(), uid.as_deref()) => {
                 if told {
                     // It ended before the one that bears the name now began.

@@ -133,7 +133,7 @@ impl SharedInformerFactory {
         Self::of(client, config, None)
     }
 
-    /// Creates a factory for another cluster: it shares the configuration, and nothing that is known of this one.
+    /// Creates a factory for another cluster: it shares only the configuration with this one.
     pub(crate) fn of_cluster(&self, name: Arc<str>, client: Client) -> Self {
         let (server, log) = Default::default();
         let config = ReflectorConfig { server, log, ..self.reflector_config() };

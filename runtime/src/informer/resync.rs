@@ -26,7 +26,7 @@ impl<K: Object> ResyncSnapshot<K> {
         Arc::new(Self { moment: cache.list_cached(), except, cache })
     }
 
-    /// Finds an object as it is cached; `None` once it has changed, of which a delta tells, or is gone.
+    /// Finds a cached object; `None` once it has changed (a delta shows that) or is gone.
     fn current(&self, shown: &CachedObject<K>) -> Option<CachedObject<K>> {
         let held = self.cache.cached(shown.key())?;
         let version = held.resource_version().filter(|version| !version.is_empty());

@@ -211,7 +211,7 @@ impl KeyTable {
         self.keys.entry(key.clone()).or_default().asked.get_or_insert(reason);
     }
 
-    /// Queues an idle key of which nothing changed.
+    /// Queues an idle key without a change.
     pub(crate) fn touch(&mut self, key: ObjectKey) {
         // Until its caches have synced, every key waits for its first run anyway.
         if self.unsynced.of(&key).is_some() {

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotLeading {
-    /// There is no term.
+    /// This replica does not lead.
     #[error("this replica does not lead: nothing was sent")]
     NotSent,
     /// The term ended while the request was under way. The server may have executed it.

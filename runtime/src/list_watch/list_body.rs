@@ -57,7 +57,7 @@ impl ListBody {
         }
     }
 
-    /// Takes a chunk, and hands over every item that is complete now; whoever takes it checks that it is JSON.
+    /// Takes a chunk, and returns every item that is now complete; the caller checks that it is JSON.
     pub(super) fn feed(
         &mut self,
         chunk: &[u8],

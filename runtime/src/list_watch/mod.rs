@@ -68,7 +68,7 @@ pub trait ListerWatcher<K>: Send + Sync + 'static {
     /// Reads one page of the list.
     ///
     /// # Errors
-    /// Whatever kept the page from being read as a whole. An object that does not decode is no error: it is an
+    /// The page could not be read as a whole. An object that can't be decoded is not an error: it is an
     /// [`Item::Unreadable`] on the page.
     fn list(&self, options: &ListOptions)
     -> impl Future<Output = Result<ListPage<K>, ListWatchError>> + Send;
@@ -146,7 +146,7 @@ pub enum WatchEvent<K> {
         /// Whether it closes the initial events of a streaming list.
         initial_events: InitialEventsMark,
     },
-    /// Something that is no event of this kind: of an unknown type, or with an object of another kind.
+    /// Something that is not an event of this kind: an unknown type, or an object of another kind.
     ///
     /// The text says what; it is reported and skipped.
     Unexpected(String),

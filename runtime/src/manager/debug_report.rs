@@ -23,7 +23,7 @@ pub struct DebugReport {
     pub program: ProgramReport,
     /// What it works for.
     pub server: ServerReport,
-    /// How it stands in its election, if there is one.
+    /// The state of its election, if it takes part in one.
     pub leadership: Option<LeaderReport>,
     /// Whether the process is fit to go on.
     pub health: HealthReport,
@@ -65,7 +65,7 @@ pub struct ServerReport {
     pub namespace: Option<String>,
 }
 
-/// How a replica stands in its election.
+/// The state of a replica in its election.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]

@@ -234,7 +234,7 @@ impl Manager {
         self
     }
 
-    /// Returns a handle that shows how this replica stands in its election, if there is one.
+    /// Returns a handle that shows the state of this replica's election, if it takes part in one.
     pub fn leadership(&self) -> Option<Leadership> {
         self.election.as_ref().map(|held| held.leadership.clone())
     }

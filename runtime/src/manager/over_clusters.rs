@@ -10,8 +10,8 @@ impl Manager {
     /// What controllers [watch there](crate::Controller::watches_from) and the program reads there has caches of its own,
     /// which start and stop with the manager and ask through this client; configuration and metrics are the manager's.
     /// Messages, readiness, metrics and the debug page name what is read there as `hub/configmaps`. The name is 1 to 63 of
-    /// a-z, 0-9, '-' and '.'. Writes go to the manager's own cluster alone, and so does the election. The client is no other than the one
-    /// given: to write there, use that, and know that no election stands before it.
+    /// a-z, 0-9, '-' and '.'. Writes go to the manager's own cluster alone, and so does the election. To write there, use the client
+    /// that you passed; it is not gated by leadership.
     ///
     /// While that cluster is out of reach, controllers that read from it go on with what they have; one that never had
     /// anything waits. Other controllers know nothing of it.

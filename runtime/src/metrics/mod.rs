@@ -1,7 +1,7 @@
 //! Metrics of a process, for Prometheus.
 //!
 //! If client-go or controller-runtime has a metric, its name and labels are used here, so that existing dashboards and
-//! alerts keep working. There is no global registry: each manager or factory has its own [`Metrics`].
+//! alerts keep working. Registries are not global: each manager or factory has its own [`Metrics`].
 
 mod backlog;
 mod durations;

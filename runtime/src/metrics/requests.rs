@@ -33,7 +33,7 @@ impl RequestMetrics {
         metrics
     }
 
-    /// Counts a request. The code is `None` if there was no response.
+    /// Counts a request. The code is `None` without a response.
     pub(crate) fn ended(&self, method: &Method, host: &Arc<str>, code: Option<StatusCode>) {
         let code = code.map_or_else(|| NO_ANSWER.to_owned(), |code| code.as_str().to_owned());
         let of = RequestLabels { code, host: host.clone(), method: known(method) };

@@ -299,7 +299,7 @@ impl<K: Object> CompactObject<K> {
         })
     }
 
-    /// Remembers why it does not decode; reported once, whoever reads it.
+    /// The reason why it can't be decoded; reported once, at the first read.
     fn refuse(&self, unreadable: Box<Unreadable>) -> Arc<Unreadable> {
         let unreadable: Arc<Unreadable> = Arc::from(unreadable);
         if self.refused.set(unreadable.clone()).is_ok() {

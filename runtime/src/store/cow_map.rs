@@ -39,8 +39,8 @@ type Leaf<T> = Arc<[Option<(u64, T)>]>;
 
 /// How the tables of one store hash; the order of a list follows it.
 ///
-/// Names, labels and index values are chosen by whoever may create objects. So it differs from process to process, and
-/// nobody can choose names that collide; unless a seed decides it, so that two runs are the same.
+/// Users who may create objects choose names, labels and index values. So the hash differs in each process, and users
+/// can't choose names that collide. With a seed, two runs are the same.
 #[derive(Clone, Debug)]
 pub(super) struct Hashing(SeedableRandomState);
 
@@ -73,7 +73,7 @@ impl<T> CowMap<T> {
         self.len
     }
 
-    /// Returns whether there is no entry.
+    /// Returns whether it is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -168,7 +168,7 @@ impl<T: Clone> CowMap<T> {
         }
     }
 
-    /// Spreads the entries anew; what is read together then stands together in memory.
+    /// Rebuilds the table, so that entries that are read together are close in memory.
     ///
     /// Leaf by leaf, since leaves stand in the order of their hashes: each is cut in two, or two are joined. Entries that no
     /// other table shares are moved, and not looked at.

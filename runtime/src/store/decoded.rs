@@ -17,7 +17,7 @@ use crate::list_watch::Unreadable;
 
 /// How many tables share the work, so that readers seldom meet.
 const SHARDS: usize = 16;
-/// How many decoded objects a table holds for whoever comes next.
+/// How many decoded objects a table holds for later reads.
 const RECENT: usize = 16;
 /// Fewest new entries after which a table is swept.
 const LEAST_SWEEP: usize = 64;

@@ -111,7 +111,7 @@ impl<K: Object> Indexer<K> {
 
     /// Calls this with each object that turns out not to decode when it is read; the first that is given stays.
     ///
-    /// Called by whoever reads: it must return at once, and must not write the store.
+    /// Readers call it: it must return at once, and must not write the store.
     pub fn report_unreadable(&self, report: impl Fn(&Arc<Unreadable>) + Send + Sync + 'static) {
         self.shared.decoded.report_to(Box::new(report));
     }

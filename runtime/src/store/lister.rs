@@ -159,7 +159,7 @@ impl<K: Object> Lister<K> {
 
     /// Names the objects that are there but that no `list` shows, since no state of them could be read.
     ///
-    /// Of a compact cache, those that somebody has tried to read.
+    /// A compact cache names only objects that were read before.
     pub fn unreadable(&self) -> Vec<Arc<Unreadable>> {
         let snapshot = self.snapshot();
         let hidden = |key: &ObjectKey| {
@@ -238,7 +238,7 @@ impl<K: Object> Lister<K> {
         snapshot.compact.then(|| snapshot.objects.iter().filter_map(|stored| stored.held.bytes()).sum())
     }
 
-    /// Returns whether there is no object.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -78,7 +78,7 @@ impl<K> Objects<K> {
         }
     }
 
-    /// Returns whether there is no object.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

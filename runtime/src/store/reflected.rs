@@ -155,7 +155,7 @@ fn put<K: Object>(batch: &mut WriteBatch<K>, item: Item<K>) -> Option<ObjectKey>
 fn mark<K: Object>(batch: &mut WriteBatch<K>, unreadable: Unreadable) -> Option<ObjectKey> {
     let key = unreadable.identity.key.clone()?;
     let unchanged = batch.get(&key).map(|unchanged| unchanged.uid().map(str::to_owned));
-    // What is cached of another object of the name is no earlier state of this one.
+    // Another object with this name may be cached, which is not an earlier state of this one.
     if unchanged.is_some_and(|unchanged| {
         unchanged.is_some() && unreadable.identity.uid.is_some() && unchanged != unreadable.identity.uid
     }) {
@@ -290,7 +290,7 @@ mod tests {
         reflected.report(FetchReport::Healthy(FetchPart::List));
         assert!(
             reflected.failure().is_some_and(|failure| failure.error.is_forbidden()),
-            "a list is no watch"
+            "a list is not a watch"
         );
         reflected.report(FetchReport::Healthy(FetchPart::Watch));
         assert!(reflected.failure().is_none());

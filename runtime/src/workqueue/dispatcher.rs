@@ -127,7 +127,7 @@ impl Waiters {
         Self { parked: BTreeMap::new(), keeper: None, woken: 0, gone: None, last_id: 0 }
     }
 
-    /// Says whether there is no worker that could be woken.
+    /// Returns whether no worker waits.
     fn is_empty(&self) -> bool {
         self.parked.is_empty() && self.keeper.is_none()
     }

@@ -16,7 +16,7 @@ use crate::{
     object::{Kind, ObjectKey, Version},
 };
 
-/// A value's digest: 128 bits under keys that are drawn anew for each controller.
+/// A value's digest: 128 bits, with random keys for each controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Digest(u64, u64);
 

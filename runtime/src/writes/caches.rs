@@ -115,7 +115,7 @@ pub(crate) struct CacheView {
     pub(crate) show: Option<Show>,
     /// Returns whether its watch is open.
     pub(crate) is_open: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Lists what holds a key anew, to compare.
+    /// Relists the part that holds a key, to compare.
     pub(crate) compare: Box<dyn Fn(&ObjectKey) -> Comparison + Send + Sync>,
     /// Reports to the informers of a server that it lost its history, found at a key.
     pub(crate) report_history_loss: Box<dyn Fn(&ObjectKey) + Send + Sync>,

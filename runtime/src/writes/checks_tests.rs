@@ -1,4 +1,4 @@
-//! A writer on a scripted server and a cache that shows what it is told.
+//! A writer with a scripted server and a scripted cache.
 
 use std::{
     collections::VecDeque,

@@ -1,8 +1,8 @@
 //! Answers that contradict a cache: a pure state machine.
 //!
-//! A cache that lags shows soon what an answer said. One that follows a history which its server lost may never: versions
-//! do not tell, once writes have carried the server past them. So a cache that was contradicted has a moment to show
-//! something else, with its watch open, and lists anew if it does not.
+//! A cache that lags soon shows what an answer said. A cache may never do so if its server lost its history, and once new
+//! writes have caught up, versions no longer reveal that. So a contradicted cache has a short time to change, with its
+//! watch open, and is listed again if it does not.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) enum Answered {
 /// What a cache must show no longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Contradicted {
-    /// That there is no object, unless it is brought to this version, which was not delivered then.
+    /// The object is absent, unless the cache reaches this version, which was not delivered then.
     Absence { unless_at: Option<Version> },
     /// The object with this UID.
     Uid(String),
@@ -137,7 +137,7 @@ impl Contradictions {
         due
     }
 
-    /// Takes note that a source lists anew: that will resolve all of it.
+    /// Records that a source is listed again, which resolves all of it.
     pub(super) fn resolved_by_list(&mut self, source: SourceId) {
         self.open.retain(|open| open.source != source);
     }

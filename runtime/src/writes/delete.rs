@@ -38,8 +38,8 @@ impl Propagation {
 
 /// A deletion that is sent when awaited; made by `Context::delete`.
 ///
-/// Of the object that was read: its UID must match. One that is gone, or whose name another object bears by now, is no
-/// error. What it owns goes as the server does it unless told: in the background, for all but a few old kinds. The key
+/// It deletes the object that was read: the UID must match. A missing object, or another object with its name, is not an
+/// error. Owned objects are deleted in the server's default way: in the background, for all but a few old kinds. The key
 /// runs again only once its cache shows the deletion, which enqueues the owner.
 ///
 /// # Errors

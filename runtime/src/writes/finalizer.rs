@@ -50,7 +50,7 @@ fn add<'a>(
         let present = meta.finalizers.as_deref().unwrap_or_default();
         let mut patch = vec![json!({ "op": "test", "path": "/metadata/uid", "value": meta.uid })];
         if present.is_empty() {
-            // There is no list to test: only the version tells that nobody else has just made one.
+            // The list to test is missing, so only the version proves that no one has just added one.
             patch.push(
                 json!({ "op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version }),
             );

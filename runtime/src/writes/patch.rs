@@ -119,7 +119,7 @@ impl Patching<'_> {
         Ok(answer.object)
     }
 
-    /// Asks the server for the present version, if nothing that the patch replaces has changed.
+    /// Gets the present version from the server, if the fields that the patch replaces have not changed.
     async fn look(&self, base: &Base) -> Result<String, WriteError> {
         let Some(found) = self.writer.fetch(&self.target).await? else {
             return Err(self.stale(base, "it is gone"));

@@ -34,7 +34,7 @@ struct Ground {
     raw: Option<Value>,
 }
 
-/// Whose object's status is patched, by the run of which key.
+/// The object whose status is patched, and the key of the run.
 pub(crate) struct Patched<'a, K> {
     pub(crate) writer: &'a Writer,
     pub(crate) key: &'a ObjectKey,
@@ -146,7 +146,7 @@ impl Patching<'_> {
         self.writer.write(self.key, request).await
     }
 
-    /// Asks the server for the object as it is now, if nothing that the patch replaces has changed.
+    /// Gets the present object from the server, if the fields that the patch replaces have not changed.
     async fn look(&self, base: &Base, change: &Value) -> Result<Ground, WriteError> {
         let mut found = match self.writer.fetch(&self.target).await? {
             Some(found) => found,

@@ -429,7 +429,7 @@ impl Writer {
             }
             match &answer {
                 Ok(_) => self.keys.table().note(key, RunActivity::Wrote),
-                // Of a status, or of a collection, it says less.
+                // For a status, or a collection, 404 says less.
                 Err(error) if error.is_not_found() && path == Path::Object => {
                     self.compare(target, before, &Answered::Absent);
                 }
@@ -601,7 +601,7 @@ impl Writer {
     /// Attends to waiting keys, for as long as the controller runs.
     pub(crate) fn follow_up(&self) -> BoxFuture<'_, Infallible> {
         Box::pin(async move {
-            // What runs say stands in their spans, which name the controller.
+            // Log lines of runs are in their spans, which name the controller.
             let span = tracing::info_span!("follow_up", controller = %self.author.controller);
             self.attend().instrument(span).await
         })

@@ -1,4 +1,4 @@
-//! Checks what a writer remembers, and of which cache it asks.
+//! Checks what a writer remembers, and which cache it reads.
 
 use std::convert::Infallible;
 

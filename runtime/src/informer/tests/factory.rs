@@ -233,7 +233,7 @@ fn unchanged(_: &mut ConfigMap) {}
 async fn a_function_that_captures_has_no_name() {
     let factory = Server::default().factory();
     let ask = || factory.informer::<ConfigMap>();
-    // Of one type, and yet different: the first would be given to whoever asks for the second.
+    // They have one type, and yet differ: a request for the second must not get the first.
     let capturing = |uid: &'static str| {
         move |map: &mut ConfigMap| map.metadata.labels = Some([("by".to_owned(), uid.to_owned())].into())
     };
@@ -391,7 +391,7 @@ async fn the_last_user_that_goes_closes_the_watch() {
     drop(narrow);
     settle().await;
     assert_eq!((server.open_watches(), factory.tasks(), factory.sync_states().len()), (0, 0, 0));
-    // Asked again, it is built anew.
+    // At the next request, a new one is built.
     let again = factory.informer::<ConfigMap>().lister();
     factory.start();
     factory.wait_for_sync(SOON).await.unwrap();

@@ -1,4 +1,4 @@
-//! Own writes are told from foreign changes.
+//! Own writes are distinguished from foreign changes.
 
 use super::{super::table::Verdict, *};
 

@@ -169,7 +169,7 @@ fn any_change_starts_the_wait_anew() {
     (struck_out.record.holder, struck_out.record.duration) = (String::new(), Some(Duration::from_secs(15)));
     assert_eq!(case.next(from + 5.0), Do::Read);
     case.sees(from + 5.0, LeaseAnswer::Found(struck_out));
-    assert_eq!(case.takes_after(from + 10.0, None), Some(15), "a leader may make it anew");
+    assert_eq!(case.takes_after(from + 10.0, None), Some(15), "a leader may create it again");
 }
 
 // L1 L3
@@ -213,7 +213,7 @@ fn who_makes_a_lease_holds_it_for_a_whole_one_before_it_leads() {
     case.writes(15.0);
     assert!(case.elector.leads());
 
-    // Deleted meanwhile, it begins anew.
+    // It was deleted meanwhile, so the election starts over.
     let mut case = made(10.0);
     assert!(matches!(case.next(12.0), Do::Write { .. }));
     case.sees(12.0, LeaseAnswer::Refused);
@@ -315,7 +315,7 @@ fn a_leader_puts_an_edit_right_and_stops_where_another_holds() {
     assert_eq!(case.next(2.0), Do::Read);
     case.sees(2.1, LeaseAnswer::Absent);
     let now = case.at(2.1);
-    assert!(matches!(case.elector.next(now), Do::Write { base: None, .. }), "deleted: it makes it anew");
+    assert!(matches!(case.elector.next(now), Do::Write { base: None, .. }), "deleted: it creates it again");
     assert_eq!(case.elector.loss(now), None);
 }
 

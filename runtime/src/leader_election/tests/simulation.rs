@@ -111,7 +111,7 @@ struct Replica {
     deaf_until: [f64; 2],
     /// Until when half of all requests fail at once, or lose their answers.
     failing_until: f64,
-    /// Of the process; others are dead.
+    /// The number of the process; processes with other numbers are dead.
     process: u64,
     /// The term under way, and what its workers do.
     term: Option<u64>,
@@ -136,7 +136,7 @@ struct World {
     over: HashSet<u64>,
     worked_at: f64,
     take_overs: u64,
-    /// What happened, for whoever reads of a failure.
+    /// The events, for the report of a failure.
     story: Vec<String>,
 }
 
@@ -451,7 +451,7 @@ impl World {
         }
     }
 
-    /// Killed and started anew, perhaps elsewhere.
+    /// Killed and restarted, perhaps elsewhere.
     fn restart(&mut self, who: usize) {
         let process = self.replicas[who].process + 1;
         let next = self.replica(who, process);

@@ -224,7 +224,7 @@ fn a_panic_of_its_type_makes_an_object_unreadable() {
     assert!(
         object::<Panicky>(&decoder("ConfigMap"), &panicky.replace("panicky", "calm")).metadata.name.is_some()
     );
-    // As bytes it arrives, and fails whoever reads it.
+    // As bytes it arrives, and reading it fails.
     let raw = RawObject::new(panicky).unwrap();
     let refused = raw.decode::<Panicky>().unwrap_err();
     assert_eq!((refused.identity.key, &*refused.error), (Some(raw.key), &*error));

@@ -161,7 +161,7 @@ fn an_item_past_the_bound_is_refused_before_it_is_whole() {
             "{refused:?}"
         );
     }
-    // What stands beside the items is bounded as well, even before it is whole, whether it is kept or not.
+    // The rest of the list is bounded as well, even before it is complete, whether it is kept or not.
     for member in ["message", "more"] {
         let mut body = ListBody::new(10);
         let mut feed = |text: &str| body.feed(text.as_bytes(), json::check);

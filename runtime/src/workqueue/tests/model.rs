@@ -67,7 +67,7 @@ struct Model {
     uncounted: Vec<u32>,
     /// What is ready, as it came.
     ready: Vec<u8>,
-    /// The same, as it stands in line: high, normal, low.
+    /// The same, in queue order: high, normal, low.
     lines: [Vec<u8>; 3],
     /// What was asked for the next run, by key.
     asked: Vec<Priority>,

@@ -210,7 +210,7 @@ impl Scene {
         })
     }
 
-    /// Waits until nothing is owed and nothing runs. Touches nothing that could wake anybody.
+    /// Waits until nothing is owed and nothing runs. It does not wake any worker.
     async fn settled(&self) {
         let (settled, wait) = oneshot::channel();
         self.books.borrow_mut().settled = Some(settled);
@@ -496,7 +496,7 @@ fn a_planted_loss_of_wake_ups_is_found() {
 fn a_planted_double_hand_out_is_found() {
     let noticed = is_found(|_| {
         let scene = Scene::new(WorkQueueConfig::default());
-        // ends the key's run before the work: whoever changes it meanwhile has it handed out once more
+        // ends the key's run before the work: a change meanwhile hands the key out once more
         let hasty = |scene: &Scene| {
             let Scene { queue, books } = scene.clone();
             spawn_local(async move {
