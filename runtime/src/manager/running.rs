@@ -82,7 +82,7 @@ impl Running {
                 // A leader's task waits for no cache.
                 let starts_at_once = tasks.iter().any(Task::is_a_leaders);
                 let waits = planned.iter().filter(|_| !starts_at_once);
-                let waits = waits.map(|controller| controller.waits.clone()).collect();
+                let waits = waits.map(|controller| controller.waits().clone()).collect();
                 let (campaign, terms) =
                     Campaign::new(candidate, waits, stop.clone(), grace_period, in_flight.clone());
                 (Some(tokio::spawn(campaign.run())), terms)
@@ -295,7 +295,7 @@ impl End {
 
 /// Runs a controller; its panic ends the manager, whoever awaits that, and goes on in who does.
 async fn ending_all_by_a_panic(controller: PreparedController, terms: Terms, end: End) -> Result<(), Error> {
-    let name = controller.name.clone();
+    let name = controller.name().clone();
     let run = AssertUnwindSafe(controller.run(end.stop.clone(), terms)).catch_unwind();
     let ended = run.await.unwrap_or_else(|panic| {
         tracing::error!(controller = %name, "a panic that is to propagate ends the manager");

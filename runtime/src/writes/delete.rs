@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    request::{Content, Path, Request, Target},
+    request::{Path, Request, RequestBody, Target},
     writer::Writer,
 };
 use crate::{
@@ -100,7 +100,7 @@ impl Delete {
             target,
             path: Path::Object,
             query: String::new(),
-            content: Content::Json(self.options(&uid)?),
+            content: RequestBody::Json(self.options(&uid)?),
         };
         let expectation = match writer.write(key, request).await {
             Ok(answer) => left(&answer.object, &uid),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    request::{Answer, Content, Path, Request, Target},
+    request::{ApiResponse, Path, Request, RequestBody, Target},
     writer::{Proof, Writer},
 };
 use crate::{keys::Expectation, object::Version};
@@ -135,14 +135,14 @@ pub(crate) fn remove_finalizer<'a>(
     })
 }
 
-async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<Answer, WriteError> {
+async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<ApiResponse, WriteError> {
     let request = Request {
         verb: VERB,
         method: Method::PATCH,
         target,
         path: Path::Object,
         query: writer.query(),
-        content: Content::JsonPatch(patch),
+        content: RequestBody::JsonPatch(patch),
     };
     writer.write(&target.key, request).await.map_err(|error| match error {
         WriteError::Invalid { object, status, .. } if status.message == TEST_FAILED => {

@@ -19,18 +19,18 @@ use http::Method;
 use super::{
     WriteError,
     refusal::RetryAfter,
-    request::{Answer, Request},
+    request::{ApiResponse, Request},
 };
 
 /// Sends the requests of all controllers of a manager; clones share what the server asked for.
 #[derive(Clone)]
 pub(crate) struct Sender {
     client: kube::Client,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SenderState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SenderState {
     paused: Option<RetryAfter>,
     /// Whether the last write was refused so; one that fails otherwise does not count.
     refused: bool,
@@ -67,7 +67,7 @@ impl Sender {
     }
 
     /// Sends a request, and learns from a refusal that speaks of the server.
-    pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, WriteError> {
+    pub(super) async fn send(&self, request: Request<'_>) -> Result<ApiResponse, WriteError> {
         let writes = request.method != Method::GET;
         let answer = request.send(&self.client).await;
         match &answer {
@@ -95,7 +95,7 @@ impl Sender {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SenderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

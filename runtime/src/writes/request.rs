@@ -20,7 +20,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The body of a request and how it is meant.
 #[derive(Debug)]
-pub(crate) enum Content {
+pub(crate) enum RequestBody {
     None,
     Json(Value),
     Apply(Value),
@@ -28,7 +28,7 @@ pub(crate) enum Content {
     JsonPatch(Value),
 }
 
-impl Content {
+impl RequestBody {
     fn media_type(&self) -> &'static str {
         match self {
             Self::None | Self::Json(_) => "application/json",
@@ -68,19 +68,19 @@ pub(crate) struct Request<'a> {
     pub(crate) path: Path,
     /// Query pairs; the values need no escaping.
     pub(crate) query: String,
-    pub(crate) content: Content,
+    pub(crate) content: RequestBody,
 }
 
 /// What the server answered: its code tells a creation (201) from a change (200).
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) code: StatusCode,
     pub(crate) object: Value,
 }
 
 impl Request<'_> {
     /// Sends the request, in a span of its own, and decodes the object that answers it.
-    pub(crate) async fn send(self, client: &kube::Client) -> Result<Answer, WriteError> {
+    pub(crate) async fn send(self, client: &kube::Client) -> Result<ApiResponse, WriteError> {
         let span = tracing::info_span!(
             "request",
             operation = self.verb,
@@ -95,7 +95,7 @@ impl Request<'_> {
         answer
     }
 
-    async fn send_and_decode(self, client: &kube::Client) -> Result<Answer, WriteError> {
+    async fn send_and_decode(self, client: &kube::Client) -> Result<ApiResponse, WriteError> {
         let (verb, object) = (self.verb, Box::new(self.target.clone()));
         let key = &self.target.key;
         let name = if self.path == Path::Collection { "-" } else { key.name() };
@@ -121,7 +121,7 @@ impl Request<'_> {
                 error.column()
             ),
         })?;
-        Ok(Answer { code, object: decoded })
+        Ok(ApiResponse { code, object: decoded })
     }
 
     async fn exchange(self, client: &kube::Client) -> Result<(response::Parts, Vec<u8>), WriteError> {

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeSet};
 
 use http::Method;
 
-use super::request::{Content, Path, Request};
+use super::request::{Path, Request, RequestBody};
 use crate::object::Kind;
 
 /// What a reconciler does with objects of a kind, for [`Controller::uses`](crate::Controller::uses).
@@ -87,7 +87,7 @@ impl Use {
             (&Method::POST, ..) => Self::Create,
             (&Method::DELETE, ..) => Self::Delete,
             (_, Path::Status, _) => Self::PatchStatus,
-            (_, _, Content::Apply(_)) => Self::Apply,
+            (_, _, RequestBody::Apply(_)) => Self::Apply,
             _ => Self::Patch,
         }
     }
