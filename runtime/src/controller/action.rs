@@ -17,7 +17,7 @@ pub struct Action {
 
 /// The ways a key goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextRun {
     AwaitChange,
     RequeueAfter {
         after: Duration,
@@ -33,7 +33,7 @@ pub(crate) enum Next {
 impl Action {
     /// Done; run again when something changes. Clears the key's failures.
     pub fn await_change() -> Self {
-        Self::of(Next::AwaitChange)
+        Self::of(NextRun::AwaitChange)
     }
 
     /// Done; run again after `after`, or sooner if something really changes. Clears the key's failures.
@@ -41,24 +41,24 @@ impl Action {
     /// Never early, and never before the controller's rate limit allows: with many objects due at once the
     /// later ones wait their turn. A resync does not shorten it.
     pub fn requeue_after(after: Duration) -> Self {
-        Self::of(Next::RequeueAfter { after, jitter: Duration::ZERO })
+        Self::of(NextRun::RequeueAfter { after, jitter: Duration::ZERO })
     }
 
     /// Like [`Action::requeue_after`], later by a random time of up to `jitter`.
     pub fn requeue_after_with_jitter(after: Duration, jitter: Duration) -> Self {
-        Self::of(Next::RequeueAfter { after, jitter })
+        Self::of(NextRun::RequeueAfter { after, jitter })
     }
 
     /// Not ready yet: run again after a delay that grows with every attempt.
     ///
     /// Attempts keep counting: this is neither a success nor an error.
     pub fn backoff() -> Self {
-        Self::of(Next::Backoff { at_least: Duration::ZERO })
+        Self::of(NextRun::Backoff { at_least: Duration::ZERO })
     }
 
     /// Like [`Action::backoff`], and not before `at_least`.
     pub fn backoff_at_least(at_least: Duration) -> Self {
-        Self::of(Next::Backoff { at_least })
+        Self::of(NextRun::Backoff { at_least })
     }
 
     /// Sets the priority of the run that follows; without this it keeps that of the run that ends.
@@ -71,10 +71,10 @@ impl Action {
 
     /// The object can't be read: nothing of what its key is owed is spent.
     pub(crate) fn not_reconciled() -> Self {
-        Self::of(Next::NotReconciled)
+        Self::of(NextRun::NotReconciled)
     }
 
-    fn of(next: Next) -> Self {
+    fn of(next: NextRun) -> Self {
         Self { next, priority: None }
     }
 }
@@ -93,21 +93,21 @@ pub enum Cleanup {
 ///
 /// `Err(Terminal::new(error).into())` works with every error type that can hold a standard error.
 #[derive(Debug)]
-pub struct Terminal(Cause);
+pub struct Terminal(TerminalCause);
 
 /// What a terminal error wraps: found in the chain also where an error type shows `Terminal` transparently.
 #[derive(Debug)]
-struct Cause(Box<dyn Error + Send + Sync>);
+struct TerminalCause(Box<dyn Error + Send + Sync>);
 
 impl Terminal {
     /// Marks an error as terminal.
     pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(Cause(error.into()))
+        Self(TerminalCause(error.into()))
     }
 
     /// Returns whether an error, or one that caused it, is marked.
     pub fn is_in(error: &(dyn Error + 'static)) -> bool {
-        chain(error).any(|cause| cause.is::<Cause>())
+        chain(error).any(|cause| cause.is::<TerminalCause>())
     }
 }
 
@@ -123,13 +123,13 @@ impl Error for Terminal {
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for TerminalCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl Error for Cause {
+impl Error for TerminalCause {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source()
     }

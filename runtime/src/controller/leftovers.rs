@@ -19,11 +19,11 @@ const FEW: usize = 64;
 /// Work that goes on although its run has ended, or was dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
-    known: Mutex<Known>,
+    known: Mutex<KnownLeftovers>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownLeftovers {
     all: Vec<Leftover>,
     /// How many there may be before those that have ended are forgotten.
     most: usize,
@@ -72,7 +72,7 @@ impl Leftovers {
     }
 }
 
-impl Known {
+impl KnownLeftovers {
     fn forget_ended(&mut self) {
         self.all.retain(|leftover| leftover.held.strong_count() > 0);
     }

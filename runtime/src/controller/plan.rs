@@ -4,11 +4,10 @@ use std::{
     fmt, mem,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64},
     },
 };
 
-use futures::future::BoxFuture;
 use rand::{SeedableRng, rngs::SmallRng};
 
 use super::{
@@ -16,19 +15,15 @@ use super::{
     cluster::Cluster,
     context::ContextBase,
     definition::Definition,
-    doubts,
     enqueue::{EnqueueObject, Enqueuer},
     env::{Awaited, ControllerEnv, Election, Place, Writes},
     error::ControllerError,
     recent::RecentRuns,
-    sources::{self, CacheOf, Connect, ForeignSource, InformerKey, Objects, OpenSource},
-    start::{Connections, PreparedController, Work, run_workers},
-    stream_source::StreamSource,
-    term::Term,
+    sources::{self, CacheOf, Connect, ForeignSource, InformerKey, OpenSource, ReconciledObjects},
+    start::PreparedController,
     waits::{Waits, gate},
     watch::{Narrowing, Watch},
     worker::ControllerCore,
-    workforce::Workforce,
 };
 use crate::{
     backoff::random_seed,
@@ -162,50 +157,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         workers: settings.workers,
         recent: RecentRuns::default(),
     });
-    let (inspected, workers) = (core.clone(), settings.workers);
-    let work = work(core, enqueuer, connects, sources, workers, env.election);
-    Ok(PreparedController { name, waits, sync_timeout: settings.sync_timeout, inspected, work })
-}
-
-/// Makes what is done in each term: the controller is connected, and its workers run.
-fn work(
-    core: Arc<dyn Workforce>,
-    enqueuer: Enqueuer,
-    connects: Vec<Connect>,
-    sources: Vec<StreamSource>,
-    workers: usize,
-    election: Election,
-) -> Work {
-    let elected = election == Election::Held;
-    let connect = move |enqueuer: &Enqueuer| -> Connections {
-        connects.iter().map(|connect| connect(enqueuer)).collect()
-    };
-    // Before the informers start: what they list first comes in one go.
-    let mut at_first = (!elected).then(|| connect(&enqueuer));
-    Box::new(move |term: Term| -> BoxFuture<'static, ()> {
-        let (core, sources) = (core.clone(), (enqueuer.clone(), sources.clone()));
-        let connections = at_first.take().unwrap_or_else(|| {
-            core.begin_term();
-            connect(&enqueuer)
-        });
-        Box::pin(async move {
-            let held = core.clone();
-            // Its events are part of the term.
-            let _held = term.clone();
-            let abort = term.stop.abort.clone();
-            core.stands_by().store(false, Ordering::Relaxed);
-            tokio::select! {
-                biased;
-                () = run_workers(core, workers, connections, sources, term) => {}
-                never = held.writer().follow_up() => match never {},
-                never = held.recorder().run() => match never {},
-                never = doubts::follow(held.name(), held.keys()) => match never {},
-            }
-            // Whoever aborts does not wait for that either.
-            let _ = abort.run_until_cancelled(held.recorder().flush()).await;
-            held.stands_by().store(elected, Ordering::Relaxed);
-        })
-    })
+    Ok(PreparedController::new(core, enqueuer, connects, sources, settings.sync_timeout, env.election))
 }
 
 /// What was asked for, not yet connected.
@@ -214,7 +166,7 @@ struct Opened<K> {
     /// Of other clusters.
     foreign: Vec<Connect>,
     awaited: Vec<Awaited>,
-    objects: Objects<K>,
+    objects: ReconciledObjects<K>,
     /// The informers that feed the controller more than once.
     shared: Vec<SourceId>,
 }
@@ -230,7 +182,7 @@ fn open_all<K: Watched, R>(
     let Definition { selection, predicate, kind_sources, settings, .. } = definition;
     // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
     let mut sources = Vec::new();
-    let objects = Objects { caches: Vec::new() };
+    let objects = ReconciledObjects { caches: Vec::new() };
     let mut opened = Opened {
         kind_sources: Vec::new(),
         foreign: Vec::new(),

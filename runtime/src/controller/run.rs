@@ -2,7 +2,7 @@
 
 use std::{any::Any, error::Error};
 
-use super::{Action, LastError, Reason, Reconciler, Terminal, action::Next};
+use super::{Action, LastError, Reason, Reconciler, Terminal, action::NextRun};
 use crate::{
     chain::one_line,
     clock::Moment,
@@ -26,7 +26,7 @@ pub enum Panics {
 
 /// Why a run failed, and what follows.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct RunFailure {
     /// The error and its causes, in one line.
     pub(crate) report: String,
     pub(crate) action: FailureAction,
@@ -59,13 +59,13 @@ impl FailureAction {
     }
 }
 
-impl From<WriteError> for Failure {
+impl From<WriteError> for RunFailure {
     fn from(error: WriteError) -> Self {
         Self { report: one_line(&error), action: FailureAction::of(&error) }
     }
 }
 
-impl Failure {
+impl RunFailure {
     /// Judges what a reconciler returned.
     pub(crate) fn judge<K: Watched, R: Reconciler<K>>(error: R::Error) -> Self {
         let terminal = R::is_terminal(&error);
@@ -110,10 +110,10 @@ impl Drop for Active<'_> {
 /// Returns the result of a run; one computed from an old version is not a failure, one without an object is not counted.
 pub(crate) fn ended(outcome: &Result<Action, Failure>) -> Option<Ended> {
     Some(match outcome.as_ref().map(|action| action.next) {
-        Ok(Next::NotReconciled) => return None,
-        Ok(Next::AwaitChange) => Ended::Success,
-        Ok(Next::RequeueAfter { .. }) => Ended::RequeueAfter,
-        Ok(Next::Backoff { .. }) => Ended::Requeue,
+        Ok(NextRun::NotReconciled) => return None,
+        Ok(NextRun::AwaitChange) => Ended::Success,
+        Ok(NextRun::RequeueAfter { .. }) => Ended::RequeueAfter,
+        Ok(NextRun::Backoff { .. }) => Ended::Requeue,
         Err(failure) => match failure.action {
             FailureAction::RetryUncounted | FailureAction::Overloaded(_) => Ended::Requeue,
             FailureAction::Retry | FailureAction::RetryAfter(_) => Ended::Error,

@@ -22,7 +22,7 @@ use crate::{
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
     store::{CachedObject, Lister, Lookup},
-    writes::{CacheView, Cached, CachedMeta, Selects, Shown},
+    writes::{CacheView, CachedMeta, CachedTarget, Selects, Shown},
 };
 
 /// An informer that somebody waits for.
@@ -137,8 +137,6 @@ fn cache_view<W: Watched>(
     }
 }
 
-type Show = Box<dyn Fn(&ObjectKey) -> Option<Shown> + Send + Sync>;
-
 fn show<K: Object>(lister: &Lister<K>, key: &ObjectKey) -> Option<Shown> {
     let Lookup::Found(object) = lister.lookup(key) else { return None };
     let encode = |object: &dyn Any| serde_json::to_value(object.downcast_ref::<K>()?).ok();
@@ -150,19 +148,19 @@ fn look_up<W: Watched>(
     lister: &Lister<W::Object>,
     key: &ObjectKey,
     selects: &Selects,
-) -> Cached {
+) -> CachedTarget {
     match lister.current(key) {
-        Ok(Some(object)) => Cached::Present(CachedMeta {
+        Ok(Some(object)) => CachedTarget::Present(CachedMeta {
             uid: object.uid().unwrap_or_default().to_owned(),
             resource_version: object.resource_version().unwrap_or_default().to_owned(),
             owners: object.owners().into_owned(),
             finalizers: object.finalizers().into_owned(),
         }),
         Ok(None) if SharedInformer::has_synced(informer) => match selects {
-            Selects::Everything => Cached::Absent,
-            Selects::Labels(_) | Selects::SomeFields => Cached::Unselected,
+            Selects::Everything => CachedTarget::Absent,
+            Selects::Labels(_) | Selects::SomeFields => CachedTarget::Unselected,
         },
-        Ok(None) | Err(_) => Cached::Unknown,
+        Ok(None) | Err(_) => CachedTarget::Unknown,
     }
 }
 
@@ -199,10 +197,10 @@ pub(crate) struct KindSource {
     pub(crate) scope: Scope,
     /// A namespace of its own; `None`: as the controller.
     pub(crate) namespace: Option<Arc<str>>,
-    pub(crate) open: Open,
+    pub(crate) open: OpenFn,
 }
 
-type Open = Box<dyn Fn(&SharedInformerFactory, Option<&str>, SourceId) -> OpenSource + Send + Sync>;
+type OpenFn = Box<dyn Fn(&SharedInformerFactory, Option<&str>, SourceId) -> OpenSource + Send + Sync>;
 
 impl KindSource {
     /// A kind whose changes an observer maps to keys.
@@ -275,7 +273,7 @@ pub(crate) fn open<W: Watched, O: Observer<W::Object>>(
 
 /// The caches of the reconciled kind: one, or one a namespace.
 #[derive(Clone)]
-pub(crate) struct Objects<K> {
+pub(crate) struct ReconciledObjects<K> {
     pub(crate) caches: Vec<CacheOf<K>>,
 }
 
@@ -287,7 +285,7 @@ pub(crate) struct CacheOf<K> {
     pub(crate) informer: Arc<dyn Synced>,
 }
 
-impl<K: Object> Objects<K> {
+impl<K: Object> ReconciledObjects<K> {
     /// Finds an object; one that can't be read is so after those who judge its changes could know.
     pub(crate) fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
         let Some(CacheOf { lister, .. }) = self.cache(key) else { return Lookup::Absent };

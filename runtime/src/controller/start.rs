@@ -1,18 +1,26 @@
 //! A controller that is ready: it waits for its caches, works, and stops.
 
-use std::{any::Any, fmt, panic::resume_unwind, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    fmt,
+    panic::resume_unwind,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use tokio::{
     task::{JoinError, JoinSet},
     time::{Instant, timeout},
 };
 
 use super::{
-    ControllerError, Inspected,
+    ControllerError, Inspected, doubts,
     enqueue::Enqueuer,
+    env::Election,
+    sources::Connect,
     stream_source::StreamSource,
-    term::{Freshness, Stop, Term, Terms},
+    term::{Stop, Term, TermFreshness, Terms},
     waits::Waits,
     workforce::Workforce,
 };
@@ -25,40 +33,71 @@ const LONGEST_REMINDER: Duration = Duration::from_secs(3_600);
 /// How often the budgets of keys that have become idle are forgotten.
 const SWEEP: Duration = Duration::from_secs(30);
 
-/// What a controller does in each term.
-pub(crate) type Work = Box<dyn FnMut(Term) -> BoxFuture<'static, ()> + Send>;
-
-/// A controller that is connected and ready to run.
+/// A controller that is ready to run.
 pub(crate) struct PreparedController {
-    pub(crate) name: Arc<str>,
-    pub(crate) waits: Arc<Waits>,
-    pub(crate) sync_timeout: Option<Duration>,
-    pub(crate) inspected: Arc<dyn Inspected>,
-    /// Works for a term.
-    pub(crate) work: Work,
+    core: Arc<dyn Workforce>,
+    enqueuer: Enqueuer,
+    connects: Vec<Connect>,
+    sources: Vec<StreamSource>,
+    sync_timeout: Option<Duration>,
+    is_elected: bool,
+    /// Those of the first term, if nothing is waited for before it.
+    connections: Option<Connections>,
 }
 
 impl fmt::Debug for PreparedController {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PreparedController({})", self.name)
+        write!(f, "PreparedController({})", self.core.name())
     }
 }
 
 impl PreparedController {
+    pub(super) fn new(
+        core: Arc<dyn Workforce>,
+        enqueuer: Enqueuer,
+        connects: Vec<Connect>,
+        sources: Vec<StreamSource>,
+        sync_timeout: Option<Duration>,
+        election: Election,
+    ) -> Self {
+        let is_elected = election == Election::Held;
+        let mut new = Self { core, enqueuer, connects, sources, sync_timeout, is_elected, connections: None };
+        // Before the informers start: what they list first comes in one go.
+        new.connections = (!is_elected).then(|| new.connect());
+        new
+    }
+
+    pub(crate) fn name(&self) -> &Arc<str> {
+        self.core.name()
+    }
+
+    /// Returns the caches that it waits for.
+    pub(crate) fn waits(&self) -> &Arc<Waits> {
+        self.core.waits()
+    }
+
+    /// Returns what debug pages ask.
+    pub(crate) fn inspected(&self) -> Arc<dyn Inspected> {
+        self.core.clone()
+    }
+
+    fn connect(&self) -> Connections {
+        self.connects.iter().map(|connect| connect(&self.enqueuer)).collect()
+    }
+
     /// Waits for the caches, then works in every term until stopped; ends when the last run has ended, or was dropped.
     ///
     /// # Errors
     /// Caches did not sync within the time that the controller was given for it.
-    pub(crate) async fn run(self, stop: Stop, mut terms: Terms) -> Result<(), ControllerError> {
-        let Self { name, waits, sync_timeout, mut work, .. } = self;
-        let own = stop.child();
-        let kinds = waits.kinds().join(", ");
-        tracing::info!(controller = %name, "starting: waiting for the caches of {kinds}");
-        let patience = report_lagging(&name, &waits, sync_timeout);
+    pub(crate) async fn run(mut self, stop: Stop, mut terms: Terms) -> Result<(), ControllerError> {
+        let (core, own) = (self.core.clone(), stop.child());
+        let kinds = core.waits().kinds().join(", ");
+        tracing::info!(controller = %core.name(), "starting: waiting for the caches of {kinds}");
+        let patience = report_lagging(core.name(), core.waits(), self.sync_timeout);
         let worked = async {
             while let Some(term) = terms.next(&own).await {
                 let stop = term.stop.child();
-                let ended = work(term.told_by(stop.clone()));
+                let ended = self.work(term.told_by(stop.clone()));
                 tokio::pin!(ended);
                 tokio::select! {
                     biased;
@@ -78,6 +117,28 @@ impl PreparedController {
                 Err(late)
             }
         }
+    }
+
+    /// Works for a term: the controller is connected, and its workers run.
+    async fn work(&mut self, term: Term) {
+        let connections = self.connections.take().unwrap_or_else(|| {
+            self.core.begin_term();
+            self.connect()
+        });
+        let (core, sources) = (self.core.clone(), (self.enqueuer.clone(), self.sources.clone()));
+        // Its events are part of the term, which is held until they are sent.
+        let held = term.clone();
+        core.stands_by().store(false, Ordering::Relaxed);
+        tokio::select! {
+            biased;
+            () = run_workers(core.clone(), connections, sources, term) => {}
+            never = core.writer().follow_up() => match never {},
+            never = core.recorder().run() => match never {},
+            never = doubts::follow(core.name(), core.keys()) => match never {},
+        }
+        // An abort does not wait for that either.
+        let _ = held.stop.abort.run_until_cancelled(core.recorder().flush()).await;
+        core.stands_by().store(self.is_elected, Ordering::Relaxed);
     }
 }
 
@@ -120,7 +181,7 @@ fn rounded(duration: Duration) -> Duration {
 }
 
 /// What a controller keeps connected while it works.
-pub(crate) type Connections = Vec<ObserverRegistration>;
+type Connections = Vec<ObserverRegistration>;
 
 /// Ends when the controller has seen all that the caches held when it was connected.
 async fn connected(connections: &Connections) {
@@ -131,14 +192,13 @@ async fn connected(connections: &Connections) {
 ///
 /// # Panics
 /// With the panic of a run that is to propagate.
-pub(crate) async fn run_workers(
+async fn run_workers(
     core: Arc<dyn Workforce>,
-    workers: usize,
     connections: Connections,
     sources: (Enqueuer, Vec<StreamSource>),
     term: Term,
 ) {
-    let Term { stop, freshness, .. } = &term;
+    let (Term { stop, freshness, .. }, workers) = (&term, core.workers());
     let (mut running, mut listening) = (JoinSet::new(), JoinSet::new());
     let panic = {
         let sweeping = sweep_periodically(&*core);
@@ -148,7 +208,7 @@ pub(crate) async fn run_workers(
             () = stop.finish.cancelled() => false,
             () = async {
                 core.waits().common_ready(freshness).await;
-                if matches!(freshness, Freshness::Current(_)) {
+                if matches!(freshness, TermFreshness::Current(_)) {
                     connected(&connections).await;
                 }
             } => true,
@@ -191,7 +251,7 @@ pub(crate) async fn run_workers(
 }
 
 /// Lets in the keys of each namespace once its caches have synced; never ends.
-async fn release_ready(core: &dyn Workforce, freshness: &Freshness) {
+async fn release_ready(core: &dyn Workforce, freshness: &TermFreshness) {
     core.waits().by_namespace_ready(freshness, |namespace| core.open(Some(namespace))).await;
     std::future::pending().await
 }
@@ -205,7 +265,7 @@ async fn sweep_periodically(core: &dyn Workforce) {
 }
 
 /// Ends when a worker has ended of itself, which only a propagated panic makes it do.
-async fn panicked(running: &mut JoinSet<()>) -> Panic {
+async fn panicked(running: &mut JoinSet<()>) -> WorkerPanic {
     while let Some(ended) = running.join_next().await {
         if let Some(panic) = panic_in(ended) {
             return panic;
@@ -214,9 +274,9 @@ async fn panicked(running: &mut JoinSet<()>) -> Panic {
     std::future::pending().await
 }
 
-type Panic = Box<dyn Any + Send>;
+type WorkerPanic = Box<dyn Any + Send>;
 
-fn panic_in(ended: Result<(), JoinError>) -> Option<Panic> {
+fn panic_in(ended: Result<(), JoinError>) -> Option<WorkerPanic> {
     ended.err().filter(JoinError::is_panic).map(JoinError::into_panic)
 }
 
@@ -264,7 +324,7 @@ mod tests {
             table.add(ObjectKey::new("closed", "b"), Reason::Changed);
             assert_eq!(table.remembered(), 2);
             drop(table);
-            let run = run_workers(core.clone(), 1, Vec::new(), (enqueuer, Vec::new()), Term::endless(&stop));
+            let run = run_workers(core.clone(), Vec::new(), (enqueuer, Vec::new()), Term::endless(&stop));
             let run = tokio::spawn(run);
             tokio::time::sleep(3 * SWEEP).await;
             assert_eq!(core.keys.table().remembered(), 0, "there is no such object");

@@ -30,7 +30,7 @@ impl Stop {
 
 /// Says what caches must have shown before a term begins.
 #[derive(Clone, Debug)]
-pub(crate) enum Freshness {
+pub(crate) enum TermFreshness {
     /// What the server held at some moment since the start.
     Synced,
     /// What it held after the term was won, or the first of terms that go on from each other: others may have written
@@ -42,7 +42,7 @@ pub(crate) enum Freshness {
 #[derive(Clone)]
 pub(crate) struct Term {
     pub(crate) stop: Stop,
-    pub(crate) freshness: Freshness,
+    pub(crate) freshness: TermFreshness,
     /// Held for as long as anything of the term runs.
     _held: Option<Arc<TaskTrackerToken>>,
 }
@@ -50,12 +50,12 @@ pub(crate) struct Term {
 impl Term {
     /// The time of a process that is not elected.
     pub(crate) fn endless(stop: &Stop) -> Self {
-        Self { stop: stop.clone(), freshness: Freshness::Synced, _held: None }
+        Self { stop: stop.clone(), freshness: TermFreshness::Synced, _held: None }
     }
 
     /// A term that was won; stopping waits until it is dropped.
     pub(crate) fn won(stop: Stop, start: Arc<TermStart>, held: TaskTrackerToken) -> Self {
-        Self { stop, freshness: Freshness::Current(start), _held: Some(Arc::new(held)) }
+        Self { stop, freshness: TermFreshness::Current(start), _held: Some(Arc::new(held)) }
     }
 
     /// The same for somebody who is stopped alone.

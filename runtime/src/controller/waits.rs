@@ -7,7 +7,7 @@ use futures::{
     future::{join_all, select_all},
 };
 
-use super::{sources::Synced, term::Freshness};
+use super::{sources::Synced, term::TermFreshness};
 use crate::{
     keys::{Gate, ReadCache},
     object::ObjectKey,
@@ -44,13 +44,13 @@ impl Waits {
     }
 
     /// Ends when those that every key waits for have synced, or are as fresh as a term needs them.
-    pub(crate) async fn common_ready(&self, freshness: &Freshness) {
+    pub(crate) async fn common_ready(&self, freshness: &TermFreshness) {
         join_all(self.common.iter().map(|informer| ready(informer, freshness))).await;
     }
 
     /// Ends when keys could run, if only those of one namespace.
     pub(crate) async fn any_could_run(&self) {
-        self.common_ready(&Freshness::Synced).await;
+        self.common_ready(&TermFreshness::Synced).await;
         if self.by_namespace.is_empty() {
             return;
         }
@@ -89,7 +89,7 @@ impl Waits {
     }
 
     /// Calls a function for each namespace once its caches have synced, or are as fresh as a term needs them.
-    pub(crate) async fn by_namespace_ready(&self, freshness: &Freshness, tell: impl Fn(&Arc<str>)) {
+    pub(crate) async fn by_namespace_ready(&self, freshness: &TermFreshness, tell: impl Fn(&Arc<str>)) {
         join_all(self.by_namespace.iter().map(async |(namespace, own)| {
             join_all(own.iter().map(|informer| ready(informer, freshness))).await;
             tell(namespace);
@@ -99,10 +99,10 @@ impl Waits {
 }
 
 /// A new leader has to see what the last one wrote: that is here, and nothing in another cluster, which may be away.
-async fn ready(informer: &Arc<dyn Synced>, freshness: &Freshness) {
+async fn ready(informer: &Arc<dyn Synced>, freshness: &TermFreshness) {
     match freshness {
-        Freshness::Current(start) if informer.cluster().is_none() => informer.current(start).await,
-        Freshness::Current(_) | Freshness::Synced => informer.synced().await,
+        TermFreshness::Current(start) if informer.cluster().is_none() => informer.current(start).await,
+        TermFreshness::Current(_) | TermFreshness::Synced => informer.synced().await,
     }
 }
 

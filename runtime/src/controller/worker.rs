@@ -20,11 +20,11 @@ use tracing::{Instrument, Span, field, level_filters::LevelFilter};
 
 use super::{
     Action, Cleanup, Context, Panics, Reason, Reconciler,
-    action::Next,
+    action::NextRun,
     context::{ContextBase, RunInfo, RunScope},
     recent::RecentRuns,
-    run::{Active, Failure, FailureAction, RunGuard, ended},
-    sources::Objects,
+    run::{Active, FailureAction, RunFailure, RunGuard, ended},
+    sources::ReconciledObjects,
     starts::{Ready, Starts},
     terminating::with_metadata_of,
     trace::TraceIds,
@@ -53,7 +53,7 @@ pub(crate) struct ControllerCore<K: Watched, R> {
     /// The reconciled kind, as spans show it.
     pub(crate) kind_name: String,
     pub(crate) reconciler: Arc<R>,
-    pub(crate) objects: Objects<K::Object>,
+    pub(crate) objects: ReconciledObjects<K::Object>,
     pub(crate) selection: Selection,
     pub(crate) keys: Arc<Keys>,
     /// The kind, and how runs write.
@@ -151,7 +151,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         run_info: &Arc<RunInfo>,
         token: Token<ObjectKey>,
         began_with: &mut Option<Arc<K::Object>>,
-    ) -> Result<Action, Failure> {
+    ) -> Result<Action, RunFailure> {
         let key = &run_info.key;
         let (mut starts, mut finalized) = (Starts::new(&self.keys.queue, token), None);
         loop {
@@ -161,8 +161,8 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 }
             }
             let due = match self.due(key, began_with, finalized.as_ref()) {
-                Due::Nothing(action) => return Ok(action),
-                Due::Finalizer(object, finalizer) => {
+                DueWork::Nothing(action) => return Ok(action),
+                DueWork::Finalizer(object, finalizer) => {
                     if finalized.is_some() {
                         return Err(
                             WriteError::conflict(&self.target(key), "its finalizers keep changing").into()
@@ -177,8 +177,8 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                     }
                     continue;
                 }
-                Due::Cleanup(object) => Ok(object),
-                Due::Reconcile(object) => Err(object),
+                DueWork::Cleanup(object) => Ok(object),
+                DueWork::Reconcile(object) => Err(object),
             };
             match starts.ready().await {
                 Ready::AtOnce => starts.pay(),
@@ -205,7 +205,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         key: &ObjectKey,
         began_with: &mut Option<Arc<K::Object>>,
         finalized: Option<&Arc<K::Object>>,
-    ) -> Due<'_, K::Object> {
+    ) -> DueWork<'_, K::Object> {
         let found = self.objects.lookup(key);
         if let Lookup::Found(object) = &found {
             *began_with = Some(object.clone());
@@ -216,7 +216,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 if self.finalizer.is_some() {
                     self.keys.table().keep_read(key, None);
                 }
-                Due::Nothing(Action::await_change())
+                DueWork::Nothing(Action::await_change())
             }
             Lookup::Outdated { unreadable, kept } => self.not_reconciled(Some(kept), &unreadable),
             Lookup::Unreadable(unreadable) => self.not_reconciled(self.last_read(key), &unreadable),
@@ -226,8 +226,8 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 let object =
                     finalized.filter(|answer| is_as_new(&***answer, &*object)).cloned().unwrap_or(object);
                 match self.finalizer.as_ref().filter(|finalizer| !has_finalizer(&*object, finalizer)) {
-                    Some(finalizer) => Due::Finalizer(object, finalizer),
-                    None => Due::Reconcile(object),
+                    Some(finalizer) => DueWork::Finalizer(object, finalizer),
+                    None => DueWork::Reconcile(object),
                 }
             }
         }
@@ -251,22 +251,26 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     /// Reports an object whose latest state can't be read; if it is to go, cleanup gets the last one that could be.
-    fn not_reconciled(&self, kept: Option<Arc<K::Object>>, unreadable: &Unreadable) -> Due<'_, K::Object> {
+    fn not_reconciled(
+        &self,
+        kept: Option<Arc<K::Object>>,
+        unreadable: &Unreadable,
+    ) -> DueWork<'_, K::Object> {
         tracing::warn!(error = unreadable.error, "not reconciled: the object can't be read");
         match kept.and_then(|kept| with_metadata_of(&*kept, &unreadable.identity)) {
             Some(terminating) => self.cleanup_of(Arc::new(terminating)),
-            None => Due::Nothing(Action::not_reconciled()),
+            None => DueWork::Nothing(Action::not_reconciled()),
         }
     }
 
-    fn cleanup_of(&self, terminating: Arc<K::Object>) -> Due<'_, K::Object> {
+    fn cleanup_of(&self, terminating: Arc<K::Object>) -> DueWork<'_, K::Object> {
         match self.finalizer.as_ref().is_some_and(|finalizer| has_finalizer(&*terminating, finalizer)) {
-            true => Due::Cleanup(terminating),
-            false => Due::Nothing(Action::await_change()),
+            true => DueWork::Cleanup(terminating),
+            false => DueWork::Nothing(Action::await_change()),
         }
     }
 
-    async fn clean_up(&self, run_info: &Arc<RunInfo>, object: Arc<K::Object>) -> Result<Action, Failure> {
+    async fn clean_up(&self, run_info: &Arc<RunInfo>, object: Arc<K::Object>) -> Result<Action, RunFailure> {
         let cx = self.context(run_info, Some(object.clone()));
         match (self.call(|| self.reconciler.cleanup(object.clone(), &cx)).await?, &self.finalizer) {
             (Cleanup::Pending(action), _) => Ok(action),
@@ -290,17 +294,17 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     /// Runs the user's code within its deadline; its errors are classified and worded.
-    async fn call<T, F>(&self, call: impl FnOnce() -> F) -> Result<T, Failure>
+    async fn call<T, F>(&self, call: impl FnOnce() -> F) -> Result<T, RunFailure>
     where
         F: Future<Output = Result<T, R::Error>>,
     {
-        let judged = async { call().await.map_err(Failure::judge::<K, R>) };
+        let judged = async { call().await.map_err(RunFailure::judge::<K, R>) };
         let in_time = async {
             let Some(deadline) = self.deadline else { return judged.await };
             tokio::time::timeout(deadline, judged).await.unwrap_or_else(|_| {
                 self.metrics.timeouts.inc();
                 let report = format!("the reconciler did not end within its deadline of {deadline:?}");
-                Err(Failure { report, action: FailureAction::Retry })
+                Err(RunFailure { report, action: FailureAction::Retry })
             })
         };
         in_time.await
@@ -310,12 +314,12 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     async fn caught<T>(
         &self,
         run_info: &Arc<RunInfo>,
-        run: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+        run: impl Future<Output = Result<T, RunFailure>>,
+    ) -> Result<T, RunFailure> {
         let caught = AssertUnwindSafe(run).catch_unwind().await;
         caught.unwrap_or_else(|panic| {
             self.metrics.panics.inc();
-            let failure = Failure::panicked(&*panic);
+            let failure = RunFailure::panicked(&*panic);
             if self.panics == Panics::Propagate {
                 let error = failure.as_last_error(run_info.attempt);
                 self.keys.table().failed(&run_info.key, error);
@@ -326,11 +330,11 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         })
     }
 
-    fn settle(&self, item: Item<ObjectKey>, outcome: Result<Action, Failure>, ended: Instant) {
+    fn settle(&self, item: Item<ObjectKey>, outcome: Result<Action, RunFailure>, ended: Instant) {
         let item = item.ended_at(ended);
         let mut table = self.keys.table();
         let recovered = match &outcome {
-            Ok(Action { next: Next::NotReconciled, .. }) => None,
+            Ok(Action { next: NextRun::NotReconciled, .. }) => None,
             Ok(_) => table.succeeded(item.key()),
             Err(failure) => {
                 if failure.action != FailureAction::RetryUncounted {
@@ -349,17 +353,17 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             _ => item,
         };
         match outcome.map(|action| action.next) {
-            Ok(Next::AwaitChange) => {
+            Ok(NextRun::AwaitChange) => {
                 self.pace(item.key(), wait, ended);
                 item.forget();
             }
-            Ok(Next::RequeueAfter { after, jitter }) => {
+            Ok(NextRun::RequeueAfter { after, jitter }) => {
                 self.pace(item.key(), wait, ended);
                 item.requeue_after(after.saturating_add(self.random_up_to(jitter)));
             }
-            Ok(Next::Backoff { at_least }) => item.retry_at_least(at_least),
+            Ok(NextRun::Backoff { at_least }) => item.retry_at_least(at_least),
             // Its failures stay counted, and the state that can be read again runs it, whatever predicates say.
-            Ok(Next::NotReconciled) => item.done(),
+            Ok(NextRun::NotReconciled) => item.done(),
             Err(failure) => self.settle_failure(item, failure, wait, ended),
         }
     }
@@ -368,7 +372,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     fn settle_failure(
         &self,
         item: Item<ObjectKey>,
-        Failure { report: error, action }: Failure,
+        RunFailure { report: error, action }: RunFailure,
         wait: Duration,
         ended: Instant,
     ) {
@@ -419,7 +423,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         run_info: &Arc<RunInfo>,
         tombstone: Tombstone,
         starts: &mut Starts<'_>,
-    ) -> Result<Ready, Failure> {
+    ) -> Result<Ready, RunFailure> {
         let key = &run_info.key;
         let last = tombstone.last.downcast_ref::<Gone<K::Object>>().expect("it is of the reconciled kind");
         if !self.is_gone(key, last, starts).await? {
@@ -461,7 +465,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         key: &ObjectKey,
         last: &Gone<K::Object>,
         starts: &mut Starts<'_>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, RunFailure> {
         if self.selection.is_everything() {
             return Ok(true);
         }
@@ -483,7 +487,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         run_info: &RunInfo,
         done: RunDone,
         began_with: Option<&K::Object>,
-        outcome: &Result<Action, Failure>,
+        outcome: &Result<Action, RunFailure>,
         now: Instant,
     ) {
         let Some(cost) = self.cost(run_info, done, began_with, outcome) else { return };
@@ -511,7 +515,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         run_info: &RunInfo,
         done: RunDone,
         began_with: Option<&K::Object>,
-        outcome: &Result<Action, Failure>,
+        outcome: &Result<Action, RunFailure>,
     ) -> Option<RunCost> {
         let key = &run_info.key;
         let moved = |began_with: &K::Object| {
@@ -544,7 +548,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
 }
 
 /// What is to be done for a key.
-enum Due<'a, K> {
+enum DueWork<'a, K> {
     Nothing(Action),
     /// The finalizer is to be added first.
     Finalizer(Arc<K>, &'a str),

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Reconciler, waits::Waits, worker::ControllerCore};
+use super::{Inspected, Reconciler, waits::Waits, worker::ControllerCore};
 use crate::{
     informer::Watched,
     keys::Keys,
@@ -15,9 +15,11 @@ use crate::{
 };
 
 /// A controller whose types are forgotten: what runs it is compiled once, in this crate, and not for each type.
-pub(crate) trait Workforce: Send + Sync {
+pub(crate) trait Workforce: Inspected {
     fn name(&self) -> &Arc<str>;
-    fn waits(&self) -> &Waits;
+    /// How many keys run at once.
+    fn workers(&self) -> usize;
+    fn waits(&self) -> &Arc<Waits>;
     fn keys(&self) -> &Keys;
     fn metrics(&self) -> &ControllerMetrics;
     fn writer(&self) -> &Arc<Writer>;
@@ -39,7 +41,11 @@ impl<K: Watched, R: Reconciler<K>> Workforce for ControllerCore<K, R> {
         &self.name
     }
 
-    fn waits(&self) -> &Waits {
+    fn workers(&self) -> usize {
+        self.workers
+    }
+
+    fn waits(&self) -> &Arc<Waits> {
         &self.waits
     }
 

@@ -1,6 +1,15 @@
 //! What a key waits for after a write, and whether a cache shows it.
 
-use crate::object::Version;
+use super::sources::SourceId;
+use crate::object::{ObjectKey, Version};
+
+/// The caches, as far as the table needs them.
+pub(crate) trait Caches {
+    /// Returns what a source shows of an object.
+    fn cached(&self, source: SourceId, object: &ObjectKey) -> CachedState;
+    /// Returns whether a source's watch is open.
+    fn is_open(&self, source: SourceId) -> bool;
+}
 
 /// What a cache is to show before the key runs again.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::{
     Reason,
     budget::SpentBudget,
     sources::SourceId,
-    tombstones::{Stored, Tombstones},
+    tombstones::{StoredState, Tombstones},
     why::LastError,
     writes::WriteRecord,
 };
@@ -18,7 +18,7 @@ pub(super) struct KeyRecord {
     /// Why the run that has not started was asked for.
     pub(super) asked: Option<Reason>,
     /// The last readable state that a run began with, if its cache does not keep that.
-    pub(super) last_read: Option<Stored>,
+    pub(super) last_read: Option<StoredState>,
     /// The run under way.
     pub(super) run: Option<Box<RunRecord>>,
     details: Option<Box<KeyDetails>>,

@@ -10,27 +10,23 @@
 //!
 //! Versions belong to a source (one informer: a kind and a scope) and are never compared across sources.
 
-use std::{
-    collections::{BTreeSet, hash_map::Entry},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use foldhash::{HashMap, HashSet};
+use foldhash::HashMap;
 use prometheus_client::metrics::counter::Counter;
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     Reason,
     budget::{RunCost, StormLimit},
-    expectation::{CachedState, Expectation},
+    expectation::{Caches, Expectation},
     feeds::{FeedId, FeedObjects},
     gate::Gate,
+    reason::RunRequest,
     record::{HoldReason, KeyDetails, KeyRecord, RunActivity, RunDone, RunRecord},
-    sources::{SourceId, SourceRecord, WatchClock},
-    tombstones::{Stored, TOMBSTONES_PER_KEY, Tombstone},
+    sources::{SourceId, Sources},
+    tombstones::{StoredState, TOMBSTONES_PER_KEY, Tombstone},
     unsynced::{UnsyncedKeys, UnsyncedNamespace},
-    version_index::VersionIndex,
     why::{LastError, Why},
     writes::{AT_MOST, LastAnswer, ObjectId, OverdueWrite, OwnVersion, PendingWrite, WriteRecord},
 };
@@ -48,37 +44,9 @@ const OWN_PER_KEY: usize = 64;
 /// How soon a watch that opens or closes is noticed.
 pub(super) const NOTICED_WITHIN: Duration = Duration::from_secs(1);
 
-/// The caches, as far as the table needs them.
-pub(crate) trait Caches {
-    /// Returns what a source shows of an object.
-    fn cached(&self, source: SourceId, object: &ObjectKey) -> CachedState;
-    /// Returns whether a source's watch is open.
-    fn is_open(&self, source: SourceId) -> bool;
-}
-
-/// Why a key should run.
-pub(crate) struct RunRequest {
-    reason: Reason,
-    /// Holds up the source that named the key until its run starts.
-    permit: Option<OwnedSemaphorePermit>,
-}
-
-impl From<Reason> for RunRequest {
-    fn from(reason: Reason) -> Self {
-        Self { reason, permit: None }
-    }
-}
-
-impl From<OwnedSemaphorePermit> for RunRequest {
-    /// Comes from a source that is held up until the run starts.
-    fn from(permit: OwnedSemaphorePermit) -> Self {
-        Self { reason: Reason::Source, permit: Some(permit) }
-    }
-}
-
 /// What a change means for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ChangeVerdict {
     /// Somebody else's change: the key must run.
     Enqueue,
     /// The key's own write.
@@ -88,21 +56,14 @@ pub(crate) enum Verdict {
 }
 
 /// What a controller knows of its keys.
-///
-/// A batch of changes costs in proportion to what it brought: the keys that it concerns are found by the versions that
-/// it reached, and by the objects that it changed.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     /// Decides which key runs when. It is called while the table is locked, so that the two agree.
     queue: WorkQueue<ObjectKey>,
     keys: HashMap<ObjectKey, KeyRecord>,
-    sources: HashMap<SourceId, SourceRecord>,
+    pub(super) sources: Sources,
     /// Sources that feed the controller more than once: each event of theirs reaches a key once.
     shared: Vec<SourceId>,
-    /// Keys by the versions that settle something of them.
-    by_version: VersionIndex<ObjectKey>,
-    /// Keys by the objects that they wait for.
-    by_object: HashMap<(SourceId, ObjectKey), BTreeSet<ObjectKey>>,
     pub(crate) feeds: FeedObjects,
     unsynced: UnsyncedKeys,
     /// The namespaces whose keys wait for caches of their own.
@@ -128,10 +89,8 @@ impl KeyTable {
         Self {
             queue,
             keys: HashMap::default(),
-            sources: HashMap::default(),
+            sources: Sources::default(),
             shared,
-            by_version: VersionIndex::default(),
-            by_object: HashMap::default(),
             feeds: FeedObjects::default(),
             unsynced: UnsyncedKeys::all(&namespaces),
             namespaces,
@@ -364,7 +323,7 @@ impl KeyTable {
     }
 
     /// Keeps the last readable state that a run began with. A compact cache keeps no earlier state of what it can't read.
-    pub(crate) fn keep_read(&mut self, key: &ObjectKey, state: Option<Stored>) {
+    pub(crate) fn keep_read(&mut self, key: &ObjectKey, state: Option<StoredState>) {
         match (state, self.keys.get_mut(key)) {
             (None, None) => {}
             (state, Some(record)) => record.last_read = state,
@@ -373,12 +332,12 @@ impl KeyTable {
         self.prune(key);
     }
 
-    pub(crate) fn last_read(&self, key: &ObjectKey) -> Option<Stored> {
+    pub(crate) fn last_read(&self, key: &ObjectKey) -> Option<StoredState> {
         self.keys.get(key)?.last_read.clone()
     }
 
     /// Adds a deletion that the reconciler has yet to handle.
-    pub(crate) fn add_deletion(&mut self, key: &ObjectKey, last: Stored) {
+    pub(crate) fn add_deletion(&mut self, key: &ObjectKey, last: StoredState) {
         self.deletions += 1;
         let tombstones = &mut self.keys.entry(key.clone()).or_default().details_mut().tombstones;
         if tombstones.add(last, self.deletions) {
@@ -419,7 +378,7 @@ impl KeyTable {
         change: &Change<K>,
     ) -> bool {
         if let (Some(source), Some(object)) = (source, change.key()) {
-            self.changed(source, object);
+            self.sources.changed(source, object);
         }
         self.feeds.observe(feed, change)
     }
@@ -436,23 +395,21 @@ impl KeyTable {
         let verdict = match written {
             Some((source, version)) => {
                 // A second event of a key's own write would count as a foreign change.
-                if self.shared.contains(&source)
-                    && !self.sources.entry(source).or_default().is_first(version, &key)
-                {
+                if self.shared.contains(&source) && !self.sources.is_first(source, version, &key) {
                     return;
                 }
                 self.event(source, version, &key)
             }
             None => self.foreign_change(&key),
         };
-        if verdict == Verdict::Enqueue {
+        if verdict == ChangeVerdict::Enqueue {
             self.add(key, asked);
         }
     }
 
     /// Judges a watch event that concerns a key.
-    pub(super) fn event(&mut self, source: SourceId, version: Version, key: &ObjectKey) -> Verdict {
-        let Some(record) = self.keys.get_mut(key) else { return Verdict::Enqueue };
+    pub(super) fn event(&mut self, source: SourceId, version: Version, key: &ObjectKey) -> ChangeVerdict {
+        let Some(record) = self.keys.get_mut(key) else { return ChangeVerdict::Enqueue };
         let own = record.known().into_iter().flat_map(|details| &mut details.writes.own);
         let own = own.into_iter().find(|own| own.source == source && own.version == version);
         let is_own = own.map(|own| own.seen = true).is_some();
@@ -462,19 +419,19 @@ impl KeyTable {
             Some(run) if run.deferred.len() < DEFERRED_PER_RUN => {
                 run.deferred.push((source, version));
                 run.note(RunActivity::Changed);
-                return Verdict::Deferred;
+                return ChangeVerdict::Deferred;
             }
             _ => return self.foreign_change(key),
         }
-        Verdict::Own
+        ChangeVerdict::Own
     }
 
     /// Takes a change that can't be the key's own: a deletion, or what a list brought.
-    pub(super) fn foreign_change(&mut self, key: &ObjectKey) -> Verdict {
-        let Some(run) = self.run_mut(key) else { return Verdict::Enqueue };
+    pub(super) fn foreign_change(&mut self, key: &ObjectKey) -> ChangeVerdict {
+        let Some(run) = self.run_mut(key) else { return ChangeVerdict::Enqueue };
         run.note(RunActivity::Changed);
         run.done.changed = true;
-        Verdict::Deferred
+        ChangeVerdict::Deferred
     }
 
     /// Takes the progress of a source, and enqueues or releases the keys that waited for it.
@@ -485,34 +442,12 @@ impl KeyTable {
         caches: &impl Caches,
         now: Instant,
     ) {
-        match progress.via {
-            ProgressVia::NewEpoch => self.begin_epoch(source, progress.version, now),
-            via => self.deliver(source, progress.version, via, caches, now),
+        if progress.via == ProgressVia::NewEpoch {
+            return self.begin_epoch(source, progress.version, now);
         }
-        // After a list, versions may start again from a lower one.
-        if progress.via != ProgressVia::Watch
-            && let Some(record) = self.sources.get_mut(&source)
-        {
-            record.event = None;
-        }
-        self.stop_clocks();
-    }
-
-    fn deliver(
-        &mut self,
-        source: SourceId,
-        version: Option<Version>,
-        via: ProgressVia,
-        caches: &impl Caches,
-        now: Instant,
-    ) {
-        let state = self.sources.entry(source).or_default();
-        state.delivered = state.delivered.max(version);
-        if via == ProgressVia::Replace {
-            state.replaced = state.replaced.max(version);
-        }
-        let (delivered, changed) = (state.delivered, std::mem::take(&mut state.changed));
-        for key in self.concerned(source, delivered, via, changed) {
+        let concerned = self.sources.deliver(source, progress);
+        let delivered = self.sources.delivered(source);
+        for key in concerned {
             let Some(record) = self.keys.get_mut(&key) else { continue };
             let is_running = record.run.is_some();
             let Some(KeyDetails { writes, .. }) = record.known() else { continue };
@@ -529,38 +464,16 @@ impl KeyTable {
                 wait.source == source && wait.expectation.is_met(delivered, shown)
             });
             // Watch events show every change; a list may pass some.
-            if !all_seen && via == ProgressVia::Replace {
+            if !all_seen && progress.via == ProgressVia::Replace {
                 self.miss(&key);
             }
             self.prune(&key);
         }
     }
 
-    /// Finds the keys that a progress may settle something of.
-    fn concerned(
-        &mut self,
-        source: SourceId,
-        delivered: Option<Version>,
-        via: ProgressVia,
-        changed: HashSet<ObjectKey>,
-    ) -> BTreeSet<ObjectKey> {
-        let reached = delivered.map(|version| self.by_version.take_up_to(source, version));
-        let mut concerned: BTreeSet<ObjectKey> = reached.into_iter().flatten().collect();
-        if via == ProgressVia::Replace {
-            concerned.extend(self.waiting().cloned());
-        }
-        for object in changed {
-            concerned.extend(self.by_object.get(&(source, object)).into_iter().flatten().cloned());
-        }
-        concerned
-    }
-
     /// Forgets what is known of a source whose versions start again.
     fn begin_epoch(&mut self, source: SourceId, version: Option<Version>, now: Instant) {
-        let state = self.sources.entry(source).or_default();
-        (state.delivered, state.replaced) = (version, version);
-        state.changed.clear();
-        self.by_version.take(source);
+        self.sources.begin_epoch(source, version);
         let mut keys = Vec::new();
         for (key, record) in &mut self.keys {
             if let Some(run) = &mut record.run {
@@ -586,23 +499,16 @@ impl KeyTable {
 
     /// Has a key run whose write may have come and gone unseen.
     fn miss(&mut self, key: &ObjectKey) {
-        if self.foreign_change(key) == Verdict::Enqueue {
+        if self.foreign_change(key) == ChangeVerdict::Enqueue {
             self.add(key.clone(), Reason::MissedOwnWrite);
         }
     }
 
     // --- writes
 
-    /// Notes that a cache shows another state of an object.
-    pub(super) fn changed(&mut self, source: SourceId, object: &ObjectKey) {
-        if !self.by_object.is_empty() && self.by_object.contains_key(&(source, object.clone())) {
-            self.sources.entry(source).or_default().changed.insert(object.clone());
-        }
-    }
-
     /// Returns how far a source has been delivered.
     pub(crate) fn delivered(&self, source: SourceId) -> Option<Version> {
-        self.sources.get(&source)?.delivered
+        self.sources.delivered(source)
     }
 
     /// Takes a version that a write of the key made; the key runs if it must.
@@ -619,15 +525,14 @@ impl KeyTable {
                 return self.miss(key);
             }
         }
-        let state = self.sources.entry(source).or_default();
-        if !seen && state.replaced.is_some_and(|replaced| replaced >= version) {
+        if !seen && self.sources.has_replaced(source, version) {
             return self.miss(key);
         }
-        if state.delivered.is_none_or(|delivered| delivered < version) {
+        if self.delivered(source) < Some(version) {
             let own = &mut self.writes_mut(key).own;
             let oldest = if own.len() == OWN_PER_KEY { own.pop_front() } else { None };
             own.push_back(OwnVersion { source, version, seen });
-            self.by_version.insert(source, version, key.clone());
+            self.sources.await_version(source, version, key);
             if let Some(oldest) = oldest {
                 self.await_no_more(key, oldest.source, oldest.version);
             }
@@ -650,7 +555,7 @@ impl KeyTable {
     /// Keeps an answer, in place of an earlier one about the same object.
     pub(crate) fn keep_answer(&mut self, key: &ObjectKey, object: ObjectId, answer: LastAnswer) {
         if let Some((source, version)) = answer.awaits() {
-            self.by_version.insert(source, version, key.clone());
+            self.sources.await_version(source, version, key);
         }
         let before = self.writes_mut(key).answers.insert(object, answer);
         self.end_answer(key, before);
@@ -681,16 +586,11 @@ impl KeyTable {
         let met = expectation.is_met(self.delivered(source), || caches.cached(source, object));
         self.drop_waits(key, |wait| wait.source == source && wait.object == *object);
         if !met {
-            let is_open = caches.is_open(source);
-            let state = self.sources.entry(source).or_default();
-            let clock = state.clock.get_or_insert_with(|| WatchClock::start(is_open, now));
-            clock.set(is_open, now);
-            let began = clock.elapsed(now);
+            let began = self.sources.await_object((source, object), key, caches.is_open(source), now);
             let wait = PendingWrite { source, object: object.clone(), expectation, since: now, began };
             if let Some((source, version)) = wait.awaits() {
-                self.by_version.insert(source, version, key.clone());
+                self.sources.await_version(source, version, key);
             }
-            self.by_object.entry((source, object.clone())).or_default().insert(key.clone());
             self.writes_mut(key).waits.push(wait);
         }
         match (waited, self.has_pending(key)) {
@@ -699,7 +599,6 @@ impl KeyTable {
             _ => {}
         }
         self.prune(key);
-        self.stop_clocks();
     }
 
     /// Returns whether a key still waits for what the server says of an object: the reply to its write was lost.
@@ -716,11 +615,7 @@ impl KeyTable {
 
     /// Gives up what is overdue, and returns it.
     pub(crate) fn tick(&mut self, caches: &impl Caches, now: Instant) -> Vec<OverdueWrite> {
-        for (source, state) in &mut self.sources {
-            if let Some(clock) = &mut state.clock {
-                clock.set(caches.is_open(*source), now);
-            }
-        }
+        self.sources.set_clocks(|source| caches.is_open(source), now);
         let late = self.waits().filter(|(_, wait)| self.due(wait, now).is_some_and(|due| due <= now));
         let overdue = |(key, wait): (&ObjectKey, &PendingWrite)| {
             let (object, expectation) = (wait.object.clone(), wait.expectation.clone());
@@ -732,7 +627,6 @@ impl KeyTable {
             self.end_waits(key, now, |wait| wait.source == *source && wait.object == *object);
             self.prune(key);
         }
-        self.stop_clocks();
         late.into_iter().map(|(_, overdue)| overdue).collect()
     }
 
@@ -743,17 +637,11 @@ impl KeyTable {
     }
 
     fn due(&self, wait: &PendingWrite, now: Instant) -> Option<Instant> {
-        let clock = self.sources.get(&wait.source)?.clock.as_ref()?;
-        Some(wait.due(clock, now))
-    }
-
-    /// Returns the keys that wait for their own writes.
-    fn waiting(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.by_object.values().flatten()
+        Some(wait.due(self.sources.clock(wait.source)?, now))
     }
 
     pub(super) fn waits(&self) -> impl Iterator<Item = (&ObjectKey, &PendingWrite)> {
-        let keys: BTreeSet<&ObjectKey> = self.waiting().collect();
+        let keys: BTreeSet<&ObjectKey> = self.sources.waiting().collect();
         keys.into_iter().flat_map(|key| {
             let details = self.keys.get(key).and_then(KeyRecord::details);
             details.into_iter().flat_map(|details| &details.writes.waits).map(move |wait| (key, wait))
@@ -776,12 +664,7 @@ impl KeyTable {
             if let Some(version) = expectation.version() {
                 self.await_no_more(key, source, version);
             }
-            if let Entry::Occupied(mut waiting) = self.by_object.entry((source, object)) {
-                waiting.get_mut().remove(key);
-                if waiting.get().is_empty() {
-                    waiting.remove();
-                }
-            }
+            self.sources.end_object(source, object, key);
         }
     }
 
@@ -789,14 +672,7 @@ impl KeyTable {
     fn await_no_more(&mut self, key: &ObjectKey, source: SourceId, version: Version) {
         let details = self.keys.get(key).and_then(KeyRecord::details);
         if details.is_none_or(|details| !details.writes.awaits(source, version)) {
-            self.by_version.remove(source, version, key);
-        }
-    }
-
-    /// Stops the clocks while no key waits.
-    fn stop_clocks(&mut self) {
-        if self.by_object.is_empty() {
-            self.sources.values_mut().for_each(|source| source.clock = None);
+            self.sources.end_version(source, version, key);
         }
     }
 
@@ -810,8 +686,7 @@ impl KeyTable {
         self.feeds.clear();
         let is_lost = std::mem::replace(&mut self.losses, losses) != losses;
         if is_lost {
-            (self.sources, self.by_object) = (HashMap::default(), HashMap::default());
-            self.by_version = VersionIndex::default();
+            self.sources = Sources::default();
         }
         for record in self.keys.values_mut() {
             record.end_term();
@@ -819,7 +694,7 @@ impl KeyTable {
                 details.writes = WriteRecord::default();
             }
         }
-        let waiting: BTreeSet<_> = self.waiting().cloned().collect();
+        let waiting: BTreeSet<_> = self.sources.waiting().cloned().collect();
         waiting.iter().for_each(|key| self.hold(key, HoldReason::OwnWrites, now + AT_MOST, now));
         self.keys.retain(|_, record| !record.is_empty());
         is_lost
@@ -880,8 +755,6 @@ impl KeyTable {
     /// Counts the keys and objects that something is known of.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
-        let waiting = self.by_object.len() + usize::from(!self.by_version.is_empty());
-        let clocks = self.sources.values().filter(|source| source.clock.is_some()).count();
-        self.keys.len() + self.feeds.len() + waiting + clocks
+        self.keys.len() + self.feeds.len() + self.sources.waits()
     }
 }

@@ -5,7 +5,7 @@ use std::{any::Any, collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// A value of the reconciled type. The table does not know that type, so that it is compiled once.
-pub(crate) type Stored = Arc<dyn Any + Send + Sync>;
+pub(crate) type StoredState = Arc<dyn Any + Send + Sync>;
 
 /// The most deletions that wait for one key. The oldest is dropped, and counted.
 pub(super) const TOMBSTONES_PER_KEY: usize = 4;
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug)]
 pub(crate) struct Tombstone {
     /// What is known of the object that is gone.
-    pub(crate) last: Stored,
+    pub(crate) last: StoredState,
     serial: u64,
     failures: u32,
     /// When it failed first.
@@ -37,7 +37,7 @@ impl Tombstones {
     }
 
     /// Adds a deletion. Returns whether the oldest was dropped for it.
-    pub(super) fn add(&mut self, last: Stored, serial: u64) -> bool {
+    pub(super) fn add(&mut self, last: StoredState, serial: u64) -> bool {
         self.0.push_back(Tombstone { last, serial, failures: 0, failed_at: None });
         let is_full = self.0.len() > TOMBSTONES_PER_KEY;
         if is_full {

@@ -635,12 +635,13 @@ impl Manager {
         };
         let mut planned = Vec::new();
         for plan in self.plans {
-            if planned.iter().any(|other: &crate::controller::PreparedController| other.name == plan.name) {
+            if planned.iter().any(|other: &crate::controller::PreparedController| *other.name() == plan.name)
+            {
                 return Err(Error::DuplicateController(plan.name.to_string()));
             }
             planned.push(plan.prepare(&env)?);
         }
-        planned.iter().for_each(|one| self.inspector.add(one.name.clone(), &one.inspected));
+        planned.iter().for_each(|one| self.inspector.add(one.name().clone(), &one.inspected()));
         let factories = Factories::new(self.factory, clusters);
         let (grace_period, inspector, stop) = (self.grace_period, self.inspector, Stop::new());
         inspector.begin(ManagerProcess {

@@ -95,7 +95,7 @@ impl Running {
                 // A leader's task waits for no cache.
                 let starts_at_once = tasks.iter().any(Task::is_a_leaders);
                 let waits = planned.iter().filter(|_| !starts_at_once);
-                let waits = waits.map(|controller| controller.waits.clone()).collect();
+                let waits = waits.map(|controller| controller.waits().clone()).collect();
                 let (campaign, terms) =
                     Campaign::new(candidate, waits, stop.clone(), grace_period, in_flight.clone());
                 (Some(tokio::spawn(campaign.run())), terms)

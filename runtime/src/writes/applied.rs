@@ -22,7 +22,7 @@ pub(crate) struct Digest(u64, u64);
 
 /// What an apply meant and what its answer showed.
 #[derive(Clone, Debug)]
-pub(crate) struct Applied {
+pub(crate) struct AppliedRecord {
     /// The key whose run applied it.
     pub(crate) writer: ObjectKey,
     pub(crate) uid: String,
@@ -46,15 +46,15 @@ impl Digests {
 /// The last applies of one controller, by what they were applied to.
 #[derive(Debug, Default)]
 pub(crate) struct AppliedMemory {
-    by_object: HashMap<ObjectId, Applied>,
+    by_object: HashMap<ObjectId, AppliedRecord>,
 }
 
 impl AppliedMemory {
-    pub(crate) fn get(&self, kind: &Kind, object: &ObjectKey) -> Option<&Applied> {
+    pub(crate) fn get(&self, kind: &Kind, object: &ObjectKey) -> Option<&AppliedRecord> {
         self.by_object.get(&object_id(kind, object))
     }
 
-    pub(crate) fn keep(&mut self, kind: &Kind, object: &ObjectKey, applied: Applied) {
+    pub(crate) fn keep(&mut self, kind: &Kind, object: &ObjectKey, applied: AppliedRecord) {
         self.by_object.insert(object_id(kind, object), applied);
     }
 
@@ -125,7 +125,7 @@ mod tests {
         let digest = Digests::default().of(&Value::Null);
         let mut keep = |plural: &'static str, name: &str| {
             let key = ObjectKey::new("shop", name);
-            let applied = Applied {
+            let applied = AppliedRecord {
                 writer: key.clone(),
                 uid: String::new(),
                 version: Version(1),

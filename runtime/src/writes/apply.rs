@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    applied::{Applied, Digest, at_paths_of},
+    applied::{AppliedRecord, Digest, at_paths_of},
     caches::{CachedMeta, Shown},
     child::{Adoption, Child, Naming, decode, encode},
     owner::Owner,
@@ -46,7 +46,7 @@ pub struct Apply<C> {
 
 impl<C: Object> Apply<C> {
     pub(crate) fn new(writer: Arc<Writer>, owner: Owner, kind: Kind, object: C) -> Self {
-        let child = Child { owner, ownership: Ownership::Controls, kind, object };
+        let child = Child { owner, ownership: OwnerRole::Controls, kind, object };
         Self { writer, child, adoption: Adoption::Refuse }
     }
 
@@ -66,7 +66,7 @@ impl<C: Object> Apply<C> {
     /// manage its fields, and say otherwise, it is [`WriteError::ManagedByOthers`], unless [`adopt`](Self::adopt) says
     /// that they are to be taken over.
     pub fn unowned(mut self) -> Self {
-        self.child.ownership = Ownership::None;
+        self.child.ownership = OwnerRole::None;
         self
     }
 
@@ -77,7 +77,7 @@ impl<C: Object> Apply<C> {
     /// [`Controller::owns`](crate::Controller::owns), which looks for the controlling owner: use
     /// [`watches`](crate::Controller::watches) with [`owners_of`](crate::controller::owners_of).
     pub fn uncontrolled(mut self) -> Self {
-        self.child.ownership = Ownership::Shares;
+        self.child.ownership = OwnerRole::Shares;
         self
     }
 
@@ -143,21 +143,21 @@ impl<C: Object> Sending<'_, C> {
         self.finish(&intent, answer)
     }
 
-    async fn ask(&self) -> Result<Known, WriteError> {
+    async fn ask(&self) -> Result<KnownTarget, WriteError> {
         Ok(match self.apply.writer.fetch(&self.target).await? {
-            None => Known::Absent,
-            Some(object) => Known::Present(CachedMeta::of(
+            None => KnownTarget::Absent,
+            Some(object) => KnownTarget::Present(CachedMeta::of(
                 &serde_json::from_value(object["metadata"].clone()).unwrap_or_default(),
             )),
         })
     }
 
     /// Refuses what is not ours, and says what is meant of what is.
-    fn check(&self, known: &Known) -> Result<Intent, WriteError> {
+    fn check(&self, known: &KnownTarget) -> Result<Intent, WriteError> {
         let Apply { writer, child, adoption } = self.apply;
         let found = match known {
-            Known::Absent => None,
-            Known::Present(found) => Some(found),
+            KnownTarget::Absent => None,
+            KnownTarget::Present(found) => Some(found),
         };
         found.map_or(Ok(()), |found| child.check(&self.target, found, *adoption))?;
         let body = child.intent(VERB, &self.target, found)?;
@@ -169,7 +169,7 @@ impl<C: Object> Sending<'_, C> {
         let Apply { writer, child, .. } = self.apply;
         let last = writer.applied(&self.target)?;
         // What nobody controls may be applied on behalf of several, who mean the same.
-        let own = last.writer == child.owner.key || child.ownership != Ownership::Controls;
+        let own = last.writer == child.owner.key || child.ownership != OwnerRole::Controls;
         if !own || last.intent != intent.meant {
             return None;
         }
@@ -185,7 +185,7 @@ impl<C: Object> Sending<'_, C> {
     }
 
     /// Only a child that has seen the last answer tells; one that is behind never does.
-    fn still_shows(&self, intent: &Intent, last: &Applied, child: &C) -> bool {
+    fn still_shows(&self, intent: &Intent, last: &AppliedRecord, child: &C) -> bool {
         let meta = child.meta();
         let Some(version) = Version::of_meta(meta) else { return false };
         if meta.uid.as_deref() != Some(last.uid.as_str()) || version < last.version {
@@ -195,7 +195,7 @@ impl<C: Object> Sending<'_, C> {
             if self.shown_by(intent, child).ok() != Some(last.shown) {
                 return false;
             }
-            self.apply.writer.keep_applied(&self.target, Applied { version, ..last.clone() });
+            self.apply.writer.keep_applied(&self.target, AppliedRecord { version, ..last.clone() });
         }
         true
     }
@@ -206,26 +206,31 @@ impl<C: Object> Sending<'_, C> {
     }
 
     /// Remembers what was applied and answered.
-    fn finish(&self, intent: &Intent, answer: Answer) -> Result<C, WriteError> {
+    fn finish(&self, intent: &Intent, answer: ApiResponse) -> Result<C, WriteError> {
         let answered: C = decode(VERB, &self.target, answer.object)?;
         let meta = answered.meta();
         if let (Some(uid), Some(version)) = (meta.uid.clone(), Version::of_meta(meta)) {
             let writer = self.apply.child.owner.key.clone();
             let shown = self.shown_by(intent, &answered)?;
-            let applied = Applied { writer, uid, version, intent: intent.meant, shown };
+            let applied = AppliedRecord { writer, uid, version, intent: intent.meant, shown };
             self.apply.writer.keep_applied(&self.target, applied);
         }
         Ok(answered)
     }
 
-    async fn attempt(&self, intent: &Intent, known: &Known, carry: Carry) -> Result<Answer, WriteError> {
+    async fn attempt(
+        &self,
+        intent: &Intent,
+        known: &KnownTarget,
+        carry: Carry,
+    ) -> Result<ApiResponse, WriteError> {
         let mut body = intent.body.clone();
         let proof = match known {
-            Known::Absent => {
+            KnownTarget::Absent => {
                 body["metadata"]["resourceVersion"] = json!(ONLY_IF_ABSENT);
                 Proof::None
             }
-            Known::Present(found) => {
+            KnownTarget::Present(found) => {
                 body["metadata"]["uid"] = json!(found.uid);
                 match carry {
                     Carry::Uid => Proof::None,
@@ -237,14 +242,14 @@ impl<C: Object> Sending<'_, C> {
             }
         };
         let Apply { writer, child, adoption } = self.apply;
-        let forced = child.ownership == Ownership::Controls || *adoption == Adoption::TakeOver;
+        let forced = child.ownership == OwnerRole::Controls || *adoption == Adoption::TakeOver;
         let request = Request {
             operation: VERB,
             verb: ApiVerb::Patch,
             target: &self.target,
             path: Path::Object,
             query: format!("{}&force={forced}", writer.query()),
-            content: Content::Apply(body),
+            content: RequestBody::Apply(body),
         };
         let answer = writer.write(&child.owner.key, request).await?;
         writer.learn(&child.owner.key, &self.target, &answer, &proof, None);

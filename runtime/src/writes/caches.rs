@@ -16,7 +16,7 @@ use crate::{
 
 /// What the caches say of an object that is about to be written.
 #[derive(Debug)]
-pub(crate) enum Cached {
+pub(crate) enum CachedTarget {
     /// The cache is synced and holds no such object.
     Absent,
     /// The same, but there may be one that is not selected.
@@ -27,7 +27,7 @@ pub(crate) enum Cached {
     Present(CachedMeta),
 }
 
-impl Cached {
+impl CachedTarget {
     /// Sums up two caches: what either shows, then that it is absent from one that would show it.
     pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
@@ -100,7 +100,7 @@ pub(crate) struct Shown {
     pub(crate) encode: fn(&dyn Any) -> Option<Value>,
 }
 
-type LookUp = Box<dyn Fn(&ObjectKey) -> Cached + Send + Sync>;
+type LookUp = Box<dyn Fn(&ObjectKey) -> CachedTarget + Send + Sync>;
 type Show = Box<dyn Fn(&ObjectKey) -> Option<Shown> + Send + Sync>;
 
 /// One cache of the controller.
@@ -129,7 +129,7 @@ impl CacheView {
 
     /// Returns whether the cache shows an object, or will show it with these labels.
     pub(super) fn will_show(&self, target: &Target, labels: &BTreeMap<String, String>) -> bool {
-        !matches!((self.look_up)(&target.key), Cached::Unselected) || self.selects.shows(labels)
+        !matches!((self.look_up)(&target.key), CachedTarget::Unselected) || self.selects.shows(labels)
     }
 
     fn is_of(&self, kind: &Kind) -> bool {
@@ -150,9 +150,9 @@ impl Caches for Vec<CacheView> {
             return CachedState::Unknown;
         };
         match (cache.look_up)(object) {
-            Cached::Absent | Cached::Unselected => CachedState::Absent,
-            Cached::Unknown => CachedState::Unknown,
-            Cached::Present(CachedMeta { uid, resource_version, finalizers, .. }) => {
+            CachedTarget::Absent | CachedTarget::Unselected => CachedState::Absent,
+            CachedTarget::Unknown => CachedState::Unknown,
+            CachedTarget::Present(CachedMeta { uid, resource_version, finalizers, .. }) => {
                 CachedState::Shown { uid, version: resource_version.parse::<Version>().ok(), finalizers }
             }
         }

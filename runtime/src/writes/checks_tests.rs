@@ -77,7 +77,7 @@ fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<
         kind: kind("pods"),
         namespace: None,
         selects: Selects::Everything,
-        look_up: Box::new(move |_| Cached::Present(meta.clone())),
+        look_up: Box::new(move |_| CachedTarget::Present(meta.clone())),
         show: Some(Box::new(|_| None)),
         is_open: Box::new(|| true),
         compare: Box::new(move |_| {
@@ -167,7 +167,7 @@ async fn a_new_epoch_forgets_what_was_applied_to_objects_of_its_kind() {
     let (writer, _) = writer("61", []);
     let target = |plural| Target { kind: kind(plural), key: key() };
     let digest = Digests::default().of(&Value::Null);
-    let applied = || Applied {
+    let applied = || AppliedRecord {
         writer: key(),
         uid: "u".to_owned(),
         version: Version(61),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     WriteError,
     caches::CachedMeta,
-    owner::{Owner, Ownership},
+    owner::{Owner, OwnerRole},
     request::Target,
 };
 use crate::object::{Kind, Object, ObjectKey, Scope};
@@ -33,7 +33,7 @@ pub(super) enum Naming {
 #[derive(Clone)]
 pub(super) struct Child<C> {
     pub(super) owner: Owner,
-    pub(super) ownership: Ownership,
+    pub(super) ownership: OwnerRole,
     pub(super) kind: Kind,
     pub(super) object: C,
 }
@@ -58,7 +58,7 @@ impl<C: Object> Child<C> {
             Err(WriteError::ForbiddenOwner { object: object.clone(), owner: self.owner.named(), rule })
         };
         match scope {
-            _ if self.owner.uid.is_empty() && self.ownership != Ownership::None => {
+            _ if self.owner.uid.is_empty() && self.ownership != OwnerRole::None => {
                 Err(WriteError::OwnerGone { object, owner: self.owner.named() })
             }
             _ if target.key.name().is_empty() && !generated => {
@@ -67,7 +67,7 @@ impl<C: Object> Child<C> {
             Scope::Namespaced if namespace.is_empty() => {
                 Err(WriteError::Unnamed { object, missing: "metadata.namespace" })
             }
-            _ if self.ownership == Ownership::None => Ok(target),
+            _ if self.ownership == OwnerRole::None => Ok(target),
             Scope::Cluster if !self.owner.is_cluster_scoped() => {
                 forbidden("a namespaced object can't own a cluster-scoped one; apply it `.unowned()`")
             }
@@ -86,7 +86,7 @@ impl<C: Object> Child<C> {
             kind: self.owner.kind.kind.to_string(),
             name: self.owner.key.name().to_owned(),
             uid: self.owner.uid.clone(),
-            controller: Some(self.ownership == Ownership::Controls),
+            controller: Some(self.ownership == OwnerRole::Controls),
             block_owner_deletion: Some(true),
         }
     }
@@ -96,19 +96,19 @@ impl<C: Object> Child<C> {
     /// One of several owners keeps the others of its kind: all are applied by the same field manager, which loses what
     /// it leaves out.
     fn add_owner(&self, owners: &mut Vec<OwnerReference>, found: Option<&CachedMeta>) {
-        if self.ownership == Ownership::None {
+        if self.ownership == OwnerRole::None {
             return;
         }
         let reference = self.owner_reference();
         let others = |other: &&OwnerReference| {
-            self.ownership == Ownership::Shares
+            self.ownership == OwnerRole::Shares
                 && other.controller != Some(true)
                 && self.owner.kind.is_named_by(&other.api_version, &other.kind)
         };
         owners.extend(found.into_iter().flat_map(|found| &found.owners).filter(others).cloned());
         owners.retain(|owner| owner.uid != reference.uid);
         owners.push(reference);
-        if self.ownership == Ownership::Shares {
+        if self.ownership == OwnerRole::Shares {
             owners.sort_by(|one, other| one.uid.cmp(&other.uid));
             owners.dedup_by(|one, other| one.uid == other.uid);
         }
@@ -148,7 +148,7 @@ impl<C: Object> Child<C> {
         let controller = found.owners.iter().find(|reference| reference.controller == Some(true));
         match controller {
             Some(reference) if reference.uid == owner.uid => Ok(()),
-            None if self.ownership != Ownership::Controls => Ok(()),
+            None if self.ownership != OwnerRole::Controls => Ok(()),
             Some(reference)
                 if owner.kind.is_named_by(&reference.api_version, &reference.kind)
                     && reference.name == owner.key.name() =>

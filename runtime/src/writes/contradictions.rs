@@ -24,7 +24,7 @@ const REMEMBERED: usize = 64;
 
 /// What a cache showed before a question was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Before {
+pub(super) enum ShownBefore {
     /// No such object, though it would show one; it had been brought to this version.
     Absent {
         delivered: Option<Version>,
@@ -54,23 +54,22 @@ pub(super) enum Contradicted {
 }
 
 /// Compares what a cache showed with what the server answered afterwards.
-pub(super) fn contradiction(before: &Before, answered: &Answered) -> Option<Contradicted> {
+pub(super) fn contradiction(before: &ShownBefore, answered: &Answered) -> Option<Contradicted> {
     match (before, answered) {
-        (Before::Absent { .. }, Answered::Absent) => None,
-        (Before::Absent { delivered }, Answered::Present { version, .. }) => {
+        (ShownBefore::Absent { .. }, Answered::Absent) => None,
+        (ShownBefore::Absent { delivered }, Answered::Present { version, .. }) => {
             let unless_at = (*version).filter(|version| delivered.is_none_or(|at| at < *version));
             Some(Contradicted::Absence { unless_at })
         }
-        (Before::Present { uid, .. }, Answered::Absent) => Some(Contradicted::Uid(uid.clone())),
-        (Before::Present { uid, .. }, Answered::Present { uid: found, .. }) if uid != found => {
+        (ShownBefore::Present { uid, .. }, Answered::Absent) => Some(Contradicted::Uid(uid.clone())),
+        (ShownBefore::Present { uid, .. }, Answered::Present { uid: found, .. }) if uid != found => {
             Some(Contradicted::Uid(uid.clone()))
         }
-        (Before::Present { uid, version: Some(version) }, Answered::Present { version: Some(found), .. })
-            if found < version =>
-        {
-            Some(Contradicted::Version { uid: uid.clone(), version: *version })
-        }
-        (Before::Present { .. }, Answered::Present { .. }) => None,
+        (
+            ShownBefore::Present { uid, version: Some(version) },
+            Answered::Present { version: Some(found), .. },
+        ) if found < version => Some(Contradicted::Version { uid: uid.clone(), version: *version }),
+        (ShownBefore::Present { .. }, Answered::Present { .. }) => None,
     }
 }
 
@@ -92,7 +91,7 @@ impl Contradicted {
 
 /// A contradiction that the cache has not resolved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Open {
+pub(super) struct OpenContradiction {
     pub(super) source: SourceId,
     pub(super) object: ObjectKey,
     pub(super) what: Contradicted,
@@ -102,7 +101,7 @@ pub(super) struct Open {
 /// All contradictions that are open.
 #[derive(Debug, Default)]
 pub(super) struct Contradictions {
-    open: Vec<Open>,
+    open: Vec<OpenContradiction>,
 }
 
 impl Contradictions {
@@ -110,7 +109,7 @@ impl Contradictions {
     pub(super) fn note(&mut self, source: SourceId, object: &ObjectKey, what: Contradicted, now: Instant) {
         let known = self.open.iter().any(|open| open.source == source && open.object == *object);
         if !known && self.open.len() < REMEMBERED {
-            self.open.push(Open { source, object: object.clone(), what, due: now + PATIENCE });
+            self.open.push(OpenContradiction { source, object: object.clone(), what, due: now + PATIENCE });
         }
     }
 
@@ -120,12 +119,12 @@ impl Contradictions {
         now: Instant,
         caches: &impl Caches,
         delivered: impl Fn(SourceId) -> Option<Version>,
-    ) -> Vec<Open> {
+    ) -> Vec<OpenContradiction> {
         self.open.retain(|open| {
             let cached = caches.cached(open.source, &open.object);
             open.what.is_shown(&cached, delivered(open.source))
         });
-        let mut due: Vec<Open> = Vec::new();
+        let mut due: Vec<OpenContradiction> = Vec::new();
         for open in &mut self.open {
             if !caches.is_open(open.source) {
                 open.due = open.due.max(now + PATIENCE);
@@ -157,16 +156,16 @@ mod tests {
 
     const SITES: SourceId = SourceId(0);
 
-    fn present(uid: &str, version: u64) -> Before {
-        Before::Present { uid: uid.to_owned(), version: Some(Version(version)) }
+    fn present(uid: &str, version: u64) -> ShownBefore {
+        ShownBefore::Present { uid: uid.to_owned(), version: Some(Version(version)) }
     }
 
     fn found(uid: &str, version: u64) -> Answered {
         Answered::Present { uid: uid.to_owned(), version: Some(Version(version)) }
     }
 
-    fn absent(delivered: u64) -> Before {
-        Before::Absent { delivered: Some(Version(delivered)) }
+    fn absent(delivered: u64) -> ShownBefore {
+        ShownBefore::Absent { delivered: Some(Version(delivered)) }
     }
 
     fn shown(uid: &str, version: u64) -> CachedState {
@@ -223,8 +222,8 @@ mod tests {
             (absent(7), found("u", 9), shown("u", 9)),
         ] {
             let now_shown = match &before {
-                Before::Absent { .. } => CachedState::Absent,
-                Before::Present { .. } => shown("u", 7),
+                ShownBefore::Absent { .. } => CachedState::Absent,
+                ShownBefore::Present { .. } => shown("u", 7),
             };
             let cache = Cache { cached: RefCell::new(now_shown), is_open: true };
             let delivered = |_: SourceId| Some(Version(8));

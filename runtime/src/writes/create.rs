@@ -37,18 +37,18 @@ pub struct Create<C> {
 
 impl<C: Object> Create<C> {
     pub(crate) fn new(writer: Arc<Writer>, owner: Owner, kind: Kind, object: C) -> Self {
-        Self { writer, child: Child { owner, ownership: Ownership::Controls, kind, object } }
+        Self { writer, child: Child { owner, ownership: OwnerRole::Controls, kind, object } }
     }
 
     /// Creates it without an owner; see [`Apply::unowned`](super::Apply::unowned).
     pub fn unowned(mut self) -> Self {
-        self.child.ownership = Ownership::None;
+        self.child.ownership = OwnerRole::None;
         self
     }
 
     /// Creates it with the reconciled object as an owner that does not control it.
     pub fn uncontrolled(mut self) -> Self {
-        self.child.ownership = Ownership::Shares;
+        self.child.ownership = OwnerRole::Shares;
         self
     }
 
@@ -61,7 +61,7 @@ impl<C: Object> Create<C> {
             target: &target,
             path: Path::Collection,
             query: writer.query(),
-            content: Content::Json(self.child.intent(VERB, &target, None)?),
+            content: RequestBody::Json(self.child.intent(VERB, &target, None)?),
         };
         let answer = match writer.write(key, request).await {
             Ok(answer) => answer,

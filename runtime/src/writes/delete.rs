@@ -99,7 +99,7 @@ impl Delete {
             target,
             path: Path::Object,
             query: String::new(),
-            content: Content::Json(self.options(&uid)?),
+            content: RequestBody::Json(self.options(&uid)?),
         };
         let expectation = match writer.write(key, request).await {
             Ok(answer) => left(&answer.object, &uid),

@@ -134,14 +134,14 @@ pub(crate) fn remove_finalizer<'a>(
     })
 }
 
-async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<Answer, WriteError> {
+async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<ApiResponse, WriteError> {
     let request = Request {
         operation: VERB,
         verb: ApiVerb::Patch,
         target,
         path: Path::Object,
         query: writer.query(),
-        content: Content::JsonPatch(patch),
+        content: RequestBody::JsonPatch(patch),
     };
     writer.write(&target.key, request).await.map_err(|error| match error {
         WriteError::Invalid { object, status, .. } if status.message == TEST_FAILED => {

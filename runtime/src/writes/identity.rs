@@ -28,7 +28,7 @@ const QUALIFIERS: [&str; 9] =
 const MOST_OTHERS: usize = 8;
 
 /// The values of the fields that tell an element from the others.
-type Identity<'a> = Vec<&'a Value>;
+type ElementIdentity<'a> = Vec<&'a Value>;
 
 /// Finds the elements of a list that those of another one are, or were.
 ///
@@ -37,7 +37,7 @@ type Identity<'a> = Vec<&'a Value>;
 /// the other: a value that two unlike elements have by chance must not give one what the other had.
 pub(super) struct Elements<'a> {
     fields: Vec<&'a str>,
-    by_identity: HashMap<Identity<'a>, usize>,
+    by_identity: HashMap<ElementIdentity<'a>, usize>,
     /// Where elements differ in what they have: by the first well-known name that each has.
     by_name: HashMap<(&'static str, &'a Value), Option<usize>>,
     /// The same of the other list: one that two elements bear tells nothing.
@@ -113,7 +113,7 @@ fn is_unique(list: &[Value], fields: &[&str]) -> bool {
 /// Counts the elements that keep their place, if all of the shorter list are found in the other.
 fn matches_in_place(list: &[Value], others: &[Value], fields: &[&str]) -> Option<usize> {
     let place = |(at, element)| Some((identity(element, fields)?, at));
-    let places: HashMap<Identity<'_>, usize> = list.iter().enumerate().filter_map(place).collect();
+    let places: HashMap<ElementIdentity<'_>, usize> = list.iter().enumerate().filter_map(place).collect();
     let found: Vec<(usize, usize)> = others
         .iter()
         .enumerate()
@@ -124,7 +124,7 @@ fn matches_in_place(list: &[Value], others: &[Value], fields: &[&str]) -> Option
 }
 
 /// Returns what tells an element from others; `None` if it lacks one of the fields, or there are none.
-fn identity<'a>(element: &'a Value, fields: &[&str]) -> Option<Identity<'a>> {
+fn identity<'a>(element: &'a Value, fields: &[&str]) -> Option<ElementIdentity<'a>> {
     if fields.is_empty() {
         return None;
     }

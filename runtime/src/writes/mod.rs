@@ -35,7 +35,7 @@ mod series;
 mod recorder;
 
 pub use apply::Apply;
-pub(crate) use caches::{CacheView, Cached, CachedMeta, Selects, Shown};
+pub(crate) use caches::{CacheView, CachedMeta, CachedTarget, Selects, Shown};
 pub use create::Create;
 pub use delete::{Delete, Propagation};
 pub use error::WriteError;

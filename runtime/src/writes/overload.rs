@@ -24,11 +24,11 @@ use super::{
 #[derive(Clone)]
 pub(crate) struct Sender {
     client: kube::Client,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SenderState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SenderState {
     paused: Option<RetryAfter>,
     /// Whether the last write was refused so; one that fails otherwise does not count.
     refused: bool,
@@ -93,7 +93,7 @@ impl Sender {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SenderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

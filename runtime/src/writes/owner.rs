@@ -25,7 +25,7 @@ impl Owner {
 
 /// How the reconciled object is to own what is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ownership {
+pub(super) enum OwnerRole {
     /// It alone controls it.
     Controls,
     /// It is one of its owners.

@@ -32,8 +32,8 @@ pub(crate) async fn patch<K: Object>(
         let problem = "what changes an object, or its metadata, is an object".to_owned();
         return Err(WriteError::Codec { verb: VERB, object: Box::new(target), problem });
     }
-    let base = Base::of(&target, object)?;
-    let patching = Patching { writer, key, target, patch };
+    let base = PatchBase::of(&target, object)?;
+    let patching = PatchAttempt { writer, key, target, patch };
     match patching.run(base).await? {
         Some(answer) => decode(VERB, &patching.target, answer),
         None => Ok(object.clone()),
@@ -41,13 +41,13 @@ pub(crate) async fn patch<K: Object>(
 }
 
 /// What a patch is computed from.
-struct Base {
+struct PatchBase {
     uid: String,
     resource_version: String,
     whole: Value,
 }
 
-impl Base {
+impl PatchBase {
     fn of<K: Object>(target: &Target, object: &K) -> Result<Self, WriteError> {
         let named = || Box::new(target.clone());
         let (uid, version) = (object.meta().uid.clone(), object.meta().resource_version.clone());
@@ -60,18 +60,18 @@ impl Base {
     }
 }
 
-struct Patching<'a> {
+struct PatchAttempt<'a> {
     writer: &'a Writer,
     key: &'a ObjectKey,
     target: Target,
     patch: Value,
 }
 
-impl Patching<'_> {
+impl PatchAttempt<'_> {
     /// Returns what the server answered; `None` where the object reads as patched already.
     ///
     /// Knows no type of the user's, and is boxed: it is compiled once, here.
-    fn run(&self, base: Base) -> BoxFuture<'_, Result<Option<Value>, WriteError>> {
+    fn run(&self, base: PatchBase) -> BoxFuture<'_, Result<Option<Value>, WriteError>> {
         Box::pin(async move {
             let mut version = base.resource_version.clone();
             match self.later_version(&base) {
@@ -95,7 +95,7 @@ impl Patching<'_> {
         })
     }
 
-    fn later_version(&self, base: &Base) -> Option<String> {
+    fn later_version(&self, base: &PatchBase) -> Option<String> {
         let seen = base.resource_version.parse::<Version>().ok();
         let answer = self.writer.last_answer(self.key, &self.target)?;
         let later = answer.uid == base.uid && answer.resource_version.parse::<Version>().ok() > seen;
@@ -112,7 +112,7 @@ impl Patching<'_> {
             target: &self.target,
             path: Path::Object,
             query: self.writer.query(),
-            content: Content::MergePatch(body),
+            content: RequestBody::MergePatch(body),
         };
         let answer = self.writer.write(self.key, request).await?;
         self.writer.learn(self.key, &self.target, &answer, &Proof::Carried(version.to_owned()), None);
@@ -139,7 +139,7 @@ impl Patching<'_> {
     }
 
     /// Makes a conflict, and sees to it that the next run begins with what this one did not know.
-    fn stale(&self, base: &Base, why: &str) -> WriteError {
+    fn stale(&self, base: &PatchBase, why: &str) -> WriteError {
         if let Ok(version) = base.resource_version.parse() {
             self.writer.wait_for(self.key, &self.target, &Expectation::NewerThan(version));
         }

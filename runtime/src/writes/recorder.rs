@@ -113,7 +113,7 @@ impl Recorder {
         Box::pin(async move {
             let [first, longest] = WAITS;
             let mut backoff = Backoff::new(BackoffSchedule::doubling(first, longest), self.seed);
-            let mut failing = Failing::default();
+            let mut failing = FailingEvents::default();
             loop {
                 let paused = self.sender.paused().map_or(Duration::ZERO, |asked| asked.left());
                 sleep(paused).await;
@@ -172,7 +172,7 @@ impl Recorder {
 
     /// Sends an event, or the update of its series; the result is recorded even if this future is dropped.
     async fn deliver(&self, send: Outgoing) -> Delivery {
-        let mut in_flight = InFlight { recorder: self, send: Some(send) };
+        let mut in_flight = EventInFlight { recorder: self, send: Some(send) };
         let answer = match &in_flight.send {
             Some(send) => self.send(send).await,
             None => return Delivery::Done,
@@ -286,12 +286,12 @@ enum Delivery {
 }
 
 /// An event under way; where nobody waits for its answer any more, it is put back.
-struct InFlight<'a> {
+struct EventInFlight<'a> {
     recorder: &'a Recorder,
     send: Option<Outgoing>,
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for EventInFlight<'_> {
     fn drop(&mut self) {
         if let Some(send) = self.send.take() {
             let on_server = if send.on_server == OnServer::Yes { OnServer::Yes } else { OnServer::Maybe };
@@ -311,11 +311,11 @@ fn may_pass(error: &WriteError) -> bool {
 
 /// What was logged about events that do not get through.
 #[derive(Default)]
-struct Failing {
+struct FailingEvents {
     said: Option<Instant>,
 }
 
-impl Failing {
+impl FailingEvents {
     fn tell(&mut self, controller: &str, error: &WriteError, fate: &str) {
         if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
             self.said = Some(Instant::now());

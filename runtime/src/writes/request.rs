@@ -17,7 +17,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The body of a request and how it is meant.
 #[derive(Debug)]
-pub(crate) enum Content {
+pub(crate) enum RequestBody {
     None,
     Json(Value),
     Apply(Value),
@@ -66,19 +66,19 @@ pub(crate) struct Request<'a> {
     pub(crate) path: Path,
     /// Query pairs; the values need no escaping.
     pub(crate) query: String,
-    pub(crate) content: Content,
+    pub(crate) content: RequestBody,
 }
 
 /// The server's answer: its code is 201 after a creation, and 200 after a change.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) code: StatusCode,
     pub(crate) object: Value,
 }
 
 impl Request<'_> {
     /// Sends the request, in a span of its own, and decodes the object that answers it.
-    pub(crate) async fn send(self, client: &kube::Client) -> Result<Answer, WriteError> {
+    pub(crate) async fn send(self, client: &kube::Client) -> Result<ApiResponse, WriteError> {
         let span = tracing::info_span!(
             "request",
             operation = self.operation,
@@ -119,7 +119,7 @@ impl Request<'_> {
                 error.column()
             ),
         })?;
-        Ok(Answer { code, object: decoded })
+        Ok(ApiResponse { code, object: decoded })
     }
 
     async fn exchange(self, client: &kube::Client) -> Result<(response::Parts, Vec<u8>), WriteError> {

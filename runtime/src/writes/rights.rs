@@ -55,7 +55,7 @@ impl Use {
             (ApiVerb::Create, ..) => Self::Create,
             (ApiVerb::Delete, ..) => Self::Delete,
             (_, Path::Status, _) => Self::PatchStatus,
-            (_, _, Content::Apply(_)) => Self::Apply,
+            (_, _, RequestBody::Apply(_)) => Self::Apply,
             _ => Self::Patch,
         }
     }

@@ -81,7 +81,7 @@ struct Series {
     sent_at: Instant,
     /// How long after that it is brought up to date again.
     wait: Duration,
-    place: Place,
+    place: SeriesPlace,
 }
 
 /// A time, and a number that tells those of the same time apart.
@@ -89,7 +89,7 @@ type Due = (Instant, u64);
 
 /// Where a series stands.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum SeriesPlace {
     /// It is to be sent then.
     ToSend(Due),
     /// It is being sent.
@@ -138,8 +138,8 @@ impl SeriesCache {
             if trace_id.is_some() {
                 series.trace_id = trace_id.cloned();
             }
-            if matches!(series.place, Place::Complete(_)) {
-                self.put(&key, |entry| Place::ToSend((due, entry)));
+            if matches!(series.place, SeriesPlace::Complete(_)) {
+                self.put(&key, |entry| SeriesPlace::ToSend((due, entry)));
             }
             return Recorded::Folded;
         }
@@ -160,10 +160,10 @@ impl SeriesCache {
             sent: 0,
             sent_at: now,
             wait,
-            place: Place::InFlight,
+            place: SeriesPlace::InFlight,
         };
         self.series.insert(key.clone(), series);
-        self.put(&key, |entry| Place::ToSend((now, entry)));
+        self.put(&key, |entry| SeriesPlace::ToSend((now, entry)));
         Recorded::New
     }
 
@@ -184,7 +184,7 @@ impl SeriesCache {
     pub(super) fn take_unsent(&mut self) -> Option<Outgoing> {
         let (_, key) = self.to_send.pop_first()?;
         let series = self.series.get_mut(&key)?;
-        series.place = Place::InFlight;
+        series.place = SeriesPlace::InFlight;
         let &mut Series { ref name, ref trace_id, on_server, first, last, count, .. } = series;
         let (name, trace_id) = (name.clone(), trace_id.clone());
         Some(Outgoing { key, name, on_server, first, last, count, trace_id })
@@ -200,8 +200,8 @@ impl SeriesCache {
         (series.on_server, series.sent, series.sent_at) = (OnServer::Yes, count, now);
         let (again, over) = (now + series.wait, series.last_at + IDLE);
         match series.count > count {
-            true => self.put(key, |entry| Place::ToSend((again, entry))),
-            false => self.put(key, |entry| Place::Complete((over, entry))),
+            true => self.put(key, |entry| SeriesPlace::ToSend((again, entry))),
+            false => self.put(key, |entry| SeriesPlace::Complete((over, entry))),
         }
     }
 
@@ -210,7 +210,7 @@ impl SeriesCache {
         if let Some(series) = self.series.get_mut(key) {
             series.on_server = on_server;
         }
-        self.put(key, |entry| Place::ToSend((now, entry)));
+        self.put(key, |entry| SeriesPlace::ToSend((now, entry)));
     }
 
     /// Somebody else's event has its name: it is sent under another one.
@@ -236,19 +236,19 @@ impl SeriesCache {
         format!("{part}.{:016x}", self.names.random::<u64>())
     }
 
-    fn put(&mut self, key: &Arc<EventKey>, place: impl FnOnce(u64) -> Place) {
+    fn put(&mut self, key: &Arc<EventKey>, place: impl FnOnce(u64) -> SeriesPlace) {
         let Some(series) = self.series.get_mut(key) else { return };
         match series.place {
-            Place::ToSend(due) => drop(self.to_send.remove(&due)),
-            Place::Complete(due) => drop(self.complete.remove(&due)),
-            Place::InFlight => {}
+            SeriesPlace::ToSend(due) => drop(self.to_send.remove(&due)),
+            SeriesPlace::Complete(due) => drop(self.complete.remove(&due)),
+            SeriesPlace::InFlight => {}
         }
         self.entries += 1;
         series.place = place(self.entries);
         match series.place {
-            Place::ToSend(due) => drop(self.to_send.insert(due, key.clone())),
-            Place::Complete(due) => drop(self.complete.insert(due, key.clone())),
-            Place::InFlight => {}
+            SeriesPlace::ToSend(due) => drop(self.to_send.insert(due, key.clone())),
+            SeriesPlace::Complete(due) => drop(self.complete.insert(due, key.clone())),
+            SeriesPlace::InFlight => {}
         }
     }
 

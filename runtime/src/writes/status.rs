@@ -131,14 +131,14 @@ impl Patching<'_> {
         Ok(Base { uid, resource_version, status, raw: None })
     }
 
-    async fn send(&self, uid: &str, version: &str, patch: &Value) -> Result<Answer, WriteError> {
+    async fn send(&self, uid: &str, version: &str, patch: &Value) -> Result<ApiResponse, WriteError> {
         let request = Request {
             operation: VERB,
             verb: ApiVerb::Patch,
             target: &self.target,
             path: Path::Status,
             query: self.writer.query(),
-            content: Content::MergePatch(json!({
+            content: RequestBody::MergePatch(json!({
                 "metadata": { "uid": uid, "resourceVersion": version },
                 "status": patch,
             })),
@@ -177,7 +177,7 @@ impl Patching<'_> {
     }
 
     /// Learns from an answer, and says what of the patch it does not show.
-    fn learn(&self, answer: &Answer, carried: String, patch: &Value) -> Result<(), WriteError> {
+    fn learn(&self, answer: &ApiResponse, carried: String, patch: &Value) -> Result<(), WriteError> {
         let raw = &answer.object["status"];
         let seen = (self.through_object)(&answer.object).map(|typed| StatusSeen { typed, raw: raw.clone() });
         self.writer.learn(self.key, &self.target, answer, &Proof::Carried(carried), seen);

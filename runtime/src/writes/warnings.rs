@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{owner::Ownership, request::Target, rights::Use};
+use super::{owner::OwnerRole, request::Target, rights::Use};
 use crate::object::Kind;
 
 /// What was logged.
@@ -16,12 +16,12 @@ pub(super) struct WriteWarnings {
 
 impl WriteWarnings {
     /// Says what will not happen to objects of a kind that no cache shows.
-    pub(super) fn unwatched(&mut self, target: &Target, ownership: Ownership) {
+    pub(super) fn unwatched(&mut self, target: &Target, ownership: OwnerRole) {
         if !self.unwatched.insert(target.kind.clone()) {
             return;
         }
         let kind = &target.kind.kind;
-        if ownership != Ownership::Controls {
+        if ownership != OwnerRole::Controls {
             tracing::info!(
                 object = %target,
                 "the controller applies a {kind} that it does not watch: edits and deletions by others stay unnoticed, \

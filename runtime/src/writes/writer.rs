@@ -24,10 +24,10 @@ use tracing::Instrument;
 
 use super::{
     WriteError,
-    applied::{Applied, AppliedMemory, Digest, Digests},
-    caches::{CacheView, Cached, CachedMeta, Shown},
+    applied::{AppliedMemory, AppliedRecord, Digest, Digests},
+    caches::{CacheView, CachedMeta, CachedTarget, Shown},
     child::decode,
-    contradictions::{Answered, Before, Contradicted, Contradictions, Open, contradiction},
+    contradictions::{Answered, Contradicted, Contradictions, OpenContradiction, ShownBefore, contradiction},
     overload::Sender,
     owner::{Owner, Ownership},
     request::{Answer, ApiVerb, Content, Path, Request, Target},
@@ -52,7 +52,7 @@ const ASKED_WHETHER_CURRENT: u32 = 60;
 
 /// What is known of a target before it is written.
 #[derive(Debug)]
-pub(crate) enum Known {
+pub(crate) enum KnownTarget {
     Absent,
     Present(CachedMeta),
 }
@@ -85,7 +85,7 @@ struct LostWrite {
 
 /// What the follow-up task asks the server.
 #[derive(Debug)]
-enum Question {
+enum FollowUpQuestion {
     /// What became of a write.
     After(LostWrite),
     /// Whether caches show what the server has.
@@ -100,7 +100,7 @@ struct WriteMemory {
     /// When the follow-up task looks next; `None` while no key waits and no answer contradicts a cache.
     alarm: Option<Instant>,
     warnings: WriteWarnings,
-    questions: Vec<Question>,
+    questions: Vec<FollowUpQuestion>,
 }
 
 /// Who writes: what logs call it, and what the server does.
@@ -285,12 +285,12 @@ impl Writer {
         self.digests.of(value)
     }
 
-    pub(super) fn applied(&self, target: &Target) -> Option<Applied> {
+    pub(super) fn applied(&self, target: &Target) -> Option<AppliedRecord> {
         self.memory().applied.get(&target.kind, &target.key).cloned()
     }
 
     /// Remembers what was applied to an object that a cache shows: the cache says when the object is gone.
-    pub(super) fn keep_applied(&self, target: &Target, applied: Applied) {
+    pub(super) fn keep_applied(&self, target: &Target, applied: AppliedRecord) {
         if self.is_cached(target) {
             self.memory().applied.keep(&target.kind, &target.key, applied);
         }
@@ -303,7 +303,7 @@ impl Writer {
     /// Warns once for each kind that is applied and that no cache shows.
     ///
     /// A controller has caches; a context that was made by hand has none.
-    pub(super) fn warn_unwatched(&self, target: &Target, ownership: Ownership) {
+    pub(super) fn warn_unwatched(&self, target: &Target, ownership: OwnerRole) {
         if !self.caches.is_empty() && !self.is_cached(target) {
             self.memory().warnings.unwatched(target, ownership);
         }
@@ -317,7 +317,7 @@ impl Writer {
     }
 
     /// Returns what is known of a target without asking the server; `None`: nothing.
-    pub(crate) fn known(&self, key: &ObjectKey, target: &Target) -> Option<Known> {
+    pub(crate) fn known(&self, key: &ObjectKey, target: &Target) -> Option<KnownTarget> {
         let answer = self.last_answer(key, target);
         let seen = answer.as_ref().is_some_and(|answer| answer.seen);
         let answer = answer.map(|LastAnswer { uid, resource_version, owners, .. }| CachedMeta {
@@ -326,15 +326,18 @@ impl Writer {
             owners,
             finalizers: Vec::new(),
         });
-        let cached = self.caches_of(target).map(|cache| (cache.look_up)(&target.key)).reduce(Cached::or);
-        let Some(cached) = cached else { return answer.map(Known::Present) };
+        let cached =
+            self.caches_of(target).map(|cache| (cache.look_up)(&target.key)).reduce(CachedTarget::or);
+        let Some(cached) = cached else { return answer.map(KnownTarget::Present) };
         match (cached, answer) {
-            (Cached::Present(cached), Some(answer)) => Some(Known::Present(cached.or_newer(answer))),
-            (Cached::Present(cached), None) => Some(Known::Present(cached)),
-            (Cached::Absent, Some(_)) if seen => Some(Known::Absent),
-            (_, Some(answer)) => Some(Known::Present(answer)),
-            (Cached::Absent, None) => Some(Known::Absent),
-            (Cached::Unknown | Cached::Unselected, None) => None,
+            (CachedTarget::Present(cached), Some(answer)) => {
+                Some(KnownTarget::Present(cached.or_newer(answer)))
+            }
+            (CachedTarget::Present(cached), None) => Some(KnownTarget::Present(cached)),
+            (CachedTarget::Absent, Some(_)) if seen => Some(KnownTarget::Absent),
+            (_, Some(answer)) => Some(KnownTarget::Present(answer)),
+            (CachedTarget::Absent, None) => Some(KnownTarget::Absent),
+            (CachedTarget::Unknown | CachedTarget::Unselected, None) => None,
         }
     }
 
@@ -343,7 +346,7 @@ impl Writer {
         &self,
         key: &ObjectKey,
         target: &Target,
-        answer: &Answer,
+        answer: &ApiResponse,
         proof: &Proof,
         status: Option<StatusSeen>,
     ) {
@@ -414,7 +417,7 @@ impl Writer {
         &'a self,
         key: &'a ObjectKey,
         request: Request<'a>,
-    ) -> BoxFuture<'a, Result<Answer, WriteError>> {
+    ) -> BoxFuture<'a, Result<ApiResponse, WriteError>> {
         Box::pin(async move {
             self.log_undeclared(&request);
             self.check_caches(key, request.target).await?;
@@ -487,7 +490,7 @@ impl Writer {
             target,
             path,
             query: query.to_owned(),
-            content: Content::None,
+            content: RequestBody::None,
         };
         self.log_undeclared(&request);
         self.sender.check(&request)?;
@@ -520,15 +523,15 @@ impl Writer {
     }
 
     /// Returns what the caches that would show a target show before it is asked for.
-    fn before(&self, target: &Target) -> Vec<(SourceId, Before)> {
+    fn before(&self, target: &Target) -> Vec<(SourceId, ShownBefore)> {
         let delivered = |source| self.keys.table().delivered(source);
         let shown = self.caches_of(target).filter_map(|cache| {
             let before = match (cache.look_up)(&target.key) {
-                Cached::Absent => Before::Absent { delivered: delivered(cache.source) },
-                Cached::Present(meta) => {
-                    Before::Present { uid: meta.uid, version: meta.resource_version.parse().ok() }
+                CachedTarget::Absent => ShownBefore::Absent { delivered: delivered(cache.source) },
+                CachedTarget::Present(meta) => {
+                    ShownBefore::Present { uid: meta.uid, version: meta.resource_version.parse().ok() }
                 }
-                Cached::Unknown | Cached::Unselected => return None,
+                CachedTarget::Unknown | CachedTarget::Unselected => return None,
             };
             Some((cache.source, before))
         });
@@ -536,7 +539,7 @@ impl Writer {
     }
 
     /// Holds an answer against what the caches showed before it was asked for.
-    fn compare(&self, target: &Target, before: Vec<(SourceId, Before)>, answered: &Answered) {
+    fn compare(&self, target: &Target, before: Vec<(SourceId, ShownBefore)>, answered: &Answered) {
         for (source, before) in before {
             let Some(what) = contradiction(&before, answered) else { continue };
             if matches!(what, Contradicted::Version { .. }) {
@@ -565,7 +568,8 @@ impl Writer {
     /// Notes that the object of a UID is gone, whatever else has its name.
     pub(super) fn note_gone(&self, target: &Target, uid: &str) {
         let mut before = self.before(target);
-        before.retain(|(_, before)| matches!(before, Before::Present { uid: shown, .. } if shown == uid));
+        before
+            .retain(|(_, before)| matches!(before, ShownBefore::Present { uid: shown, .. } if shown == uid));
         self.compare(target, before, &Answered::Absent);
     }
 
@@ -585,7 +589,7 @@ impl Writer {
     }
 
     /// Has a cache list that shows still what an answer contradicted.
-    fn list_to_compare(&self, Open { source, object, .. }: &Open) {
+    fn list_to_compare(&self, OpenContradiction { source, object, .. }: &OpenContradiction) {
         let Some(cache) = self.cache_of(*source) else { return };
         if (cache.compare)(object) == Comparison::TooSoon {
             return;
@@ -644,24 +648,24 @@ impl Writer {
     fn lost(&self, lost: LostWrite) {
         if self.is_cached(&lost.target) {
             self.wait_for(&lost.key, &lost.target, &Expectation::ReplyLost);
-            self.follow_up_with(Question::After(lost));
+            self.follow_up_with(FollowUpQuestion::After(lost));
         }
     }
 
     /// Has the server asked whether caches show the object that it has: what does not end may be computed from one that is gone.
     pub(crate) fn doubt_cache_of(&self, target: Target) {
-        self.follow_up_with(Question::IsCurrent(target));
+        self.follow_up_with(FollowUpQuestion::IsCurrent(target));
     }
 
-    fn follow_up_with(&self, question: Question) {
+    fn follow_up_with(&self, question: FollowUpQuestion) {
         self.memory().questions.push(question);
         self.follow_up_due.notify_one();
     }
 
-    async fn ask(&self, question: Question) {
+    async fn ask(&self, question: FollowUpQuestion) {
         match question {
-            Question::After(lost) => Box::pin(self.ask_after(lost)).await,
-            Question::IsCurrent(target) => {
+            FollowUpQuestion::After(lost) => Box::pin(self.ask_after(lost)).await,
+            FollowUpQuestion::IsCurrent(target) => {
                 // However many storms begin at once, the server is asked one question at a time.
                 let _turn = self.comparing.lock().await;
                 Box::pin(self.ask_whether_current(&target)).await;

@@ -32,7 +32,7 @@ fn pod() -> Target {
     Target { kind, key: ObjectKey::new("shop", "pod") }
 }
 
-fn cache(source: usize, selects: Selects, found: fn() -> Cached) -> CacheView {
+fn cache(source: usize, selects: Selects, found: fn() -> CachedTarget) -> CacheView {
     CacheView {
         source: SourceId(source),
         kind: pod().kind,
@@ -46,14 +46,14 @@ fn cache(source: usize, selects: Selects, found: fn() -> Cached) -> CacheView {
     }
 }
 
-fn at(resource_version: &str) -> Cached {
+fn at(resource_version: &str) -> CachedTarget {
     let (uid, resource_version) = ("u".to_owned(), resource_version.to_owned());
-    Cached::Present(CachedMeta { uid, resource_version, owners: Vec::new(), finalizers: Vec::new() })
+    CachedTarget::Present(CachedMeta { uid, resource_version, owners: Vec::new(), finalizers: Vec::new() })
 }
 
-fn answer(resource_version: &str) -> Answer {
+fn answer(resource_version: &str) -> ApiResponse {
     let object = json!({ "metadata": { "uid": "u", "resourceVersion": resource_version } });
-    Answer { code: StatusCode::OK, object }
+    ApiResponse { code: StatusCode::OK, object }
 }
 
 #[tokio::test]
@@ -75,20 +75,22 @@ async fn of_several_caches_of_a_kind_the_one_that_knows_most_tells() {
     let key = ObjectKey::new("shop", "a");
     let known = |caches| writer(caches).known(&key, &pod());
     let version = |caches| match known(caches) {
-        Some(Known::Present(found)) => found.resource_version,
+        Some(KnownTarget::Present(found)) => found.resource_version,
         other => panic!("{other:?}"),
     };
-    let unselected: fn() -> Cached = || Cached::Unselected;
-    let absent: fn() -> Cached = || Cached::Absent;
+    let unselected: fn() -> CachedTarget = || CachedTarget::Unselected;
+    let absent: fn() -> CachedTarget = || CachedTarget::Absent;
     let everything = || Selects::Everything;
     assert_eq!(version(vec![cache(0, some(), unselected), cache(1, everything(), || at("7"))]), "7");
     assert_eq!(version(vec![cache(0, some(), || at("9")), cache(1, everything(), || at("7"))]), "9");
     assert_eq!(version(vec![cache(0, some(), || at("9")), cache(1, everything(), absent)]), "9");
     assert!(matches!(
         known(vec![cache(0, some(), unselected), cache(1, everything(), absent)]),
-        Some(Known::Absent)
+        Some(KnownTarget::Absent)
     ));
-    assert!(known(vec![cache(0, some(), unselected), cache(1, everything(), || Cached::Unknown)]).is_none());
+    assert!(
+        known(vec![cache(0, some(), unselected), cache(1, everything(), || CachedTarget::Unknown)]).is_none()
+    );
     let writer = writer(vec![cache(0, some(), unselected), cache(1, everything(), || at("7"))]);
     assert_eq!(writer.source_that_shows(&pod()), Some(SourceId(1)), "one that shows it, whatever it selects");
 }

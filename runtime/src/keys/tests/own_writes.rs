@@ -1,6 +1,6 @@
 //! Own writes are distinguished from foreign changes.
 
-use super::{super::table::Verdict, *};
+use super::{super::table::ChangeVerdict, *};
 
 const DEPLOYMENTS: SourceId = SourceId(1);
 
@@ -21,7 +21,7 @@ impl Bench {
         self.table().end(&key(name)).changed
     }
 
-    fn event(&self, source: SourceId, version: u64, name: &str) -> Verdict {
+    fn event(&self, source: SourceId, version: u64, name: &str) -> ChangeVerdict {
         self.table().event(source, Version(version), &key(name))
     }
 
@@ -41,13 +41,13 @@ impl Bench {
 #[test]
 fn an_own_event_wakes_no_key_before_or_after_its_reply() {
     let own = started();
-    assert_eq!(own.event(SITES, 5, "a"), Verdict::Deferred);
+    assert_eq!(own.event(SITES, 5, "a"), ChangeVerdict::Deferred);
     own.wrote("a", SITES, 5);
     own.wrote("a", SITES, 6);
     assert!(!own.ends_changed("a"));
-    assert_eq!(own.event(SITES, 6, "a"), Verdict::Own);
+    assert_eq!(own.event(SITES, 6, "a"), ChangeVerdict::Own);
     own.missed(SITES, 6, ProgressVia::Watch);
-    assert_eq!(own.event(SITES, 6, "a"), Verdict::Enqueue, "versions go up");
+    assert_eq!(own.event(SITES, 6, "a"), ChangeVerdict::Enqueue, "versions go up");
 }
 
 // C24
@@ -59,10 +59,10 @@ fn a_source_that_feeds_a_controller_twice_shows_each_own_version_twice() {
     own.wrote("a", SITES, 5);
     own.event(SITES, 6, "a");
     own.wrote("a", SITES, 6);
-    assert_eq!(own.event(SITES, 6, "a"), Verdict::Own);
+    assert_eq!(own.event(SITES, 6, "a"), ChangeVerdict::Own);
     own.wrote("a", SITES, 7);
-    assert_eq!(own.event(SITES, 7, "a"), Verdict::Own);
-    assert_eq!(own.event(SITES, 7, "a"), Verdict::Own);
+    assert_eq!(own.event(SITES, 7, "a"), ChangeVerdict::Own);
+    assert_eq!(own.event(SITES, 7, "a"), ChangeVerdict::Own);
     assert!(!own.ends_changed("a"));
     assert_eq!(own.missed(SITES, 9, ProgressVia::Replace), Vec::<&str>::new(), "all was seen");
     own.ends_changed("a");
@@ -76,8 +76,8 @@ fn a_strangers_event_wakes_on_either_side_of_an_own_one() {
     own.event(SITES, 4, "a");
     own.wrote("a", SITES, 5);
     assert!(own.ends_changed("a"));
-    assert_eq!(own.event(SITES, 5, "a"), Verdict::Own);
-    assert_eq!(own.event(SITES, 6, "a"), Verdict::Enqueue);
+    assert_eq!(own.event(SITES, 5, "a"), ChangeVerdict::Own);
+    assert_eq!(own.event(SITES, 6, "a"), ChangeVerdict::Enqueue);
 }
 
 // C28
@@ -85,8 +85,8 @@ fn a_strangers_event_wakes_on_either_side_of_an_own_one() {
 fn an_own_write_is_a_foreign_change_for_every_other_key() {
     let own = started();
     own.wrote("a", SITES, 5);
-    assert_eq!(own.event(SITES, 5, "b"), Verdict::Enqueue);
-    assert_eq!(own.event(SITES, 5, "a"), Verdict::Own);
+    assert_eq!(own.event(SITES, 5, "b"), ChangeVerdict::Enqueue);
+    assert_eq!(own.event(SITES, 5, "a"), ChangeVerdict::Own);
 }
 
 // C29
@@ -108,9 +108,9 @@ fn versions_of_different_sources_are_never_mixed() {
     let own = started();
     own.wrote("a", DEPLOYMENTS, 5);
     own.ends_changed("a");
-    assert_eq!(own.event(SITES, 5, "a"), Verdict::Enqueue);
+    assert_eq!(own.event(SITES, 5, "a"), ChangeVerdict::Enqueue);
     own.missed(SITES, 9, ProgressVia::Watch);
-    assert_eq!(own.event(DEPLOYMENTS, 5, "a"), Verdict::Own);
+    assert_eq!(own.event(DEPLOYMENTS, 5, "a"), ChangeVerdict::Own);
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn delivered_versions_and_idle_keys_leave_nothing_behind() {
     for version in 1..=200 {
         own.wrote("a", SITES, version);
     }
-    assert_eq!(own.event(SITES, 136, "a"), Verdict::Deferred, "the oldest are forgotten");
-    assert_eq!(own.event(SITES, 137, "a"), Verdict::Own);
+    assert_eq!(own.event(SITES, 136, "a"), ChangeVerdict::Deferred, "the oldest are forgotten");
+    assert_eq!(own.event(SITES, 137, "a"), ChangeVerdict::Own);
     own.ends_changed("a");
     own.missed(SITES, 200, ProgressVia::Watch);
     assert_eq!(own.table().remembered(), 0);
@@ -147,7 +147,7 @@ fn a_new_epoch_forgets_own_versions_and_counts_runs_as_changed() {
     own.missed(SITES, 3, ProgressVia::NewEpoch);
     assert!(own.ends_changed("b"));
     assert!(own.ends_changed("a"));
-    assert_eq!(own.event(SITES, 50, "a"), Verdict::Enqueue);
+    assert_eq!(own.event(SITES, 50, "a"), ChangeVerdict::Enqueue);
 }
 
 // C29
@@ -166,5 +166,5 @@ fn an_answer_that_comes_after_a_new_epoch_makes_no_version_own() {
     own.missed(SITES, 3, ProgressVia::NewEpoch);
     own.wrote("a", SITES, 50);
     assert!(own.ends_changed("a"));
-    assert_eq!(own.event(SITES, 50, "a"), Verdict::Enqueue, "of the epoch that began");
+    assert_eq!(own.event(SITES, 50, "a"), ChangeVerdict::Enqueue, "of the epoch that began");
 }

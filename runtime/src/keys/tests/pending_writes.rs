@@ -36,7 +36,7 @@ enum Transition {
 impl Bench {
     fn show(&self, source: SourceId, object: &ObjectKey, cached: CachedState) {
         self.caches.shown.borrow_mut().insert((source, object.clone()), cached);
-        self.table().changed(source, object);
+        self.table().sources.changed(source, object);
     }
 
     fn expects(&self, name: &str, place: (SourceId, &ObjectKey), expectation: Expectation) -> Transition {
@@ -221,7 +221,7 @@ fn a_batch_costs_in_proportion_to_what_it_changed() {
     }
     lot.caches.looks.set(0);
     lot.show(PODS, &object(4), CachedState::Absent);
-    lot.table().changed(PODS, &key("somebody"));
+    lot.table().sources.changed(PODS, &key("somebody"));
     assert_eq!(lot.brought(PODS, 50, ProgressVia::Watch), [object(4)]);
     assert_eq!(lot.brought(PODS, 103, ProgressVia::Watch), [object(1), object(3)]);
     assert_eq!(lot.caches.looks.get(), 1, "no cache is asked for what did not change");
