@@ -10,7 +10,7 @@ use crate::{chain::chain, workqueue::Priority};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an action does something only when it is returned"]
 pub struct Action {
-    pub(crate) next: Next,
+    pub(crate) next: NextRun,
     /// The priority of the next run; `None` keeps that of this run.
     pub(crate) priority: Option<Priority>,
 }

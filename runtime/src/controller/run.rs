@@ -108,7 +108,7 @@ impl Drop for Active<'_> {
 }
 
 /// Returns the result of a run; one computed from an old version is not a failure, one without an object is not counted.
-pub(crate) fn ended(outcome: &Result<Action, Failure>) -> Option<Ended> {
+pub(crate) fn ended(outcome: &Result<Action, RunFailure>) -> Option<Ended> {
     Some(match outcome.as_ref().map(|action| action.next) {
         Ok(NextRun::NotReconciled) => return None,
         Ok(NextRun::AwaitChange) => Ended::Success,

@@ -130,7 +130,7 @@ fn cache_view<W: Watched>(
         selects: selects.clone(),
         look_up: Box::new(move |key| look_up(&watched, &lister, key, &selects)),
         show: (W::form() == Representation::Whole)
-            .then(|| -> Show { Box::new(move |key| show(&shown, key)) }),
+            .then(|| -> Box<dyn Fn(&_) -> _ + Send + Sync> { Box::new(move |key| show(&shown, key)) }),
         is_open: Box::new(move || !failing.is_failing()),
         compare: Box::new(move |key| compared.compare(key)),
         report_history_loss: Box::new(move |key| lost.report_history_loss(key)),

@@ -12,9 +12,9 @@ use super::{
     caches::{CachedMeta, Shown},
     child::{Adoption, Child, Naming, decode, encode},
     owner::Owner,
-    owner::Ownership,
-    request::{Answer, ApiVerb, Content, Path, Request, Target},
-    writer::{Known, Proof, Writer},
+    owner::OwnerRole,
+    request::{ApiResponse, ApiVerb, RequestBody, Path, Request, Target},
+    writer::{KnownTarget, Proof, Writer},
 };
 use crate::object::{Kind, Object, Version};
 

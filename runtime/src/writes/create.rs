@@ -9,8 +9,8 @@ use super::{
     caches::CachedMeta,
     child::{Adoption, Child, Naming, decode},
     owner::Owner,
-    owner::Ownership,
-    request::{ApiVerb, Content, Path, Request, Target},
+    owner::OwnerRole,
+    request::{ApiVerb, RequestBody, Path, Request, Target},
     writer::{Proof, Writer},
 };
 use crate::object::{Kind, Object, ObjectKey};

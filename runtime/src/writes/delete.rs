@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    request::{ApiVerb, Content, Path, Request, Target},
+    request::{ApiVerb, RequestBody, Path, Request, Target},
     writer::Writer,
 };
 use crate::{

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    request::{Answer, ApiVerb, Content, Path, Request, Target},
+    request::{ApiResponse, ApiVerb, RequestBody, Path, Request, Target},
     writer::{Proof, Writer},
 };
 use crate::{keys::Expectation, object::Version};

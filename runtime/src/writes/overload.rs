@@ -17,7 +17,7 @@ use std::{
 use super::{
     WriteError,
     refusal::RetryAfter,
-    request::{Answer, ApiVerb, Request},
+    request::{ApiResponse, ApiVerb, Request},
 };
 
 /// Sends the requests of all controllers of a manager; clones share what the server asked for.
@@ -65,7 +65,7 @@ impl Sender {
     }
 
     /// Sends a request, and learns from a refusal that speaks of the server.
-    pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, WriteError> {
+    pub(super) async fn send(&self, request: Request<'_>) -> Result<ApiResponse, WriteError> {
         let writes = request.verb != ApiVerb::Get && request.verb != ApiVerb::List;
         let answer = request.send(&self.client).await;
         match &answer {

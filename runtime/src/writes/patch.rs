@@ -7,7 +7,7 @@ use super::{
     WriteError,
     child::{decode, encode},
     merge::{merged, replaces_the_same},
-    request::{ApiVerb, Content, Path, Request, Target},
+    request::{ApiVerb, RequestBody, Path, Request, Target},
     writer::{Proof, Writer, version_of},
 };
 use crate::{
@@ -120,7 +120,7 @@ impl PatchAttempt<'_> {
     }
 
     /// Gets the present version from the server, if the fields that the patch replaces have not changed.
-    async fn look(&self, base: &Base) -> Result<String, WriteError> {
+    async fn look(&self, base: &PatchBase) -> Result<String, WriteError> {
         let Some(found) = self.writer.fetch(&self.target).await? else {
             return Err(self.stale(base, "it is gone"));
         };

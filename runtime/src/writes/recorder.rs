@@ -29,7 +29,7 @@ use super::{
     WriteError,
     event::{Event, Referred},
     overload::Sender,
-    request::{ApiVerb, Content, Path, Request, Target},
+    request::{ApiVerb, RequestBody, Path, Request, Target},
     series::{EventKey, OnServer, Outgoing, Recorded, SeriesCache},
     writer::Author,
 };
@@ -219,11 +219,11 @@ impl Recorder {
                 if let Some(annotations) = annotations(send) {
                     change["metadata"] = json!({ "annotations": annotations });
                 }
-                (ApiVerb::Patch, Path::Object, Content::MergePatch(change))
+                (ApiVerb::Patch, Path::Object, RequestBody::MergePatch(change))
             }
             OnServer::No | OnServer::Maybe => {
                 let body = serde_json::to_value(self.body(send)).map_err(problem)?;
-                (ApiVerb::Create, Path::Collection, Content::Json(body))
+                (ApiVerb::Create, Path::Collection, RequestBody::Json(body))
             }
         };
         let query = format!("fieldManager={}", self.controller);

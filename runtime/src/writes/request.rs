@@ -25,7 +25,7 @@ pub(crate) enum RequestBody {
     JsonPatch(Value),
 }
 
-impl Content {
+impl RequestBody {
     fn media_type(&self) -> MediaType {
         match self {
             Self::None | Self::Json(_) => MediaType::Json,
@@ -93,7 +93,7 @@ impl Request<'_> {
         answer
     }
 
-    async fn send_and_decode(self, client: &kube::Client) -> Result<Answer, WriteError> {
+    async fn send_and_decode(self, client: &kube::Client) -> Result<ApiResponse, WriteError> {
         let (verb, object) = (self.operation, Box::new(self.target.clone()));
         let key = &self.target.key;
         let name = if self.path == Path::Collection { "-" } else { key.name() };

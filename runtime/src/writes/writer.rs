@@ -29,8 +29,8 @@ use super::{
     child::decode,
     contradictions::{Answered, Contradicted, Contradictions, OpenContradiction, ShownBefore, contradiction},
     overload::Sender,
-    owner::{Owner, Ownership},
-    request::{Answer, ApiVerb, Content, Path, Request, Target},
+    owner::{Owner, OwnerRole},
+    request::{ApiResponse, ApiVerb, RequestBody, Path, Request, Target},
     rights::Rights,
     warnings::WriteWarnings,
 };
