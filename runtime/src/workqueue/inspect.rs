@@ -1,10 +1,14 @@
 //! What debug pages, metrics and tests read of the queue.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
-use super::clock::ClockOrigin;
-use super::entries::{EntryPlace, KeyEntry};
-use super::types::Priority;
+use super::clock::{At, ClockOrigin};
+use super::entries::{EntryPlace, KeyEntry, QueueKey};
+use super::schedule::Schedule;
+use super::types::{Depth, Priority};
+use crate::metrics::QueueReport;
 
 /// Where a key is, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,35 +78,6 @@ impl KeyState {
     }
 }
 
-/// How many keys are where.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Depth {
-    /// In line for a worker.
-    pub ready: usize,
-    /// Waiting for a timer or a back-off.
-    pub delayed: usize,
-    /// Held, whether or not a run was asked for.
-    pub held: usize,
-    /// Retries that wait for a token of the retry rate.
-    pub awaiting_retry_token: usize,
-    /// With a worker.
-    pub in_flight: usize,
-    /// Failed terminally, waiting for a change.
-    pub awaiting_change: usize,
-    /// The keys that are ready, by the rank of their priority.
-    pub(super) ready_by_rank: [usize; Priority::ALL.len()],
-    /// All of these, and those remembered for their failures.
-    pub known: usize,
-}
-
-impl Depth {
-    /// Returns how many keys of a priority are in line for a worker.
-    pub const fn ready_at(&self, priority: Priority) -> usize {
-        self.ready_by_rank[priority.rank()]
-    }
-}
-
 /// Keys by where they are, a bounded number from each place; for debug pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing<K> {
@@ -131,5 +106,65 @@ impl<K> QueueSnapshot<K> {
     /// Returns how many keys were left out because more are known than were asked for.
     pub const fn left_out(&self) -> usize {
         self.depth.known.saturating_sub(self.keys.len())
+    }
+}
+
+/// How many keys with a timer one look at a queue takes in, since workers wait meanwhile.
+const LOOKED_AT: usize = 20_000;
+
+/// Returns up to `at_most` keys.
+pub(super) fn snapshot<K: QueueKey>(
+    schedule: &Schedule<K>,
+    origin: ClockOrigin,
+    at_most: usize,
+) -> QueueSnapshot<K> {
+    let due = schedule.in_flight().chain(schedule.in_line()).chain(schedule.awaiting_token());
+    let all = due.chain(schedule.waiting()).chain(schedule.awaiting_change());
+    let keys = all.take(at_most).map(|entry| (entry.key.clone(), KeyState::of(entry, origin)));
+    QueueSnapshot { depth: schedule.depth(), keys: keys.collect() }
+}
+
+/// Returns up to `each` keys of each place. Among those with a timer it looks at a bounded number.
+pub(super) fn standing<K: QueueKey>(schedule: &Schedule<K>, origin: ClockOrigin, each: usize) -> Standing<K> {
+    let shown = |entry: &KeyEntry<K>| (entry.key.clone(), KeyState::of(entry, origin));
+    let due = schedule.in_flight().take(each).chain(schedule.in_line().take(each));
+    let mut keys: Vec<_> = due.chain(schedule.awaiting_token().take(each)).map(shown).collect();
+    let (mut backing_off, mut delayed, mut held) = (0, 0, 0);
+    for entry in schedule.waiting().take(LOOKED_AT) {
+        let count = match KeyState::of(entry, origin) {
+            KeyState::BackingOff { .. } => &mut backing_off,
+            KeyState::Held { .. } => &mut held,
+            _ => &mut delayed,
+        };
+        *count += 1;
+        if *count <= each {
+            keys.push(shown(entry));
+        }
+    }
+    keys.extend(schedule.awaiting_change().take(each).map(shown));
+    let oldest = schedule.oldest().and_then(|entry| origin.known_instant(entry.at));
+    Standing { depth: schedule.depth(), oldest, keys, backing_off }
+}
+
+/// Returns what metrics report.
+pub(super) fn report<K: QueueKey>(schedule: &Schedule<K>, now: At) -> QueueReport {
+    let (depth, stats) = (schedule.depth(), schedule.stats());
+    let times = stats.times();
+    let runs = || schedule.in_flight().map(|entry| now.since(entry.at));
+    QueueReport {
+        depth: Priority::ALL.map(|priority| (priority.as_str(), depth.ready_at(priority))),
+        waiting: [
+            ("delayed", depth.delayed),
+            ("held", depth.held),
+            ("awaits_retry_token", depth.awaiting_retry_token),
+            ("awaits_change", depth.awaiting_change),
+        ],
+        in_flight: depth.in_flight,
+        adds: stats.adds,
+        retries: stats.retries,
+        waits: times.waits,
+        runs: times.runs,
+        unfinished: runs().fold(Duration::ZERO, Duration::saturating_add),
+        longest: runs().max().unwrap_or_default(),
     }
 }

@@ -10,12 +10,14 @@ use super::types::Priority;
 /// A key that leaves out of turn leaves a void ticket, which is skipped. At most about half of the tickets are void.
 #[derive(Debug, Default)]
 pub(super) struct Line {
+    /// The keys of this priority, if the line has one. A key that was raised since is in another line.
+    priority: Option<Priority>,
     tickets: VecDeque<Ticket>,
     /// Counts the tickets that are not void.
     valid: usize,
 }
 
-/// So many void tickets are always allowed.
+/// This many void tickets are always allowed.
 const SLACK: usize = 64;
 
 impl Line {
@@ -32,28 +34,36 @@ impl Line {
         self.tickets.capacity()
     }
 
-    /// Adds a ticket at the back.
+    /// Adds an entry at the back, with a new ticket.
     #[inline]
-    pub(super) fn push(&mut self, ticket: Ticket, is_valid: impl Fn(Ticket) -> bool) {
+    pub(super) fn join<K: QueueKey>(&mut self, entries: &mut Entries<K>, id: Id) {
+        let ticket = entries.issue(id);
+        self.push(entries, ticket);
+    }
+
+    #[inline]
+    fn push<K: QueueKey>(&mut self, entries: &Entries<K>, ticket: Ticket) {
         if self.tickets.len() > 2 * self.valid + SLACK {
-            self.tickets.retain(|ticket| is_valid(*ticket));
+            let priority = self.priority;
+            self.tickets.retain(|ticket| valid(entries, priority, *ticket).is_some());
         }
         self.tickets.push_back(ticket);
         self.valid += 1;
     }
 
-    /// Takes the first valid ticket.
+    /// Takes the first entry.
     #[inline]
-    pub(super) fn pop(&mut self, is_valid: impl Fn(Ticket) -> bool) -> Option<Ticket> {
+    pub(super) fn pop<K: QueueKey>(&mut self, entries: &Entries<K>) -> Option<Id> {
         if self.is_empty() {
             return None;
         }
-        let first = std::iter::from_fn(|| self.tickets.pop_front()).find(|ticket| is_valid(*ticket));
+        let tickets = std::iter::from_fn(|| self.tickets.pop_front());
+        let first = { tickets }.find(|ticket| valid(entries, self.priority, *ticket).is_some());
         self.leave();
-        first
+        first.map(|ticket| ticket.id)
     }
 
-    /// Counts one valid ticket less: its key leaves, and the ticket is void from now on.
+    /// Counts one entry less: it leaves, and its ticket is void from now on.
     #[inline]
     pub(super) fn leave(&mut self) {
         self.valid -= 1;
@@ -65,20 +75,30 @@ impl Line {
         }
     }
 
-    /// Returns the entries of the valid tickets, in order.
+    /// Returns the entries, in order.
     pub(super) fn iter<'a, K: QueueKey>(
         &'a self,
         entries: &'a Entries<K>,
     ) -> impl Iterator<Item = &'a KeyEntry<K>> {
-        self.tickets.iter().filter_map(|ticket| entries.of(*ticket))
+        self.tickets.iter().filter_map(|ticket| valid(entries, self.priority, *ticket))
     }
+}
+
+/// Returns the entry of a ticket in the line of a priority, unless the ticket is void there.
+#[inline]
+fn valid<K: QueueKey>(
+    entries: &Entries<K>,
+    priority: Option<Priority>,
+    ticket: Ticket,
+) -> Option<&KeyEntry<K>> {
+    entries.of(ticket).filter(|entry| priority.is_none_or(|priority| priority == entry.priority))
 }
 
 /// One grant in this many goes to the key that has waited longest.
 const AGED: u8 = 8;
 
 /// The keys that are ready.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ReadyLines {
     by_priority: [Line; Priority::ALL.len()],
     /// All of them, in the order in which they became ready.
@@ -88,12 +108,17 @@ pub(super) struct ReadyLines {
 }
 
 impl ReadyLines {
+    pub(super) fn new() -> Self {
+        let line = |priority| Line { priority: Some(priority), ..Line::default() };
+        Self { by_priority: Priority::ALL.map(line), by_age: Line::default(), grants: 0 }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_age.len()
     }
 
-    pub(super) fn len_at(&self, priority: Priority) -> usize {
-        self.by_priority[priority.rank()].len()
+    pub(super) fn len_by_rank(&self) -> [usize; Priority::ALL.len()] {
+        [0, 1, 2].map(|rank: usize| self.by_priority[rank].len())
     }
 
     #[cfg(test)]
@@ -102,14 +127,12 @@ impl ReadyLines {
         lines.map(Line::capacity).max().unwrap_or_default()
     }
 
-    /// Returns the entries of a priority, in order.
+    /// Returns the entries, the highest priority first and each line in order.
     pub(super) fn iter<'a, K: QueueKey>(
         &'a self,
-        priority: Priority,
         entries: &'a Entries<K>,
     ) -> impl Iterator<Item = &'a KeyEntry<K>> {
-        // The line of a lower priority still holds the tickets of keys that were raised since.
-        self.by_priority[priority.rank()].iter(entries).filter(move |entry| entry.priority == priority)
+        self.by_priority.iter().flat_map(|line| line.iter(entries))
     }
 
     /// Returns the entry that has waited longest.
@@ -119,23 +142,18 @@ impl ReadyLines {
 
     /// Adds an entry at the back of the line of its priority.
     #[inline]
-    pub(super) fn push<K: QueueKey>(&mut self, entries: &mut Entries<K>, id: Id) {
+    pub(super) fn join<K: QueueKey>(&mut self, entries: &mut Entries<K>, id: Id) {
         let ticket = entries.issue(id);
-        self.push_to_line(entries, ticket);
-        self.by_age.push(ticket, |ticket| entries.of(ticket).is_some());
-    }
-
-    #[inline]
-    fn push_to_line<K: QueueKey>(&mut self, entries: &Entries<K>, ticket: Ticket) {
-        let priority = entries[ticket.id].priority;
-        self.by_priority[priority.rank()].push(ticket, is_valid_at(entries, priority));
+        self.by_priority[entries[id].priority.rank()].push(entries, ticket);
+        self.by_age.push(entries, ticket);
     }
 
     /// Moves an entry to the back of a higher line. How long it has waited still counts.
     pub(super) fn raise<K: QueueKey>(&mut self, entries: &mut Entries<K>, id: Id, priority: Priority) {
         self.by_priority[entries[id].priority.rank()].leave();
         entries[id].priority = priority;
-        self.push_to_line(entries, Ticket { number: entries[id].number, id });
+        let ticket = Ticket { number: entries[id].number, id };
+        self.by_priority[priority.rank()].push(entries, ticket);
     }
 
     /// Counts one entry less of a priority: it leaves, and its ticket is void from now on.
@@ -148,22 +166,16 @@ impl ReadyLines {
     #[inline]
     pub(super) fn pop<K: QueueKey>(&mut self, entries: &Entries<K>) -> Option<Id> {
         let Self { by_priority, by_age, grants } = self;
-        let ticket = if *grants + 1 == AGED {
-            let ticket = by_age.pop(|ticket| entries.of(ticket).is_some())?;
-            by_priority[entries[ticket.id].priority.rank()].leave();
-            ticket
+        let id = if *grants + 1 == AGED {
+            let id = by_age.pop(entries)?;
+            by_priority[entries[id].priority.rank()].leave();
+            id
         } else {
-            let first = |priority: Priority| by_priority[priority.rank()].pop(is_valid_at(entries, priority));
-            let ticket = Priority::ALL.into_iter().find_map(first)?;
+            let id = by_priority.iter_mut().find_map(|line| line.pop(entries))?;
             by_age.leave();
-            ticket
+            id
         };
         *grants = (*grants + 1) % AGED;
-        Some(ticket.id)
+        Some(id)
     }
-}
-
-/// Says whether the key of a ticket is still in the line of this priority.
-fn is_valid_at<K: QueueKey>(entries: &Entries<K>, priority: Priority) -> impl Fn(Ticket) -> bool {
-    move |ticket| entries.of(ticket).is_some_and(|entry| entry.priority == priority)
 }

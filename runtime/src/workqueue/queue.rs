@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use super::clock::{At, TimeSource};
 use super::entries::QueueKey;
-use super::inspect::{Depth, KeyState, QueueSnapshot, Standing};
+use super::inspect::{self, KeyState, QueueSnapshot, Standing};
 use super::rate_limiter::RateLimiter;
 use super::schedule::{Grant, Schedule};
 use super::shared::{Drained, SharedQueue, Waited};
 use super::sync::Arc;
-use super::types::{ConfigError, Outcome, Priority, WorkQueueConfig};
+use super::types::{ConfigError, Depth, Outcome, Priority, WorkQueueConfig};
 use crate::metrics::{Metrics, QueueSource};
 
 /// A rate-limited queue of keys that merges requests for a key and never hands it out twice at once.
@@ -210,16 +210,13 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Returns where up to `at_most` keys are, for a debug page. The more keys it shows, the longer it holds the lock.
     pub fn snapshot(&self, at_most: usize) -> QueueSnapshot<K> {
         let origin = self.shared.origin;
-        self.look(|schedule| QueueSnapshot {
-            depth: schedule.depth(),
-            keys: schedule.keys(origin).take(at_most).collect(),
-        })
+        self.look(|schedule| inspect::snapshot(schedule, origin, at_most))
     }
 
     /// Returns where keys are, up to `each` in each place, and how many there are.
     pub(crate) fn standing(&self, each: usize) -> Standing<K> {
         let origin = self.shared.origin;
-        self.look(|schedule| schedule.standing(origin, each))
+        self.look(|schedule| inspect::standing(schedule, origin, each))
     }
 
     /// Reads the schedule as it is now, with the keys lined up that have fallen due.
@@ -245,12 +242,15 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Returns up to `at_most` keys in flight, and since when, if the queue keeps times.
     pub(crate) fn in_flight(&self, at_most: usize) -> Vec<(K, Option<Instant>)> {
         let origin = self.shared.origin;
-        self.shared.read(|schedule| schedule.in_flight_since(origin).take(at_most).collect())
+        self.shared.read(|schedule| {
+            let entries = schedule.in_flight().take(at_most);
+            entries.map(|entry| (entry.key.clone(), origin.known_instant(entry.at))).collect()
+        })
     }
 
     /// Returns the keys that failed terminally and wait for a change.
     pub(crate) fn awaiting_change(&self) -> Vec<K> {
-        self.shared.read(Schedule::awaiting_change)
+        self.shared.read(|schedule| schedule.awaiting_change().map(|entry| entry.key.clone()).collect())
     }
 }
 

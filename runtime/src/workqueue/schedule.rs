@@ -4,17 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::clock::{At, ClockOrigin, TimeSource};
+use super::clock::{At, TimeSource};
 use super::entries::{Entries, EntryPlace, Id, KeyEntry, Meanwhile, QueueKey, RunCause, Setback, Ticket};
-use super::inspect::{Depth, KeyState, Standing};
 use super::lines::{Line, ReadyLines};
 use super::rate_limit::Tokens;
 use super::rate_limiter::RateLimiter;
 use super::stats::QueueStats;
-use super::types::{ConfigError, DEFAULT_FLOOR, Outcome, Priority, WorkQueueConfig};
-use crate::metrics::QueueReport;
+use super::types::{ConfigError, DEFAULT_FLOOR, Depth, Outcome, Priority, WorkQueueConfig};
 use crate::users_code::contained;
 
 /// A key that was handed out.
@@ -78,9 +74,6 @@ pub(super) struct Schedule<K> {
     stats: QueueStats,
 }
 
-/// How many keys with a timer one look at a queue takes in, since workers wait meanwhile.
-const LOOKED_AT: usize = 20_000;
-
 impl<K: QueueKey> Schedule<K> {
     pub(super) fn new(config: WorkQueueConfig) -> Result<Self, ConfigError> {
         let mut schedule = Self::unlimited(config.backoff);
@@ -95,7 +88,7 @@ impl<K: QueueKey> Schedule<K> {
     pub(super) fn unlimited(backoff: Arc<dyn RateLimiter>) -> Self {
         Self {
             entries: Entries::new(),
-            ready: ReadyLines::default(),
+            ready: ReadyLines::new(),
             awaiting_token: Line::default(),
             in_flight: Line::default(),
             terminal: Line::default(),
@@ -287,8 +280,7 @@ impl<K: QueueKey> Schedule<K> {
             }
         }
         let Some(id) = self.ready.pop(&self.entries) else { return Offer::Wait };
-        let ticket = self.entries.issue(id);
-        self.in_flight.push(ticket, |ticket| self.entries.of(ticket).is_some());
+        self.in_flight.join(&mut self.entries, id);
         let entry = &mut self.entries[id];
         let priority = entry.priority;
         entry.clear_schedule();
@@ -458,11 +450,10 @@ impl<K: QueueKey> Schedule<K> {
 
     /// Lines up the retries that there are tokens for, the longest due first.
     fn serve_retries(&mut self, now: At) {
-        while !self.awaiting_token.is_empty() && self.retry_rate.as_mut().is_some_and(|rate| rate.take(now)) {
-            let Some(Ticket { id, .. }) = self.awaiting_token.pop(|ticket| self.entries.of(ticket).is_some())
-            else {
-                return;
-            };
+        while !self.awaiting_token.is_empty()
+            && self.retry_rate.as_mut().is_some_and(|rate| rate.take(now))
+            && let Some(id) = self.awaiting_token.pop(&self.entries)
+        {
             self.line_up(id, &now);
         }
     }
@@ -523,8 +514,7 @@ impl<K: QueueKey> Schedule<K> {
         let entry = &mut self.entries[id];
         if entry.setback().cause == RunCause::Failure && self.retry_rate.is_some() {
             entry.place = EntryPlace::AwaitsToken;
-            let ticket = self.entries.issue(id);
-            self.awaiting_token.push(ticket, |ticket| self.entries.of(ticket).is_some());
+            self.awaiting_token.join(&mut self.entries, id);
         } else {
             self.line_up(id, clock);
         }
@@ -539,7 +529,7 @@ impl<K: QueueKey> Schedule<K> {
             Some(since) => since,
             None => self.stats.became_ready(clock),
         };
-        self.ready.push(&mut self.entries, id);
+        self.ready.join(&mut self.entries, id);
     }
 
     /// Records the priority that is asked for the next run. A key that is ready moves to the back of its new line.
@@ -631,8 +621,7 @@ impl<K: QueueKey> Schedule<K> {
             _ if failures == 0 => self.entries.remove(id),
             RunCause::Terminal => {
                 entry.place = EntryPlace::Terminal;
-                let ticket = self.entries.issue(id);
-                self.terminal.push(ticket, |ticket| self.entries.of(ticket).is_some());
+                self.terminal.join(&mut self.entries, id);
             }
             _ => entry.clear_schedule(),
         }
@@ -695,7 +684,7 @@ impl<K: QueueKey> Schedule<K> {
     pub(super) fn depth(&self) -> Depth {
         Depth {
             ready: self.ready(),
-            ready_by_rank: Priority::ALL.map(|priority| self.ready.len_at(priority)),
+            ready_by_rank: self.ready.len_by_rank(),
             delayed: self.timers.len() - self.held,
             held: self.held,
             awaiting_retry_token: self.awaiting_token.len(),
@@ -705,79 +694,39 @@ impl<K: QueueKey> Schedule<K> {
         }
     }
 
-    /// Returns the keys that failed terminally.
-    pub(super) fn awaiting_change(&self) -> Vec<K> {
-        self.terminal.iter(&self.entries).map(|entry| entry.key.clone()).collect()
-    }
-
     /// Returns the entries in flight.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = &KeyEntry<K>> {
         self.in_flight.iter(&self.entries)
     }
 
-    fn in_line(&self) -> impl Iterator<Item = &KeyEntry<K>> {
-        Priority::ALL.into_iter().flat_map(|priority| self.ready.iter(priority, &self.entries))
+    /// Returns the entries that are ready, the highest priority first and each line in order.
+    pub(super) fn in_line(&self) -> impl Iterator<Item = &KeyEntry<K>> {
+        self.ready.iter(&self.entries)
     }
 
-    fn waiting(&self) -> impl Iterator<Item = &KeyEntry<K>> {
+    /// Returns the entry that has been ready for longest.
+    pub(super) fn oldest(&self) -> Option<&KeyEntry<K>> {
+        self.ready.oldest(&self.entries)
+    }
+
+    /// Returns the retries that await a token.
+    pub(super) fn awaiting_token(&self) -> impl Iterator<Item = &KeyEntry<K>> {
+        self.awaiting_token.iter(&self.entries)
+    }
+
+    /// Returns the entries that are delayed or held, the soonest first.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &KeyEntry<K>> {
         self.timers.iter().map(|(_, ticket)| &self.entries[ticket.id])
     }
 
-    /// Returns all keys that are in some place, in the order of a [`QueueSnapshot`](super::QueueSnapshot).
-    pub(super) fn keys(&self, origin: ClockOrigin) -> impl Iterator<Item = (K, KeyState)> {
-        let due = self.in_flight().chain(self.in_line()).chain(self.awaiting_token.iter(&self.entries));
-        let all = due.chain(self.waiting()).chain(self.terminal.iter(&self.entries));
-        all.map(move |entry| (entry.key.clone(), KeyState::of(entry, origin)))
+    /// Returns the entries that failed terminally.
+    pub(super) fn awaiting_change(&self) -> impl Iterator<Item = &KeyEntry<K>> {
+        self.terminal.iter(&self.entries)
     }
 
-    /// Returns up to `each` keys of each place. Among those with a timer it looks at a bounded number.
-    pub(super) fn standing(&self, origin: ClockOrigin, each: usize) -> Standing<K> {
-        let shown = |entry: &KeyEntry<K>| (entry.key.clone(), KeyState::of(entry, origin));
-        let due = self.in_flight().take(each).chain(self.in_line().take(each));
-        let mut keys: Vec<_> =
-            due.chain(self.awaiting_token.iter(&self.entries).take(each)).map(shown).collect();
-        let (mut backing_off, mut delayed, mut held) = (0, 0, 0);
-        for entry in self.waiting().take(LOOKED_AT) {
-            let count = match KeyState::of(entry, origin) {
-                KeyState::BackingOff { .. } => &mut backing_off,
-                KeyState::Held { .. } => &mut held,
-                _ => &mut delayed,
-            };
-            *count += 1;
-            if *count <= each {
-                keys.push(shown(entry));
-            }
-        }
-        keys.extend(self.terminal.iter(&self.entries).take(each).map(shown));
-        let oldest = self.ready.oldest(&self.entries).and_then(|entry| origin.known_instant(entry.at));
-        Standing { depth: self.depth(), oldest, keys, backing_off }
-    }
-
-    /// Returns what metrics report.
-    pub(super) fn report(&self, now: At) -> QueueReport {
-        let (depth, times) = (self.depth(), self.stats.times());
-        let runs = || self.in_flight().map(|entry| now.since(entry.at));
-        QueueReport {
-            depth: Priority::ALL.map(|priority| (priority.as_str(), depth.ready_at(priority))),
-            waiting: [
-                ("delayed", depth.delayed),
-                ("held", depth.held),
-                ("awaits_retry_token", depth.awaiting_retry_token),
-                ("awaits_change", depth.awaiting_change),
-            ],
-            in_flight: depth.in_flight,
-            adds: self.stats.adds,
-            retries: self.stats.retries,
-            waits: times.waits,
-            runs: times.runs,
-            unfinished: runs().fold(Duration::ZERO, Duration::saturating_add),
-            longest: runs().max().unwrap_or_default(),
-        }
-    }
-
-    /// Returns the keys in flight, and since when, if times are kept.
-    pub(super) fn in_flight_since(&self, origin: ClockOrigin) -> impl Iterator<Item = (K, Option<Instant>)> {
-        self.in_flight().map(move |entry| (entry.key.clone(), origin.known_instant(entry.at)))
+    /// Returns what was counted so far.
+    pub(super) fn stats(&self) -> &QueueStats {
+        &self.stats
     }
 
     #[cfg(test)]

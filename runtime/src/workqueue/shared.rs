@@ -11,6 +11,7 @@ use tokio::time::{Sleep, sleep_until};
 use super::clock::{At, ClockOrigin, TimeSource};
 use super::dispatcher::{Dispatcher, WaiterId, WorkerStep};
 use super::entries::QueueKey;
+use super::inspect;
 use super::rate_limit::Tokens;
 use super::schedule::{Grant, Schedule};
 use super::sync::{Mutex, lock};
@@ -172,7 +173,7 @@ impl<K: QueueKey> QueueSource for SharedQueue<K> {
         self.change(|schedule, clock| {
             let now = clock.now();
             schedule.promote(&now);
-            schedule.report(now)
+            inspect::report(schedule, now)
         })
     }
 }

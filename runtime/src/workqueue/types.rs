@@ -134,3 +134,32 @@ pub enum ConfigError {
     #[error("retry rate: {0}")]
     RetryRate(#[source] InvalidRate),
 }
+
+/// How many keys are where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Depth {
+    /// In line for a worker.
+    pub ready: usize,
+    /// Waiting for a timer or a back-off.
+    pub delayed: usize,
+    /// Held, whether or not a run was asked for.
+    pub held: usize,
+    /// Retries that wait for a token of the retry rate.
+    pub awaiting_retry_token: usize,
+    /// With a worker.
+    pub in_flight: usize,
+    /// Failed terminally, waiting for a change.
+    pub awaiting_change: usize,
+    /// The keys that are ready, by the rank of their priority.
+    pub(super) ready_by_rank: [usize; Priority::ALL.len()],
+    /// All of these, and those remembered for their failures.
+    pub known: usize,
+}
+
+impl Depth {
+    /// Returns how many keys of a priority are in line for a worker.
+    pub const fn ready_at(&self, priority: Priority) -> usize {
+        self.ready_by_rank[priority.rank()]
+    }
+}
