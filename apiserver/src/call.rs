@@ -32,7 +32,7 @@ pub(crate) type Handler = Arc<dyn Fn(Value) -> BoxFuture<'static, Value> + Send 
 
 /// The address of a webhook, from its configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum WebhookAddress {
     /// By its URL.
     Url(String),
     /// By its service and path.
@@ -46,7 +46,7 @@ pub(crate) enum Place {
     },
 }
 
-impl Place {
+impl WebhookAddress {
     fn of(client: &Value) -> Result<Self, String> {
         let service = &client["service"];
         if let Some(url) = client["url"].as_str() {
@@ -66,7 +66,7 @@ impl Place {
 /// Makes calls.
 #[derive(Clone, Default)]
 pub(crate) struct Caller {
-    handlers: BTreeMap<Place, Handler>,
+    handlers: BTreeMap<WebhookAddress, Handler>,
     services: BTreeMap<(String, String), SocketAddr>,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Debug for Caller {
 
 impl Caller {
     /// Adds a webhook of this process.
-    pub(crate) fn handle(&mut self, place: Place, handler: Handler) {
+    pub(crate) fn handle(&mut self, place: WebhookAddress, handler: Handler) {
         self.handlers.insert(place, handler);
     }
 
@@ -90,7 +90,7 @@ impl Caller {
 
     /// Makes a call; a late answer counts as missing.
     pub(crate) async fn call(&self, call: &Call) -> Answer {
-        let place = Place::of(&call.client)?;
+        let place = WebhookAddress::of(&call.client)?;
         let url = url_of(&place, &call.client, call.timeout.as_secs());
         let made = async {
             match self.handlers.get(&place) {
@@ -102,11 +102,11 @@ impl Caller {
         tokio::time::timeout(call.timeout, made).await.unwrap_or_else(late)
     }
 
-    async fn outside(&self, place: &Place, url: &str, call: &Call) -> Answer {
+    async fn outside(&self, place: &WebhookAddress, url: &str, call: &Call) -> Answer {
         let failed = |why: &dyn fmt::Display| format!("Post {url:?}: {why}");
         let address = match place {
-            Place::Url(_) => None,
-            Place::Service { namespace, name, .. } => {
+            WebhookAddress::Url(_) => None,
+            WebhookAddress::Service { namespace, name, .. } => {
                 let address = self.services.get(&(namespace.clone(), name.clone()));
                 Some(*address.ok_or_else(|| failed(&format!("service {name:?} not found")))?)
             }
@@ -193,13 +193,13 @@ async fn inside(handler: &Handler, review: Value) -> Answer {
     answer.map_err(|_| "the webhook has panicked".to_owned())
 }
 
-fn url_of(place: &Place, client: &Value, seconds: u64) -> String {
+fn url_of(place: &WebhookAddress, client: &Value, seconds: u64) -> String {
     match place {
-        Place::Url(url) => {
+        WebhookAddress::Url(url) => {
             let separator = if url.contains('?') { '&' } else { '?' };
             format!("{url}{separator}timeout={seconds}s")
         }
-        Place::Service { namespace, name, path } => {
+        WebhookAddress::Service { namespace, name, path } => {
             let port = client["service"]["port"].as_u64().unwrap_or(443);
             format!("https://{name}.{namespace}.svc:{port}{path}?timeout={seconds}s")
         }

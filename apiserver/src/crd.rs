@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::apply::{UpdateInput, track_update};
 use crate::gc::release;
 use crate::kinds::definition::{mark_approval, mark_deleting, set_condition};
-use crate::kinds::{Conversion, Origin, Reach, Resource, ScalePaths, Served, View, version_rank};
+use crate::kinds::{Conversion, Origin, Reach, Resource, ScalePaths, Served, VersionView, version_rank};
 use crate::object;
 use crate::schema::Schema;
 use crate::state::State;
@@ -94,7 +94,7 @@ fn served(state: &mut State, crd: &Value, version: &Value) -> Option<Served> {
         columns: Columns::custom(version.get("additionalPrinterColumns")),
         selectable,
         deprecation,
-        view: View::Schema,
+        view: VersionView::Schema,
         conversion: conversion(crd),
     })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
 
-use crate::kinds::{Resource, Served, View};
+use crate::kinds::{Resource, Served, VersionView};
 use crate::negotiate::{MetaVersion, Shape};
 use crate::object;
 use crate::store::{Change, FormKey, Stored, tail};
@@ -84,7 +84,7 @@ impl Encoder {
 
     /// Writes an object from behind its `apiVersion` and `kind` to its end.
     fn tail<'a>(&self, stored: &'a Stored) -> Tail<'a> {
-        if self.key.shape == 0 && self.served.view == View::Same {
+        if self.key.shape == 0 && self.served.view == VersionView::Same {
             return Tail::Stored(stored.tail());
         }
         let made = stored.forms.get(self.key, || {

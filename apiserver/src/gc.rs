@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::kinds::{Reach, Resource};
 use crate::object;
 use crate::state::State;
-use crate::store::{Place, Stored};
+use crate::store::{OwnerPlace, Stored};
 use crate::write::{DeleteOptions, FOREGROUND, ORPHAN, Policy, remove_or_mark};
 
 /// Checks every suspect until none is left; returns the number of objects written or removed.
@@ -20,13 +20,13 @@ pub(crate) fn collect(state: &mut State) -> usize {
     touched
 }
 
-fn find(state: &State, place: &Place) -> Option<(Arc<Resource>, Arc<Stored>)> {
+fn find(state: &State, place: &OwnerPlace) -> Option<(Arc<Resource>, Arc<Stored>)> {
     let resource = state.registry.find(&place.0.group, &place.0.plural)?.clone();
     let stored = state.store.get(&place.0, &place.1)?.clone();
     Some((resource, stored))
 }
 
-fn look_at(state: &mut State, place: &Place) -> usize {
+fn look_at(state: &mut State, place: &OwnerPlace) -> usize {
     let Some((resource, stored)) = find(state, place) else { return 0 };
     let value = stored.value();
     let finalizers = object::finalizers(&value);
@@ -40,7 +40,7 @@ fn look_at(state: &mut State, place: &Place) -> usize {
 }
 
 /// Strips the owner from its dependents, then lets it go.
-fn orphan(state: &mut State, place: &Place, owner: &Stored) -> usize {
+fn orphan(state: &mut State, place: &OwnerPlace, owner: &Stored) -> usize {
     let uid = object::uid(&owner.value()).to_owned();
     let mut touched = 0;
     for dependent in state.store.owners.dependents(&uid) {
@@ -50,7 +50,7 @@ fn orphan(state: &mut State, place: &Place, owner: &Stored) -> usize {
 }
 
 /// Deletes the dependents, and releases the owner once none of them blocks it.
-fn foreground(state: &mut State, place: &Place, owner: &Stored) -> usize {
+fn foreground(state: &mut State, place: &OwnerPlace, owner: &Stored) -> usize {
     let uid = object::uid(&owner.value()).to_owned();
     let mut touched = 0;
     let mut left = Vec::new();
@@ -65,7 +65,7 @@ fn foreground(state: &mut State, place: &Place, owner: &Stored) -> usize {
         left.push(dependent);
     }
     let circle = circle(state, &uid);
-    let blocks = |dependent: &Place| {
+    let blocks = |dependent: &OwnerPlace| {
         let Some(stored) = state.store.get(&dependent.0, &dependent.1) else { return false };
         let value = stored.value();
         object::owners(&value).iter().any(|o| o.uid == uid && o.blocks)
@@ -76,7 +76,7 @@ fn foreground(state: &mut State, place: &Place, owner: &Stored) -> usize {
 }
 
 /// Decides on an object by its owners.
-fn judge(state: &mut State, place: &Place, resource: &Arc<Resource>, stored: &Arc<Stored>) -> usize {
+fn judge(state: &mut State, place: &OwnerPlace, resource: &Arc<Resource>, stored: &Arc<Stored>) -> usize {
     let value = stored.value();
     let owners = object::owners(&value);
     if owners.is_empty() {
@@ -148,17 +148,17 @@ fn waiting_owners(state: &State, owners: &[object::Owner<'_>]) -> Vec<String> {
 }
 
 /// Returns whether an owner may own a dependent: cluster-scoped, or of the same namespace.
-fn same_realm(state: &State, owner: &Place, dependent: &Place) -> bool {
+fn same_realm(state: &State, owner: &OwnerPlace, dependent: &OwnerPlace) -> bool {
     let Some(resource) = state.registry.find(&owner.0.group, &owner.0.plural) else { return false };
     if resource.reach == Reach::Cluster {
         return true;
     }
-    let namespace = |place: &Place| place.1.split_once('/').map(|(namespace, _)| namespace.to_owned());
+    let namespace = |place: &OwnerPlace| place.1.split_once('/').map(|(namespace, _)| namespace.to_owned());
     namespace(owner) == namespace(dependent)
 }
 
 /// Removes owner references by uid.
-fn strip(state: &mut State, place: &Place, which: impl Fn(&str) -> bool) -> usize {
+fn strip(state: &mut State, place: &OwnerPlace, which: impl Fn(&str) -> bool) -> usize {
     let Some(stored) = state.store.get(&place.0, &place.1).cloned() else { return 0 };
     let mut value = serde_json::Value::clone(&stored.value());
     let list = object::meta_mut(&mut value).get_mut("ownerReferences").and_then(Value::as_array_mut);
@@ -174,7 +174,7 @@ fn strip(state: &mut State, place: &Place, which: impl Fn(&str) -> bool) -> usiz
 }
 
 /// Removes a finalizer if the object has it; removing the last one deletes the object.
-pub(crate) fn release(state: &mut State, place: &Place, finalizer: &str) -> usize {
+pub(crate) fn release(state: &mut State, place: &OwnerPlace, finalizer: &str) -> usize {
     let Some(stored) = state.store.get(&place.0, &place.1).cloned() else { return 0 };
     if !object::finalizers(&stored.value()).contains(&finalizer) {
         return 0;

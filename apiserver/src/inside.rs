@@ -22,7 +22,7 @@ pub use crate::clock::{begin_of_second, seconds_text};
 pub use crate::faults::Interrupted;
 pub use crate::kit::{body, reset, split};
 pub use crate::route::RequestInfo;
-pub use crate::schema::{Kind as SchemaKind, ListKind, NodeRef, Schema};
+pub use crate::schema::{JsonType, ListKind, NodeRef, Schema};
 pub use crate::server::Prepared;
 pub use crate::service::client_over;
 
@@ -60,7 +60,7 @@ impl Body for AnswerBody {
 
 /// One stored object.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StoredObject {
     /// The plural, with the group after a dot.
     pub resource: String,
     /// The path of the object itself.
@@ -69,7 +69,7 @@ pub struct Stored {
     pub value: Value,
 }
 
-impl Stored {
+impl StoredObject {
     /// Returns the object's UID.
     #[must_use]
     pub fn uid(&self) -> &str {
@@ -182,7 +182,7 @@ pub fn schema(server: &ApiServer, group: &str, plural: &str) -> Option<Schema> {
 
 /// Returns every stored object.
 #[must_use]
-pub fn stored(server: &ApiServer) -> Vec<Stored> {
+pub fn stored(server: &ApiServer) -> Vec<StoredObject> {
     server.core().with_state(|state| {
         let mut all = Vec::new();
         for resource in state.registry.stored() {
@@ -198,7 +198,7 @@ pub fn stored(server: &ApiServer) -> Vec<Stored> {
                     "" => format!("{root}/{plural}/{name}"),
                     namespace => format!("{root}/namespaces/{namespace}/{plural}/{name}"),
                 };
-                all.push(Stored { resource: full_name(&resource.id), path, value });
+                all.push(StoredObject { resource: full_name(&resource.id), path, value });
             }
         }
         all

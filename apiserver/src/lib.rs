@@ -65,7 +65,6 @@ mod apply;
 
 mod patch;
 
-#[cfg_attr(not(feature = "tables"), path = "without/table.rs")]
 mod table;
 
 mod store;

@@ -100,7 +100,7 @@ pub(crate) fn count(text: &[u8]) -> usize {
 /// The error.
 pub(crate) fn read_yaml(body: &[u8]) -> Result<Value, serde_yaml_ng::Error> {
     let mut left = Left { values: VALUES, letters: BODY };
-    Counted(&mut left).deserialize(serde_yaml_ng::Deserializer::from_slice(body))
+    CountedValue(&mut left).deserialize(serde_yaml_ng::Deserializer::from_slice(body))
 }
 
 /// The remaining budget of a document.
@@ -119,9 +119,9 @@ impl Left {
 }
 
 /// Reads a value as `serde_json` does, and counts it.
-struct Counted<'l>(&'l mut Left);
+struct CountedValue<'l>(&'l mut Left);
 
-impl<'de> DeserializeSeed<'de> for Counted<'_> {
+impl<'de> DeserializeSeed<'de> for CountedValue<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -129,7 +129,7 @@ impl<'de> DeserializeSeed<'de> for Counted<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Counted<'_> {
+impl<'de> Visitor<'de> for CountedValue<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,7 +172,7 @@ impl<'de> Visitor<'de> for Counted<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         self.0.take(0)?;
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Counted(self.0))? {
+        while let Some(item) = items.next_element_seed(CountedValue(self.0))? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -183,7 +183,7 @@ impl<'de> Visitor<'de> for Counted<'_> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             self.0.take(key.len())?;
-            map.insert(key, entries.next_value_seed(Counted(self.0))?);
+            map.insert(key, entries.next_value_seed(CountedValue(self.0))?);
         }
         Ok(Value::Object(map))
     }

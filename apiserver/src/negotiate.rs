@@ -68,7 +68,7 @@ pub(crate) enum Of {
 
 /// The sort of answer, which decides what can be offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum AnswerKind {
     /// An object, a list or a status.
     Whole,
     /// A stream of events.
@@ -142,7 +142,7 @@ fn shape(clause: &Clause<'_>) -> Option<Shape> {
 ///
 /// # Errors
 /// 406: none of the requested forms is offered.
-pub(crate) fn accept(headers: &HeaderMap, answer: Answer, of: Of) -> Result<Accept, Status> {
+pub(crate) fn accept(headers: &HeaderMap, answer: AnswerKind, of: Of) -> Result<Accept, Status> {
     if is_plain(headers) {
         return Ok(Accept { media: Media::Json, shape: Shape::Object });
     }
@@ -152,12 +152,12 @@ pub(crate) fn accept(headers: &HeaderMap, answer: Answer, of: Of) -> Result<Acce
     }
     let known: Vec<_> = all.iter().filter_map(|clause| Some((media(clause.media)?, clause))).collect();
     if known.is_empty() {
-        let streams = if answer == Answer::Stream { format!(", {STREAMS}") } else { String::new() };
+        let streams = if answer == AnswerKind::Stream { format!(", {STREAMS}") } else { String::new() };
         let message = format!("406: Not Acceptable\n\nAvailable representations: {OFFERED}{streams}");
         return Err(Status::new(406, Some("NotAcceptable"), message).with_details(serde_json::json!({})));
     }
     let found = known.into_iter().find_map(|(media, clause)| {
-        if answer == Answer::Stream && media == Media::Yaml {
+        if answer == AnswerKind::Stream && media == Media::Yaml {
             return None;
         }
         let shape = shape(clause)?;
@@ -168,7 +168,7 @@ pub(crate) fn accept(headers: &HeaderMap, answer: Answer, of: Of) -> Result<Acce
         };
         (binary || media != Media::Protobuf).then_some(Accept { media, shape })
     });
-    found.ok_or_else(|| Status::not_acceptable(if answer == Answer::Stream { STREAMS } else { OFFERED }))
+    found.ok_or_else(|| Status::not_acceptable(if answer == AnswerKind::Stream { STREAMS } else { OFFERED }))
 }
 
 /// Decides the encoding of errors, which never fails.
@@ -220,7 +220,7 @@ mod tests {
     fn ask(text: &str) -> Result<Accept, Status> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_str(text).expect("value"));
-        accept(&headers, Answer::Whole, Of::BuiltIn)
+        accept(&headers, AnswerKind::Whole, Of::BuiltIn)
     }
 
     // wire 019

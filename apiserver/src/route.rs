@@ -78,12 +78,12 @@ pub struct RequestInfo {
     /// The path, decoded, without a trailing `/`.
     pub path: String,
     /// The shape of the path: whether it contains an object's name.
-    pub(crate) shape: Shape,
+    pub(crate) shape: PathShape,
 }
 
 /// What the path addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum PathShape {
     /// A collection of objects.
     Collection,
     /// One object, or a subresource of it.
@@ -111,7 +111,7 @@ impl RequestInfo {
             version_asked: query.text("resourceVersion").to_owned(),
             go_on: query.text("continue").to_owned(),
             path: if trimmed.is_empty() { "/".to_owned() } else { decoded.clone() },
-            shape: Shape::Other,
+            shape: PathShape::Other,
         };
         match words {
             ["api", version, rest @ ..] => {
@@ -142,23 +142,23 @@ impl RequestInfo {
             [] => return info,
             [resource] => {
                 info.resource = (*resource).to_owned();
-                info.shape = Shape::Collection;
+                info.shape = PathShape::Collection;
             }
             [resource, name, rest @ ..] => {
                 info.resource = (*resource).to_owned();
                 info.name = Some((*name).to_owned());
                 info.subresource = rest.join("/");
-                info.shape = Shape::Object;
+                info.shape = PathShape::Object;
             }
         }
         if info.group.is_empty() && info.resource == "namespaces" && info.name.is_some() {
             info.namespace.clone_from(&info.name);
         }
         info.verb = verb(method, &info, &query, forced_watch);
-        if forced_watch && info.shape == Shape::Object && info.subresource.is_empty() {
-            info.shape = Shape::Collection;
+        if forced_watch && info.shape == PathShape::Object && info.subresource.is_empty() {
+            info.shape = PathShape::Collection;
         }
-        if info.shape == Shape::Collection
+        if info.shape == PathShape::Collection
             && info.name.is_none()
             && matches!(info.verb, Some(Verb::List | Verb::Watch | Verb::DeleteCollection))
         {
@@ -169,7 +169,7 @@ impl RequestInfo {
 }
 
 fn verb(method: &Method, info: &RequestInfo, query: &Query, forced_watch: bool) -> Option<Verb> {
-    let object = info.shape == Shape::Object;
+    let object = info.shape == PathShape::Object;
     match *method {
         Method::GET if forced_watch => Some(Verb::Watch),
         Method::GET if object => Some(Verb::Get),
@@ -282,7 +282,7 @@ mod tests {
         let old = info("GET", "/api/v1/watch/namespaces/a/pods/p");
         assert_eq!(
             (old.verb, old.shape, old.name.as_deref()),
-            (Some(Verb::Watch), Shape::Collection, Some("p"))
+            (Some(Verb::Watch), PathShape::Collection, Some("p"))
         );
         assert_eq!(info("GET", "/api/v1/namespaces/a/pods/p?watch=1").verb, Some(Verb::Get));
     }
@@ -291,7 +291,7 @@ mod tests {
     fn a_field_selector_on_the_name_names_the_object() {
         let list = info("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dx");
         assert_eq!(list.name.as_deref(), Some("x"));
-        assert_eq!(list.shape, Shape::Collection);
+        assert_eq!(list.shape, PathShape::Collection);
     }
 
     #[test]

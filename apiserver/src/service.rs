@@ -36,13 +36,13 @@ pub(crate) struct Front {
     faults: Faults,
     requests: Requests,
     tokens: Arc<Tokens>,
-    epoch: Mutex<Epoch>,
+    epoch: Mutex<ServingState>,
     partition: Mutex<Option<Armed>>,
 }
 
 /// The time between two restarts; its token is cancelled at its end.
 #[derive(Debug)]
-enum Epoch {
+enum ServingState {
     Serving(CancellationToken),
     Stopped,
 }
@@ -62,7 +62,7 @@ impl Front {
             faults: Faults::default(),
             requests: Requests::default(),
             tokens,
-            epoch: Mutex::new(Epoch::Serving(CancellationToken::new())),
+            epoch: Mutex::new(ServingState::Serving(CancellationToken::new())),
             partition: Mutex::new(None),
         }
     }
@@ -101,8 +101,8 @@ impl Front {
     /// Returns the token that is cancelled when all connections are to break.
     pub(crate) fn epoch(&self) -> Result<CancellationToken, Interrupted> {
         match &*lock(&self.epoch) {
-            Epoch::Serving(token) => Ok(token.clone()),
-            Epoch::Stopped => Err(Interrupted::Cut),
+            ServingState::Serving(token) => Ok(token.clone()),
+            ServingState::Stopped => Err(Interrupted::Cut),
         }
     }
 
@@ -116,13 +116,15 @@ impl Front {
         let (script, request) = (format!("server.restart(Restart::{what:?});"), "everything".to_owned());
         self.faults.note(Firing { script, request, version: self.core.resource_version() });
         let restarted = self.core.restart(what);
-        *lock(&self.epoch) = Epoch::Serving(CancellationToken::new());
+        *lock(&self.epoch) = ServingState::Serving(CancellationToken::new());
         restarted
     }
 
     /// Breaks everything and serves no more.
     pub(crate) fn stop(&self) {
-        if let Epoch::Serving(token) = std::mem::replace(&mut *lock(&self.epoch), Epoch::Stopped) {
+        if let ServingState::Serving(token) =
+            std::mem::replace(&mut *lock(&self.epoch), ServingState::Stopped)
+        {
             token.cancel();
         }
     }

@@ -10,7 +10,7 @@ use crate::harness::{DELETED, Harness, RunState};
 use crate::timeline::Actor;
 use crate::world::{MACHINERY, seen_as};
 
-/// How many requests of one sort about such kinds are shown.
+/// How many requests of one kind about such objects a story shows.
 const TOLD: u32 = 4;
 
 /// A request, and who sent it.
@@ -26,7 +26,7 @@ pub(crate) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Takes note of an answer; `version` and `before` are what the server had before.
+    /// Records an answer; `version` and `before` are what the server had before.
     pub(crate) fn note(&self, code: u16, version: u64, before: Option<&Value>, answer: Option<&Value>) {
         let failed = code >= 400 && !(code == 404 && self.info.verb == Some(Verb::Get));
         let writes = self.info.verb.is_some_and(Verb::writes);
@@ -36,7 +36,7 @@ impl Exchange<'_> {
         };
         let deletes = matches!(self.info.verb, Some(Verb::Delete | Verb::DeleteCollection));
         let changed = after.is_some_and(|after| risen(after) || deletes);
-        // Leases and events are not part of the operator's purpose.
+        // Leader election and events are not what a trial judges.
         let is_machinery = MACHINERY.contains(&self.info.resource.as_str());
         if failed && !is_machinery {
             self.harness.disturb(|| format!("{} → {code}", self.name));
@@ -98,7 +98,7 @@ impl Exchange<'_> {
         state.deleted.extend(before.filter(|_| deletes).map(|gone| object::uid(gone).to_owned()));
     }
 
-    /// Takes note of what an answer has shown to the operator.
+    /// Records what an answer has shown to the operator.
     fn saw(&self, answer: Option<&Value>) {
         let Some(answer) = answer else { return };
         let mut state = self.harness.state();

@@ -68,7 +68,7 @@ async fn carry(
     call.take_a_page();
     let answer = call.under(arrival.trouble, arrival.denied).await;
     drop(arrival.in_flight);
-    // Whoever is dead waits for ever for what nobody waits for any more.
+    // A dead operator never gets an answer.
     if call.harness.is_dead(generation) {
         return pending().await;
     }
@@ -163,7 +163,7 @@ impl Call {
         }
     }
 
-    /// Carries it out; the baseline run records what someone else could have touched.
+    /// Carries it out; the baseline run records what somebody else could have touched.
     async fn serve_and_look(&self) -> Result<Response<HarnessBody>, Interrupted> {
         let looks = self.harness.baseline && self.info.verb.is_some_and(|verb| verb != Verb::Watch);
         if !looks {

@@ -8,7 +8,7 @@ use crate::world::CHOSEN;
 
 /// The most lines of one difference.
 const LINES: usize = 12;
-/// The heading of every object.
+/// The fields at the top of every object.
 const HEAD: [&str; 2] = ["apiVersion", "kind"];
 
 /// Lists what differs, a line each: `-` was there, `+` is there, a blank leads there.

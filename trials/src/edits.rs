@@ -1,7 +1,7 @@
 //! What somebody else may change of an object, as merge patches that its schema allows.
 
 use serde_json::{Map, Value, json};
-use watchkeeper_apiserver::inside::{ListKind, NodeRef, SchemaKind as Kind};
+use watchkeeper_apiserver::inside::{JsonType, ListKind, NodeRef};
 
 /// The key that is added to maps.
 const ADDED: &str = "added-by-a-stranger";
@@ -17,7 +17,7 @@ pub(crate) enum Numbers {
     Stay,
 }
 
-/// Whether additions stay, or the operator must find exactly what it wrote.
+/// Whether something is added, or only what is there is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Additions {
     Too,
@@ -80,7 +80,7 @@ impl Editor {
         if let Some((name, _)) = fields.iter().nth(1) {
             patch.insert(name.clone(), Value::Null);
         }
-        if self.additions == Additions::Too && inner.kind() == Kind::String {
+        if self.additions == Additions::Too && inner.kind() == JsonType::String {
             patch.insert(ADDED.to_owned(), "x".into());
         }
         (!patch.is_empty()).then_some(Value::Object(patch))
@@ -132,7 +132,7 @@ impl Editor {
         };
         let mut changed: Vec<Value> = items.iter().map(|item| self.item(item, keys, node.item())).collect();
         match (items.len(), self.additions) {
-            (0, Additions::Too) if node.item().kind() == Kind::String => changed.push("x".into()),
+            (0, Additions::Too) if node.item().kind() == JsonType::String => changed.push("x".into()),
             (2.., _) => drop(changed.pop()),
             _ => {}
         }

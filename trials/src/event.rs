@@ -72,7 +72,7 @@ pub(crate) fn definition(harness: &Harness, info: &RequestInfo) -> Option<String
     inside::is_custom(&harness.server, info).then(|| format!("{}.{}", info.resource, info.group))
 }
 
-/// Deletes a kind's definition; it comes back later, as if it were installed again.
+/// Deletes a kind's definition; it comes back later, as its installer would write it.
 async fn definition_goes(harness: &Harness, info: &RequestInfo) -> bool {
     let Some(name) = definition(harness, info) else { return false };
     let path = format!("{DEFINITIONS}/{name}");

@@ -30,7 +30,7 @@ struct Trial {
 /// Keeps a trial known as under way.
 pub(crate) struct UnderWay(());
 
-/// Takes note that a trial is under way, until the guard goes.
+/// Records that a trial is under way, until the guard is dropped.
 pub(crate) fn under_way(schedule: &Schedule, harness: &Harness) -> UnderWay {
     let test = test_name();
     let trial = Trial { harness: harness.clone(), trial: schedule.to_string(), test };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{Method, Request};
 use serde_json::{Value, json};
 use tokio::time::sleep;
-use watchkeeper_apiserver::inside::{self, RequestInfo, Schema, Stored, object};
+use watchkeeper_apiserver::inside::{self, RequestInfo, Schema, StoredObject, object};
 
 use crate::diff::{self, changed_fields};
 use crate::edits::{self, Additions, Numbers};
@@ -32,7 +32,7 @@ impl Subject {
         }
     }
 
-    fn find<'a>(&self, all: &'a [Stored]) -> Option<&'a Stored> {
+    fn find<'a>(&self, all: &'a [StoredObject]) -> Option<&'a StoredObject> {
         let (name, resource) = (self.name.as_deref()?, self.resource());
         let namespace = self.info.namespace.as_deref().unwrap_or_default();
         all.iter().find(|found| {
@@ -43,7 +43,7 @@ impl Subject {
     }
 }
 
-/// Makes a change; false if the object is missing.
+/// Makes a change; false if there is no object to change.
 pub(crate) async fn act(harness: &Harness, change: ForeignChange, whose: Whose, hand: &Subject) -> bool {
     let all = everything(&harness.server);
     let its = hand.find(&all);
@@ -72,7 +72,7 @@ pub(crate) fn targets(harness: &Harness, hand: &Subject) -> Targets {
     }
 }
 
-fn target<'a>(all: &'a [Stored], whose: Whose, hand: &Subject) -> Option<&'a Stored> {
+fn target<'a>(all: &'a [StoredObject], whose: Whose, hand: &Subject) -> Option<&'a StoredObject> {
     let its = hand.find(all);
     match whose {
         Whose::Its => its,
@@ -89,7 +89,7 @@ fn target<'a>(all: &'a [Stored], whose: Whose, hand: &Subject) -> Option<&'a Sto
 
 struct ForeignEdits<'a> {
     harness: &'a Harness,
-    target: &'a Stored,
+    target: &'a StoredObject,
 }
 
 impl ForeignEdits<'_> {
@@ -126,7 +126,7 @@ impl ForeignEdits<'_> {
             ForeignChange::Orphans => {
                 let done = !object::owners(&self.target.value).is_empty()
                     && self.merge(json!({ "metadata": { "ownerReferences": null } })).await;
-                // Some operators take it back, others leave it: both are right.
+                // Some operators adopt the object again, others leave it: both are right.
                 self.harness.state().touched_foreign |= done;
                 return done;
             }
@@ -178,7 +178,7 @@ impl ForeignEdits<'_> {
         has_condition(&answer) && fields(&answer) == fields(&self.target.value)
     }
 
-    /// Returns the result of a patch without applying or reporting it.
+    /// Returns what a patch would make of it; the story does not show it.
     async fn dry_run(&self, path: &str, patch: &Value) -> Option<Value> {
         let request = Request::patch(format!("{path}?dryRun=All"))
             .header("content-type", "application/merge-patch+json")
@@ -290,7 +290,7 @@ impl ForeignEdits<'_> {
         let put = self.send(Method::PUT, &self.target.path, "application/json", &copy).await;
         let done = put.is_some_and(|after| !changed_fields(&self.target.value, &after).is_empty());
         if done {
-            // The foreign change also removed what others had added.
+            // What others had added is lost by this change, not by the operator.
             let mut state = self.harness.state();
             state.touched_foreign = true;
             state.additions.retain(|(additions, _)| additions != uid);

@@ -1,11 +1,11 @@
-//! What somebody else added, and must stay as long as its object.
+//! What somebody else added: it must stay as long as its object.
 
 use serde_json::Value;
 
 use crate::harness::{ForeignAddition, Harness};
 use crate::world::{CONDITION, MARK, everything};
 
-/// Takes note of what was undone since.
+/// Records what was undone since.
 ///
 /// It is looked for after every step of the script: later the object may be gone.
 pub(crate) fn check(harness: &Harness) {

@@ -62,7 +62,7 @@ pub(crate) struct RunState {
     pub(crate) sent: Vec<Sent>,
     bound: usize,
     in_flight: usize,
-    /// The time of the last activity.
+    /// When something last happened that ends a rest.
     disturbed: Instant,
     /// What that was.
     pub(crate) disturbance: String,
@@ -286,7 +286,7 @@ impl Harness {
         }
     }
 
-    /// Records an activity.
+    /// Records something that ends a rest.
     pub(crate) fn disturb(&self, what: impl FnOnce() -> String) {
         let mut state = self.state();
         state.disturbed = Instant::now();
@@ -300,7 +300,7 @@ impl Harness {
         self.state().planned.iter().any(|(_, fate)| *fate != Fate::Struck)
     }
 
-    /// Takes note of something that became known on a page that was not the last of its list.
+    /// Records what became known on a page that was not the last of its list.
     pub(crate) fn paged(&self, what: String) {
         let mut state = self.state();
         if !state.paged.contains(&what) {
@@ -348,7 +348,7 @@ impl Harness {
         }
     }
 
-    /// Takes note of something wrong that goes on for a while.
+    /// Records that something is wrong for a while.
     pub(crate) fn wrong_for(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut state = self.state();
@@ -426,7 +426,7 @@ impl Harness {
         Some(Arrival { name, at, trouble, denied, in_flight })
     }
 
-    /// Takes note of a version that an object got, and of what it was before; `version` is the server's before that.
+    /// Records the version that an object got, and what it was before; `version` is the server's before that.
     pub(crate) fn written(&self, resource: &str, before: Option<&Value>, object: &Value, version: u64) {
         self.crowd(version);
         let mut state = self.state();
@@ -466,7 +466,7 @@ impl Harness {
         (0..writes).for_each(|_| inside::bump(&self.server, &elsewhere));
     }
 
-    /// Takes note that something planned had nothing to do.
+    /// Records that something planned had nothing to act on.
     pub(crate) fn inert(&self, at: usize) {
         if let Some((_, fate)) = self.state().planned.get_mut(at) {
             *fate = Fate::Inert;

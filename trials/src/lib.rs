@@ -22,8 +22,8 @@
 //!
 //! - It comes to rest: nothing changes any more, and no request fails.
 //! - The end is that of the run without trouble. What servers choose (UIDs, versions, times, generated names) and
-//!   what someone else added makes no difference. If someone changed fields the operator does not own,
-//!   restarting the operator must not cause any further writes.
+//!   what someone else added makes no difference. Where somebody changed what the operator does not own, an operator
+//!   that restarts must find nothing left to do.
 //! - Deleted objects are gone.
 //! - What somebody else made is neither changed nor deleted, but as in the run without trouble.
 //! - Labels, annotations and conditions of others stay.
@@ -108,7 +108,7 @@ impl fmt::Debug for Trials {
 impl Trials {
     /// Tries an operator: what it does with a client until it is stopped.
     ///
-    /// It is started again when a trial kills it, each time with a client of its own. A client of a life that is
+    /// It is restarted wherever a trial kills it, each time with a client of its own. A client of a life that is
     /// over never answers. It runs on a thread of its own under paused time, so it must not block.
     pub fn of<O, F>(operator: O) -> Self
     where

@@ -79,7 +79,7 @@ pub enum Violation {
     },
     /// The end is not that of the baseline run.
     AnotherEnd(Vec<Difference>),
-    /// An operator that is restarted at the end finds work: it had missed something before.
+    /// An operator that restarts at the end finds work: this one had missed something.
     LeftWork(Vec<Difference>),
     /// Objects are being deleted and never go.
     NeverGone(Vec<String>),
@@ -126,7 +126,7 @@ impl fmt::Display for Violation {
                 list(f, differences)
             }
             Self::LeftWork(differences) => {
-                f.write_str("an operator that is restarted at the end still finds work:")?;
+                f.write_str("an operator that restarts at the end still finds work:")?;
                 list(f, differences)
             }
             Self::NeverGone(names) => write!(f, "deleted, and never gone: {}", names.join(", ")),

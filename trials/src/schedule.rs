@@ -140,7 +140,7 @@ mod tests {
         let refused = |text: &str| text.parse::<Schedule>().expect_err("it is none");
         assert!(refused("nonsense").contains("REQUEST #N: TROUBLE"));
         assert!(refused("get x #1: sunshine").contains("no trouble \"sunshine\""));
-        assert!(refused("get x #1: lost | without two").contains("no number of a step"));
+        assert!(refused("get x #1: lost | without two").contains("not the number of a step"));
     }
 
     #[test]

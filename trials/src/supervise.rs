@@ -1,4 +1,4 @@
-//! The operator's life: it is started, dies or ends, and is started again.
+//! The operator's life: it is started, dies or ends, and is restarted.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_
 /// After a life of this length the wait is as at first.
 const LONG_LIFE: Duration = Duration::from_secs(600);
 
-/// Runs the operator for ever: it is started again when it dies or ends.
+/// Runs the operator for ever: what dies or ends is restarted.
 pub(crate) async fn supervise(harness: Harness, operator: Operator) {
     let mut wait = BACK_OFF.0;
     loop {
@@ -26,8 +26,7 @@ pub(crate) async fn supervise(harness: Harness, operator: Operator) {
             state.listed.clear();
             state.generation
         };
-        harness
-            .tell(Actor::Operator, || if generation == 1 { "starts".into() } else { "starts again".into() });
+        harness.tell(Actor::Operator, || if generation == 1 { "starts".into() } else { "restarts".into() });
         let mut running = tokio::task::spawn_local(operator(client(&harness, generation)));
         tokio::select! {
             biased;

@@ -231,7 +231,7 @@ fn a_user_goes_on_while_the_operator_is_down() {
     let outcome = run_schedule(&plan, &schedule, Some(&baseline), true);
     let at = |text: &str| outcome.lines.iter().position(|line| line.text.starts_with(text));
     let last = |text: &str| outcome.lines.iter().rposition(|line| line.text.starts_with(text));
-    let (dies, deletes, starts) = (at("dies"), at("deletes ConfigMap a"), last("starts again"));
+    let (dies, deletes, starts) = (at("dies"), at("deletes ConfigMap a"), last("restarts"));
     assert!(
         dies < deletes && deletes < starts,
         "{}",
@@ -345,7 +345,7 @@ fn a_claim_of_changes_is_told_whose_each_is() {
         assert!(changes.all.iter().any(|change| change.gone && is_copy(change) && change.by == By::Others));
     };
     trials(Bug::None).only(|_| false).claim_of_changes(whose).check();
-    // It can't recognise writes whose reply it never got.
+    // It does not know of a change whose answer it never got.
     let report =
         trials(Bug::None).only(|trouble| trouble == Trouble::ReplyLost).claim_of_changes(whose).run();
     let Violation::Claim(what) = failed(&report) else { panic!("{report}") };

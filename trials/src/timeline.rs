@@ -46,9 +46,9 @@ pub(crate) struct Line {
 const SHOWN: usize = 80;
 /// How many of these are its last.
 const LAST: usize = 30;
-/// How wide a text may be, in columns: together with its prefix, a line fits a hundred.
+/// How wide a text may be, in columns: with what precedes it, a line fits in a hundred.
 const WIDE: usize = 70;
-/// The largest number of steps in a repetition.
+/// The most steps in one repetition.
 const CYCLE: usize = 24;
 /// How often something must follow itself to be told once.
 const OFTEN: usize = 3;
@@ -58,7 +58,7 @@ const OFTEN: usize = 3;
 enum Shown {
     /// The line at this place.
     Step(usize),
-    /// The previous steps are repeated this many times more, until the line at this place.
+    /// The steps just before are repeated this many times more, until the line at this place.
     Again { steps: usize, times: usize, until: usize },
     /// So many more requests get the answer of the step just before, until the line at this place.
     Alike { times: usize, until: usize },
@@ -122,7 +122,7 @@ fn write_steps(out: &mut String, lines: &[Line], all: &[Shown], which: Range<usi
     }
 }
 
-/// Writes a line; continuation lines are aligned with the text.
+/// Writes a line; its further lines are aligned with the text.
 fn written(Line { at, who, text }: &Line) -> String {
     let mut out = format!("{:>9.3}s  {:<8}  ", at.as_secs_f64(), who.word());
     for (number, line) in text.lines().enumerate() {
@@ -140,7 +140,7 @@ fn written(Line { at, who, text }: &Line) -> String {
     out
 }
 
-/// Breaks a line that is too wide: before brackets, after the request that a trouble strikes, otherwise
+/// Breaks a line that is too wide: before what stands in brackets, behind the request that a trouble strikes, else
 /// between words.
 fn wrapped(line: &str) -> Vec<String> {
     if line.chars().count() <= WIDE {

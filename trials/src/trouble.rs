@@ -28,9 +28,9 @@ pub enum Trouble {
     Slow,
     /// The server refuses with this code; 429 and 503 say when to come again.
     Refused(u16),
-    /// The operator is killed, and started again at once.
+    /// The operator is killed, and restarted at once.
     Killed(Moment),
-    /// The operator is killed, and started again after the user's next step, or 20 s.
+    /// The operator is killed, and restarted after the user's next step, or 20 s.
     Down(Moment),
     /// The operator freezes with the request on its way, another takes over, and 20 s later the request arrives.
     ///
@@ -102,7 +102,7 @@ pub enum Event {
     WatchesLate,
     /// The server restarts; nothing is lost.
     Restarts,
-    /// The server restarts without its history: watches must list again.
+    /// The server restarts, and knows nothing of the past: watches must list again.
     ForgetsHistory,
     /// The server is restored to the state before the last two writes, between which others have written.
     Restored,
@@ -206,7 +206,7 @@ impl FromStr for Trouble {
                 _ => None,
             }
         });
-        found.ok_or_else(|| format!("unknown trouble {text:?}"))
+        found.ok_or_else(|| format!("there is no trouble {text:?}"))
     }
 }
 
@@ -219,10 +219,8 @@ impl Trouble {
             Self::DoneLate => "the connection breaks, and it is carried out a moment later".to_owned(),
             Self::Slow => format!("it is answered after {SLOW:?}"),
             Self::Refused(code) => format!("the server refuses it with {code}"),
-            Self::Killed(Moment::Before) => "the operator dies before it, and starts again".to_owned(),
-            Self::Killed(Moment::After) => {
-                "it is carried out, the operator dies, and starts again".to_owned()
-            }
+            Self::Killed(Moment::Before) => "the operator dies before it, and restarts".to_owned(),
+            Self::Killed(Moment::After) => "it is carried out, the operator dies, and restarts".to_owned(),
             Self::Down(Moment::Before) => "the operator dies before it, and is down for a while".to_owned(),
             Self::Down(Moment::After) => {
                 "it is carried out, the operator dies, and is down for a while".to_owned()
@@ -288,7 +286,7 @@ impl Trouble {
             Some(verb) if verb.writes() => {
                 all.extend([Self::ReplyLost, Self::DoneLate, Self::Slow, Self::Frozen]);
                 all.extend(refused(&[403, 409, 422, 429, 500, 503]));
-                // A server never says this of an existing object, but it may say it of a namespace that is being deleted.
+                // No server answers so about an object that exists, but about a namespace that is being deleted.
                 all.extend((verb == Verb::Create).then_some(Self::Refused(404)));
                 for moment in [Moment::Before, Moment::After] {
                     all.extend([Self::Killed(moment), Self::Down(moment)]);
@@ -358,7 +356,7 @@ fn strangers(info: &RequestInfo, there: &RequestTargets) -> Vec<Trouble> {
                 Whose::Owners => at.owners_copy,
                 Whose::Childs => false,
             };
-            // Each once for a request, where more would find no more. Whoever writes a lease as he likes leads.
+            // Each once for a request: more would find nothing more. Leases are left to leader election.
             let is_machinery = MACHINERY.contains(&info.resource.as_str());
             let deeds = FOREIGN_CHANGES.iter().map(|(change, _)| *change).filter(|change| match change {
                 ForeignChange::TakesTheName => false,

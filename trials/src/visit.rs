@@ -63,7 +63,7 @@ impl Visit {
         self.step(format!("patches {} {key}", K::kind(&())), async |visit| visit.send(request).await).await;
     }
 
-    /// Patches an object's status with the value of `status`, as its controller would.
+    /// Patches an object's status, as its controller would, by the content of `status`.
     pub async fn patch_status<K: Kind>(&self, key: &str, status: Value) {
         let (api, name) = self.at::<K>(key);
         let patch = Patch::Merge(serde_json::json!({ "status": status }));

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 use watchkeeper_apiserver::ApiServer;
-use watchkeeper_apiserver::inside::{self, Stored, object};
+use watchkeeper_apiserver::inside::{self, StoredObject, object};
 
 use crate::times;
 
@@ -14,7 +14,7 @@ pub(crate) const MARK: &str = "trials.watchkeeper.dev/stranger";
 /// The type of someone else's condition.
 pub(crate) const CONDITION: &str = "StrangerWasHere";
 
-/// Kinds that are not compared: the server keeps them, or they are not part of the operator's purpose.
+/// What is not compared: kept by the server itself, or by machinery that is not the operator's purpose.
 const LEFT_OUT: [&str; 4] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io", "namespaces"];
 /// Kinds whose changes don't count as unrest: leaders renew their leases for ever.
 pub(crate) const MACHINERY: [&str; 2] = ["leases", "events"];
@@ -30,7 +30,7 @@ pub(crate) const CHOSEN: [&str; 7] = [
 ];
 
 /// Reads every object there is.
-pub(crate) fn everything(server: &ApiServer) -> Vec<Stored> {
+pub(crate) fn everything(server: &ApiServer) -> Vec<StoredObject> {
     inside::stored(server)
 }
 
@@ -95,8 +95,8 @@ impl World {
         Self::from_objects(&everything(server), random)
     }
 
-    fn from_objects(all: &[Stored], random: &[RandomField]) -> Self {
-        let compared: Vec<&Stored> =
+    fn from_objects(all: &[StoredObject], random: &[RandomField]) -> Self {
+        let compared: Vec<&StoredObject> =
             all.iter().filter(|found| !LEFT_OUT.contains(&found.resource.as_str())).collect();
         let names = Names::of(&compared);
         let mut objects: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -236,7 +236,7 @@ struct Names {
 }
 
 impl Names {
-    fn of(all: &[&Stored]) -> Self {
+    fn of(all: &[&StoredObject]) -> Self {
         let mut replaced = Vec::new();
         for found in all {
             let (name, prefix) = (object::name(&found.value), object::text(&found.value, "generateName"));
@@ -336,12 +336,12 @@ mod tests {
 
     use super::*;
 
-    fn found(resource: &str, value: Value) -> Stored {
-        Stored { resource: resource.into(), path: String::new(), value }
+    fn found(resource: &str, value: Value) -> StoredObject {
+        StoredObject { resource: resource.into(), path: String::new(), value }
     }
 
     fn world(objects: &[(&str, Value)]) -> World {
-        let all: Vec<Stored> =
+        let all: Vec<StoredObject> =
             objects.iter().map(|(resource, value)| found(resource, value.clone())).collect();
         World::from_objects(&all, &[])
     }

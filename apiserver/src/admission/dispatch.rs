@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::hook::{Family, Hook, Unclear, are_there, hooks, is_object};
 use super::request::{Asked, Operation};
-use super::review::{Verdict, patched, review, verdict};
+use super::review::{ReviewVerdict, patched, review, verdict};
 use crate::kinds::Served;
 use crate::session::Call;
 use crate::state::State;
@@ -20,7 +20,7 @@ enum Said {
     /// It failed, and that is passed over.
     Failed,
     /// This.
-    Verdict(Verdict),
+    Verdict(ReviewVerdict),
 }
 
 /// Returns whether there are mutating webhooks.

@@ -16,7 +16,7 @@ pub(super) fn review(version: &str, uid: &str, mut request: Value) -> Value {
 
 /// A webhook's answer.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Verdict {
+pub(super) struct ReviewVerdict {
     /// Its warnings.
     pub(super) warnings: Vec<String>,
     /// Whether the write may go on, and how the object changes.
@@ -32,8 +32,13 @@ pub(super) struct Refusal {
 /// Reads the answer to a review.
 ///
 /// # Errors
-/// The error, in the server's words.
-pub(super) fn verdict(family: Family, version: &str, uid: &str, answer: &Value) -> Result<Verdict, String> {
+/// What is wrong with it, in the server's words.
+pub(super) fn verdict(
+    family: Family,
+    version: &str,
+    uid: &str,
+    answer: &Value,
+) -> Result<ReviewVerdict, String> {
     let invalid = |why: String| Err(format!("received invalid webhook response: {why}"));
     readable(version, answer).map_err(|why| format!("failed to call webhook: {why}"))?;
     let response = &answer["response"];
@@ -68,10 +73,10 @@ pub(super) fn verdict(family: Family, version: &str, uid: &str, answer: &Value) 
     let warnings = response["warnings"].as_array().into_iter().flatten().map(text).collect();
     if response["allowed"] != true {
         let refusal = Refusal { result: response["status"].clone() };
-        return Ok(Verdict { warnings, outcome: Err(Box::new(refusal)) });
+        return Ok(ReviewVerdict { warnings, outcome: Err(Box::new(refusal)) });
     }
     if patch.is_empty() {
-        return Ok(Verdict { warnings, outcome: Ok(None) });
+        return Ok(ReviewVerdict { warnings, outcome: Ok(None) });
     }
     let undecodable = |why: String| format!("received undecodable patch in webhook response: {why}");
     let bytes = STANDARD.decode(patch).map_err(|error| undecodable(error.to_string()))?;
@@ -86,7 +91,7 @@ pub(super) fn verdict(family: Family, version: &str, uid: &str, answer: &Value) 
     if let Some(form) = form.filter(|form| !steps.is_empty() && *form != "JSONPatch") {
         return Err(format!("unsupported patch type {form:?}"));
     }
-    Ok(Verdict { warnings, outcome: Ok(Some(patch)) })
+    Ok(ReviewVerdict { warnings, outcome: Ok(Some(patch)) })
 }
 
 /// Describes why an answer can't be read as a review of a version.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::schema::NodeRef;
 
-use super::set::{FieldSet, PathElement, Shape};
+use super::set::{FieldSet, PathElement, SetShape};
 
 /// The fields in which two states differ.
 #[derive(Clone, Debug, Default)]
@@ -53,12 +53,12 @@ impl Difference {
         new: Option<&Value>,
         path: &mut Vec<PathElement>,
     ) {
-        let shape = Shape::of(node, old, new);
-        if shape == Shape::Leaf || (is_bare(old) && is_bare(new)) {
+        let shape = SetShape::of(node, old, new);
+        if shape == SetShape::Leaf || (is_bare(old) && is_bare(new)) {
             self.leaf(old, new, path);
             return;
         }
-        if shape == Shape::Map {
+        if shape == SetShape::Map {
             self.map(node, old, new, path);
         } else {
             self.list(node, old, new, path);

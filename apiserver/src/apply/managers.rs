@@ -14,7 +14,7 @@ const ANCIENT: &str = "ancient-changes";
 
 /// How a manager writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Operation {
+pub(super) enum ManagerOperation {
     /// By server-side apply.
     Apply,
     /// By any other request.
@@ -25,7 +25,7 @@ pub(super) enum Operation {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Identity {
     pub(super) manager: String,
-    pub(super) operation: Operation,
+    pub(super) operation: ManagerOperation,
     /// Empty for appliers, who are the same manager in all versions.
     pub(super) api_version: String,
     /// Empty for the main endpoint.
@@ -50,13 +50,13 @@ impl Identity {
     /// Names the manager of a request.
     pub(super) fn new(
         manager: &str,
-        operation: Operation,
+        operation: ManagerOperation,
         api_version: &str,
         subresource: Option<&str>,
     ) -> Identity {
         let api_version = match operation {
-            Operation::Apply => "",
-            Operation::Update => api_version,
+            ManagerOperation::Apply => "",
+            ManagerOperation::Update => api_version,
         };
         Identity {
             manager: manager.to_owned(),
@@ -72,7 +72,7 @@ impl Identity {
         if !self.subresource.is_empty() {
             text.push_str(&format!(" with subresource {:?}", self.subresource));
         }
-        if self.operation == Operation::Update {
+        if self.operation == ManagerOperation::Update {
             // The scale subresource has its own group.
             let version = match self.subresource.as_str() {
                 "scale" => "autoscaling/v1",
@@ -129,7 +129,7 @@ impl Managers {
             .entries
             .iter()
             .filter(|(identity, _)| {
-                identity.operation == Operation::Update && identity.subresource.is_empty()
+                identity.operation == ManagerOperation::Update && identity.subresource.is_empty()
             })
             .map(|(identity, owned)| (owned.time.clone(), identity.clone()))
             .collect();
@@ -153,8 +153,8 @@ impl Managers {
 fn parse_entry(entry: &Value) -> Option<(Identity, Owned)> {
     let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
     let operation = match text("operation") {
-        "Apply" => Operation::Apply,
-        "Update" => Operation::Update,
+        "Apply" => ManagerOperation::Apply,
+        "Update" => ManagerOperation::Update,
         _ => return None,
     };
     let subresource = Some(text("subresource"));
@@ -169,8 +169,8 @@ fn parse_entry(entry: &Value) -> Option<(Identity, Owned)> {
 
 fn print_entry(identity: &Identity, owned: &Owned) -> Value {
     let operation = match identity.operation {
-        Operation::Apply => "Apply",
-        Operation::Update => "Update",
+        ManagerOperation::Apply => "Apply",
+        ManagerOperation::Update => "Update",
     };
     let mut entry = Map::new();
     entry.insert("manager".to_owned(), json!(identity.manager));

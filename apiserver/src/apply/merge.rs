@@ -5,16 +5,16 @@ use serde_json::{Map, Value};
 use crate::schema::NodeRef;
 
 use super::compare::{Items, is_bare};
-use super::set::Shape;
+use super::set::SetShape;
 
 /// Merges two values of a node; the applied one wins wherever it is set.
 pub(super) fn merge(node: NodeRef<'_>, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
-    let shape = Shape::of(node, live, applied);
-    if shape == Shape::Leaf || (is_bare(live) && is_bare(applied)) {
+    let shape = SetShape::of(node, live, applied);
+    if shape == SetShape::Leaf || (is_bare(live) && is_bare(applied)) {
         return applied.or(live).cloned();
     }
     let merged = match shape {
-        Shape::Map => Value::Object(merge_maps(node, fields(live), fields(applied))),
+        SetShape::Map => Value::Object(merge_maps(node, fields(live), fields(applied))),
         _ => Value::Array(merge_lists(node, &Items::of(node, live), &Items::of(node, applied))),
     };
     Some(merged)

@@ -4,14 +4,14 @@ use serde_json::{Map, Value};
 
 use crate::schema::NodeRef;
 
-use super::set::{FieldSet, PathElement, Shape};
+use super::set::{FieldSet, PathElement, SetShape};
 
 /// Removes the fields of a set from a value.
 ///
 /// A map or list that loses all its items, and is not in the set itself, becomes null.
 pub(super) fn remove(node: NodeRef<'_>, value: &Value, fields: &FieldSet) -> Value {
-    match (Shape::of(node, Some(value), None), value) {
-        (Shape::Map, Value::Object(map)) => {
+    match (SetShape::of(node, Some(value), None), value) {
+        (SetShape::Map, Value::Object(map)) => {
             let mut left = Map::new();
             for (name, value) in map {
                 let element = PathElement::field(name);
@@ -22,7 +22,7 @@ pub(super) fn remove(node: NodeRef<'_>, value: &Value, fields: &FieldSet) -> Val
             }
             if left.is_empty() && !map.is_empty() { Value::Null } else { Value::Object(left) }
         }
-        (Shape::List, Value::Array(items)) => {
+        (SetShape::List, Value::Array(items)) => {
             let mut left = Vec::new();
             for item in items {
                 let element = PathElement::item(node, item);

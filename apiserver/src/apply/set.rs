@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::schema::{Kind, ListKind, MapKind, NodeRef};
+use crate::schema::{JsonType, ListKind, MapKind, NodeRef};
 
 /// One step of a path into an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -287,7 +287,7 @@ impl FieldSet {
 
 /// The form in which a value is owned: as a whole, by its fields, or by its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum SetShape {
     /// One value.
     Leaf,
     /// A map whose fields have owners.
@@ -296,19 +296,19 @@ pub(super) enum Shape {
     List,
 }
 
-impl Shape {
+impl SetShape {
     /// Returns the form of one or two values of the same node.
-    pub(super) fn of(node: NodeRef<'_>, one: Option<&Value>, other: Option<&Value>) -> Shape {
+    pub(super) fn of(node: NodeRef<'_>, one: Option<&Value>, other: Option<&Value>) -> SetShape {
         let fits = |test: fn(&Value) -> bool| {
             let good = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || test(value));
             good(one) && good(other)
         };
         let some = |test: fn(&Value) -> bool| one.is_some_and(test) || other.is_some_and(test);
         match node.kind() {
-            Kind::Object if node.map() == MapKind::Granular && fits(Value::is_object) => Shape::Map,
-            Kind::Any if some(Value::is_object) && fits(Value::is_object) => Shape::Map,
-            Kind::Array if *node.list() != ListKind::Atomic && fits(Value::is_array) => Shape::List,
-            _ => Shape::Leaf,
+            JsonType::Object if node.map() == MapKind::Granular && fits(Value::is_object) => SetShape::Map,
+            JsonType::Any if some(Value::is_object) && fits(Value::is_object) => SetShape::Map,
+            JsonType::Array if *node.list() != ListKind::Atomic && fits(Value::is_array) => SetShape::List,
+            _ => SetShape::Leaf,
         }
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::schema::{Kind, NodeRef};
+use crate::schema::{JsonType, NodeRef};
 
 use super::compare::is_bare;
-use super::set::{FieldSet, PathElement, Shape, show};
+use super::set::{FieldSet, PathElement, SetShape, show};
 
 /// Collects the fields that a value gives: its leaves.
 pub(super) fn fields(node: NodeRef<'_>, value: &Value) -> FieldSet {
@@ -17,8 +17,8 @@ pub(super) fn fields(node: NodeRef<'_>, value: &Value) -> FieldSet {
 }
 
 fn collect(node: NodeRef<'_>, value: &Value, path: &mut Vec<PathElement>, set: &mut FieldSet) {
-    match (Shape::of(node, Some(value), None), value) {
-        (Shape::Map, Value::Object(map)) => {
+    match (SetShape::of(node, Some(value), None), value) {
+        (SetShape::Map, Value::Object(map)) => {
             for (name, value) in map {
                 let Some(below) = node.field(name) else { continue };
                 path.push(PathElement::field(name));
@@ -30,7 +30,7 @@ fn collect(node: NodeRef<'_>, value: &Value, path: &mut Vec<PathElement>, set: &
                 path.pop();
             }
         }
-        (Shape::List, Value::Array(items)) => {
+        (SetShape::List, Value::Array(items)) => {
             for item in items {
                 path.push(PathElement::item(node, item));
                 collect(node.item(), item, path, set);
@@ -38,7 +38,7 @@ fn collect(node: NodeRef<'_>, value: &Value, path: &mut Vec<PathElement>, set: &
                 path.pop();
             }
         }
-        (Shape::Leaf, _) => set.insert(path),
+        (SetShape::Leaf, _) => set.insert(path),
         _ => {}
     }
 }
@@ -84,7 +84,7 @@ fn walk(node: NodeRef<'_>, value: &Value, path: &mut Vec<PathElement>, errors: &
 }
 
 fn list(node: NodeRef<'_>, items: &[Value], path: &mut Vec<PathElement>, errors: &mut Vec<String>) {
-    let keyed = Shape::of(node, Some(&Value::Array(Vec::new())), None) == Shape::List;
+    let keyed = SetShape::of(node, Some(&Value::Array(Vec::new())), None) == SetShape::List;
     let mut seen = BTreeSet::new();
     for (index, item) in items.iter().enumerate() {
         let element = if keyed { PathElement::item(node, item) } else { PathElement::Index(index) };
@@ -103,12 +103,12 @@ fn mismatch(node: NodeRef<'_>, value: &Value) -> Option<&'static str> {
         return None;
     }
     let (fits, expected) = match node.kind() {
-        Kind::Any | Kind::IntOrString => return None,
-        Kind::Object => (value.is_object(), "map"),
-        Kind::Array => (value.is_array(), "list"),
-        Kind::String => (value.is_string(), "string"),
-        Kind::Integer | Kind::Number => (value.is_number(), "numeric (int or float)"),
-        Kind::Boolean => (value.is_boolean(), "boolean"),
+        JsonType::Any | JsonType::IntOrString => return None,
+        JsonType::Object => (value.is_object(), "map"),
+        JsonType::Array => (value.is_array(), "list"),
+        JsonType::String => (value.is_string(), "string"),
+        JsonType::Integer | JsonType::Number => (value.is_number(), "numeric (int or float)"),
+        JsonType::Boolean => (value.is_boolean(), "boolean"),
     };
     (!fits).then_some(expected)
 }

@@ -10,7 +10,7 @@ use super::compare::Difference;
 use super::conflict;
 use super::input::{ApplyError, ApplyInput, Force, UpdateInput};
 use super::kubectl;
-use super::managers::{Identity, Managers, Operation, Owned};
+use super::managers::{Identity, ManagerOperation, Managers, Owned};
 use super::merge::merge;
 use super::remove::remove;
 use super::set::FieldSet;
@@ -40,7 +40,8 @@ pub(crate) fn track_update(input: UpdateInput<'_>) {
     managers.take(&written.union(&difference.removed), None);
     let gained = written.without_identity();
     if !gained.is_empty() {
-        let identity = Identity::new(input.manager, Operation::Update, input.api_version, input.subresource);
+        let identity =
+            Identity::new(input.manager, ManagerOperation::Update, input.api_version, input.subresource);
         let fields = match managers.entries.get(&identity) {
             Some(own) => own.fields.union(&gained),
             None => gained,
@@ -99,7 +100,7 @@ fn merge_owned(input: &ApplyInput<'_>, applied: &Value, force: Force) -> Result<
     if input.live.is_some() && managers.entries.is_empty() {
         own_before_first_apply(input, &live, &mut managers);
     }
-    let identity = Identity::new(input.manager, Operation::Apply, "", input.subresource);
+    let identity = Identity::new(input.manager, ManagerOperation::Apply, "", input.subresource);
     let fields = typed::fields(root, applied).without_fields(input.ignored);
     let last = managers.entries.remove(&identity);
     let time = last.as_ref().and_then(|last| last.time.clone());
@@ -164,7 +165,8 @@ fn prune(root: NodeRef<'_>, merged: &Value, last: &FieldSet, managers: &Managers
 fn own_before_first_apply(input: &ApplyInput<'_>, live: &Value, managers: &mut Managers) {
     let difference = Difference::between(input.schema.root(), &input.schema.zero(), live);
     let fields = difference.written().without_identity().without_fields(input.ignored);
-    let identity = Identity::new(BEFORE_FIRST_APPLY, Operation::Update, input.api_version, input.subresource);
+    let identity =
+        Identity::new(BEFORE_FIRST_APPLY, ManagerOperation::Update, input.api_version, input.subresource);
     let owned = Owned { fields, api_version: input.api_version.to_owned(), time: Some(input.now.to_owned()) };
     managers.entries.insert(identity, owned);
     managers.drop_empty();

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use crate::route::{RequestInfo, Shape};
+use crate::route::{PathShape, RequestInfo};
 use crate::status::Status;
 
 /// The verb and the target of a request.
@@ -28,7 +28,7 @@ impl Attributes {
     /// Reads a request.
     pub(crate) fn of(method: &Method, info: &RequestInfo) -> Self {
         let verb = info.verb.map_or_else(|| method.as_str().to_lowercase(), |verb| verb.as_str().to_owned());
-        if info.shape == Shape::Other {
+        if info.shape == PathShape::Other {
             return Self { verb, path: Some(info.path.clone()), ..Self::default() };
         }
         Self {

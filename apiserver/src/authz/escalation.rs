@@ -8,7 +8,7 @@ use super::attributes::Attributes;
 use super::decide::{Decision, decide};
 use super::resolve::{GROUP, Missing, rules_of, visit};
 use super::roles::all;
-use super::rule::{Rule, Simple, describe};
+use super::rule::{PolicyRule, Simple, describe};
 use crate::identity::User;
 use crate::object;
 use crate::state::{Authorization, State};
@@ -107,7 +107,7 @@ fn only_for_the_collector(before: &Value, new: &Value) -> bool {
 fn hold(state: &State, user: &User, namespace: &str, rules: &[Value]) -> Result<(), String> {
     let groups = user.groups().iter().map(|group| format!("{group:?}")).collect::<Vec<_>>().join(" ");
     let who = format!("user {:?} (groups=[{groups}])", user.name());
-    let size = rules.iter().map(|rule| Rule(rule).size()).fold(0, usize::saturating_add);
+    let size = rules.iter().map(|rule| PolicyRule(rule).size()).fold(0, usize::saturating_add);
     if size > MOST_RULES {
         return Err(format!(
             "{who} is attempting to grant {size} RBAC permissions at once, and at most {MOST_RULES} can be compared"
@@ -118,7 +118,7 @@ fn hold(state: &State, user: &User, namespace: &str, rules: &[Value]) -> Result<
         own.push(rule);
         ControlFlow::Continue(())
     });
-    let wanted = rules.iter().flat_map(|rule| Rule(rule).simple());
+    let wanted = rules.iter().flat_map(|rule| PolicyRule(rule).simple());
     let lacking: Vec<Simple<'_>> =
         wanted.filter(|simple| !own.iter().any(|rule| rule.covers(simple))).collect();
     if lacking.is_empty() {

@@ -90,22 +90,22 @@ impl Wanted {
     }
 
     /// Returns the modes that can be tried, by the word in their verbs; the last is the old one.
-    fn modes(&self) -> Vec<Mode> {
+    fn modes(&self) -> Vec<ImpersonationMode> {
         let mut modes = Vec::new();
         match (self.node(), service_account(&self.name)) {
-            (Some(_), _) if self.only_named() => modes.push(Mode::Constrained("arbitrary-node")),
-            (_, Some(_)) if self.only_named() => modes.push(Mode::Constrained("serviceaccount")),
-            (None, None) => modes.push(Mode::Constrained("user-info")),
+            (Some(_), _) if self.only_named() => modes.push(ImpersonationMode::Constrained("arbitrary-node")),
+            (_, Some(_)) if self.only_named() => modes.push(ImpersonationMode::Constrained("serviceaccount")),
+            (None, None) => modes.push(ImpersonationMode::Constrained("user-info")),
             _ => {}
         }
-        modes.push(Mode::Legacy);
+        modes.push(ImpersonationMode::Legacy);
         modes
     }
 }
 
 /// A way to impersonate, each with its own permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum ImpersonationMode {
     /// `impersonate:MODE` and `impersonate-on:MODE:VERB`.
     Constrained(&'static str),
     /// `impersonate`.
@@ -141,9 +141,9 @@ pub(crate) fn impersonate(
     Err(first.unwrap_or_else(|| request.forbidden(user.name(), "")))
 }
 
-fn remember(state: &mut State, user: &User, mode: Mode) {
+fn remember(state: &mut State, user: &User, mode: ImpersonationMode) {
     let known = &mut state.old_impersonators;
-    if mode != Mode::Legacy {
+    if mode != ImpersonationMode::Legacy {
         known.remove(user.name());
     } else if known.len() < MOST_REMEMBERED {
         known.insert(user.name().to_owned());
@@ -155,12 +155,12 @@ fn try_mode(
     user: &User,
     wanted: &Wanted,
     request: &Attributes,
-    mode: Mode,
+    mode: ImpersonationMode,
 ) -> Result<(), Status> {
     const AUTHENTICATION: &str = "authentication.k8s.io";
     let (verb, group) = match mode {
-        Mode::Legacy => ("impersonate".to_owned(), ""),
-        Mode::Constrained(word) => {
+        ImpersonationMode::Legacy => ("impersonate".to_owned(), ""),
+        ImpersonationMode::Constrained(word) => {
             let verb = format!("impersonate-on:{word}:{}", request.verb);
             check(state, user, &Attributes { verb, ..request.clone() })?;
             (format!("impersonate:{word}"), AUTHENTICATION)
@@ -177,7 +177,7 @@ fn try_mode(
         (Some((namespace, name)), _) => {
             Attributes { namespace: namespace.to_owned(), ..asked(group, "serviceaccounts", name) }
         }
-        (None, Some(node)) if mode != Mode::Legacy => asked(group, "nodes", node),
+        (None, Some(node)) if mode != ImpersonationMode::Legacy => asked(group, "nodes", node),
         _ => asked(group, "users", &wanted.name),
     };
     check(state, user, &named)?;
@@ -190,7 +190,7 @@ fn try_mode(
         ..asked(AUTHENTICATION, "userextras", value)
     };
     let many = wanted.extra.values().map(Vec::len).sum::<usize>().max(wanted.extra.len()) >= MANY;
-    if many && mode != Mode::Legacy && check(state, user, &extra("*", "*")).is_ok() {
+    if many && mode != ImpersonationMode::Legacy && check(state, user, &extra("*", "*")).is_ok() {
         return Ok(());
     }
     for (key, values) in &wanted.extra {
@@ -205,10 +205,10 @@ fn check_groups(
     state: &State,
     user: &User,
     wanted: &Wanted,
-    mode: Mode,
+    mode: ImpersonationMode,
     asked: impl Fn(&str) -> Attributes,
 ) -> Result<(), Status> {
-    if mode != Mode::Legacy {
+    if mode != ImpersonationMode::Legacy {
         if wanted.groups.iter().any(String::is_empty) {
             let why = "impersonating the empty string group is not allowed";
             return Err(asked("").forbidden(user.name(), why));
@@ -224,11 +224,11 @@ fn check_groups(
     wanted.groups.iter().try_for_each(|group| check(state, user, &asked(group)))
 }
 
-fn become_user(wanted: &Wanted, mode: Mode) -> User {
+fn become_user(wanted: &Wanted, mode: ImpersonationMode) -> User {
     let mut groups = wanted.groups.clone();
     if let (Some((namespace, _)), true) = (service_account(&wanted.name), groups.is_empty()) {
         groups = service_account_groups(namespace);
-    } else if wanted.node().is_some() && mode != Mode::Legacy {
+    } else if wanted.node().is_some() && mode != ImpersonationMode::Legacy {
         groups = vec!["system:nodes".to_owned()];
     }
     let has = |group: &str| groups.iter().any(|own| own == group);

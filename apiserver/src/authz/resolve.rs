@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use serde_json::Value;
 
-use super::rule::Rule;
+use super::rule::PolicyRule;
 use crate::identity::User;
 use crate::object;
 use crate::store::{ResourceId, Store};
@@ -15,13 +15,13 @@ pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The origin of a rule.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source<'a> {
+pub(super) struct RuleSource<'a> {
     binding: &'a Value,
     subject: &'a Value,
     namespace: &'a str,
 }
 
-impl fmt::Display for Source<'_> {
+impl fmt::Display for RuleSource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, role) = (object::name(self.binding), &self.binding["roleRef"]);
         let (kind, role) =
@@ -66,7 +66,7 @@ pub(super) fn visit<'a>(
     store: &'a Store,
     user: &User,
     namespace: &'a str,
-    mut visitor: impl FnMut(Source<'a>, Rule<'a>) -> ControlFlow<()>,
+    mut visitor: impl FnMut(RuleSource<'a>, PolicyRule<'a>) -> ControlFlow<()>,
 ) -> Vec<Missing> {
     let mut missing = Vec::new();
     let groups = user.groups();
@@ -84,9 +84,9 @@ pub(super) fn visit<'a>(
         match rules_of(store, &binding["roleRef"], namespace) {
             Err(error) => missing.push(error),
             Ok(rules) => {
-                let source = Source { binding, subject, namespace };
+                let source = RuleSource { binding, subject, namespace };
                 for rule in rules {
-                    if visitor(source, Rule(rule)).is_break() {
+                    if visitor(source, PolicyRule(rule)).is_break() {
                         return missing;
                     }
                 }

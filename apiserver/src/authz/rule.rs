@@ -8,14 +8,14 @@ use super::attributes::Attributes;
 
 /// One rule of a role.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rule<'a>(pub(super) &'a Value);
+pub(super) struct PolicyRule<'a>(pub(super) &'a Value);
 
 /// Reads a list of texts.
 pub(super) fn texts<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a str> + Clone {
     value[key].as_array().map(Vec::as_slice).unwrap_or_default().iter().filter_map(Value::as_str)
 }
 
-impl<'a> Rule<'a> {
+impl<'a> PolicyRule<'a> {
     fn verbs(self) -> impl Iterator<Item = &'a str> + Clone {
         texts(self.0, "verbs")
     }

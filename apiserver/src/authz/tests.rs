@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::attributes::Attributes;
-use super::rule::{Rule, describe};
+use super::rule::{PolicyRule, describe};
 
 fn asked(verb: &str, group: &str, resource: &str, name: &str) -> Attributes {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
@@ -23,7 +23,7 @@ fn a_rule_lets_what_it_names() {
     let rule =
         json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "pods/log", "*/scale"]});
     let named = json!({"verbs": ["*"], "apiGroups": ["apps"], "resources": ["*"], "resourceNames": ["web"]});
-    let (rule, named) = (Rule(&rule), Rule(&named));
+    let (rule, named) = (PolicyRule(&rule), PolicyRule(&named));
     for (what, expected) in [
         (asked("get", "", "pods", "a"), true),
         (asked("list", "", "pods", ""), true),
@@ -66,16 +66,16 @@ fn a_path_ends_with_a_star_or_is_meant_whole() {
         (path("get", "/version/x"), false),
         (path("post", "/version"), false),
     ] {
-        assert_eq!(Rule(&rule).allows(&what), expected, "{what:?}");
+        assert_eq!(PolicyRule(&rule).allows(&what), expected, "{what:?}");
     }
-    assert!(!Rule(&rule).allows(&asked("get", "", "pods", "")));
+    assert!(!PolicyRule(&rule).allows(&asked("get", "", "pods", "")));
 }
 
 // A7
 #[test]
 fn rules_cover_others_piece_by_piece() {
     let cover = |own: serde_json::Value, wanted: serde_json::Value| {
-        Rule(&wanted).simple().iter().all(|simple| Rule(&own).covers(simple))
+        PolicyRule(&wanted).simple().iter().all(|simple| PolicyRule(&own).covers(simple))
     };
     let rule = |verbs: &[&str], resources: &[&str], names: &[&str]| json!({"verbs": verbs, "apiGroups": [""], "resources": resources, "resourceNames": names});
     assert!(cover(rule(&["*"], &["*"], &[]), rule(&["get", "x"], &["pods", "pods/log"], &["a"])));
@@ -93,7 +93,7 @@ fn rules_cover_others_piece_by_piece() {
 fn what_is_lacking_is_listed_by_resource() {
     let rule = json!({"verbs": ["list", "get"], "apiGroups": [""], "resources": ["pods", "maps"], "resourceNames": []});
     let paths = json!({"verbs": ["get"], "nonResourceURLs": ["/x"]});
-    let lacking = [Rule(&rule).simple(), Rule(&paths).simple()].concat();
+    let lacking = [PolicyRule(&rule).simple(), PolicyRule(&paths).simple()].concat();
     assert_eq!(
         describe(&lacking),
         "{APIGroups:[\"\"], Resources:[\"maps\"], Verbs:[\"list\" \"get\"]}\n\

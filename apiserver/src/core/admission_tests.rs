@@ -10,7 +10,7 @@ use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 
 use super::{ApiRequest, Core, CoreConfig, Reply};
-use crate::call::{Caller, Place};
+use crate::call::{Caller, WebhookAddress};
 use crate::identity::User;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -42,7 +42,7 @@ impl Stage {
                 json!({"kind": "AdmissionReview", "apiVersion": review["apiVersion"], "response": response});
             Box::pin(async move { answer })
         });
-        self.caller.handle(Place::Url(format!("https://hooks/{name}")), handler);
+        self.caller.handle(WebhookAddress::Url(format!("https://hooks/{name}")), handler);
         self
     }
 
@@ -220,9 +220,9 @@ async fn a_failure_refuses_the_write_unless_the_policy_ignores_it() {
     let mut stage =
         Stage::new().hook("junk", |_| json!({"allowed": true, "patch": "!", "patchType": "JSONPatch"}));
     let slow: crate::call::Handler = Arc::new(|_| Box::pin(std::future::pending()));
-    stage.caller.handle(Place::Url("https://hooks/slow".to_owned()), slow);
+    stage.caller.handle(WebhookAddress::Url("https://hooks/slow".to_owned()), slow);
     let panics: crate::call::Handler = Arc::new(|_| Box::pin(async { panic!("a bug") }));
-    stage.caller.handle(Place::Url("https://hooks/panics".to_owned()), panics);
+    stage.caller.handle(WebhookAddress::Url("https://hooks/panics".to_owned()), panics);
     let (core, _) = stage.core();
     for (family, name, fields, why) in [
         ("mutating", "junk", json!({}), "received undecodable patch in webhook response: "),

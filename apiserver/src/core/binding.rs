@@ -6,7 +6,7 @@ use super::ApiRequest;
 use super::target::find;
 use crate::limits;
 use crate::object;
-use crate::route::{RequestInfo, Shape as PathShape};
+use crate::route::{PathShape, RequestInfo};
 use crate::state::State;
 use crate::status::Status;
 use crate::store::Stored;

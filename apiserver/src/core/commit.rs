@@ -16,10 +16,10 @@ use crate::state::State;
 use crate::store::Batch;
 
 /// Whether it is on disk, or why not.
-pub(super) type Outcome = Result<(), Arc<DataError>>;
+pub(super) type Committed = Result<(), Arc<DataError>>;
 
 /// Waits until all earlier writes are on disk.
-pub(super) type Ticket = oneshot::Receiver<Outcome>;
+pub(super) type Ticket = oneshot::Receiver<Committed>;
 
 /// The state, as the task that writes needs it.
 pub(super) trait Shared: Send + Sync + 'static {
@@ -42,14 +42,14 @@ pub(super) struct Committer {
 /// The waiters, and whether a write is running; locked after the state.
 #[derive(Debug, Default)]
 struct Turn {
-    waiting: Vec<oneshot::Sender<Outcome>>,
+    waiting: Vec<oneshot::Sender<Committed>>,
     running: bool,
     outgrown: bool,
-    phase: Phase,
+    phase: CommitterPhase,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum CommitterPhase {
     #[default]
     Serving,
     /// A last snapshot is to be written.
@@ -62,7 +62,7 @@ enum Phase {
 struct Job {
     batch: Arc<Batch>,
     image: Option<Image>,
-    waiting: Vec<oneshot::Sender<Outcome>>,
+    waiting: Vec<oneshot::Sender<Committed>>,
     last: bool,
 }
 
@@ -99,17 +99,17 @@ impl Committer {
     /// Requests a last snapshot; after it the file can be opened by others.
     pub(super) fn close(&self, _state: &State) -> Option<Ticket> {
         let mut turn = lock(&self.turn);
-        if turn.phase != Phase::Serving {
+        if turn.phase != CommitterPhase::Serving {
             return None;
         }
-        turn.phase = Phase::Closing;
+        turn.phase = CommitterPhase::Closing;
         Some(turn.wait())
     }
 
     /// Releases the file without a snapshot, as soon as the current write ends.
     pub(super) fn abandon(&self) {
         let mut turn = lock(&self.turn);
-        turn.phase = Phase::Closed;
+        turn.phase = CommitterPhase::Closed;
         if !turn.running {
             drop(lock(&self.file).take());
         }
@@ -124,16 +124,16 @@ impl Committer {
     /// Takes the next batch; `None` ends the turn.
     fn next(&self, state: &mut State) -> Option<Job> {
         let mut turn = lock(&self.turn);
-        let last = turn.phase == Phase::Closing;
+        let last = turn.phase == CommitterPhase::Closing;
         if !state.store.has_unsaved() && turn.waiting.is_empty() && !last {
             turn.running = false;
-            if turn.phase == Phase::Closed {
+            if turn.phase == CommitterPhase::Closed {
                 drop(lock(&self.file).take());
             }
             return None;
         }
         if last {
-            turn.phase = Phase::Closed;
+            turn.phase = CommitterPhase::Closed;
         }
         let batch = Arc::new(state.store.take_unsaved());
         let whole = batch.whole || last || (turn.outgrown && !batch.entries.is_empty());
@@ -142,7 +142,7 @@ impl Committer {
     }
 
     /// Rolls back changes that could not be written; returns their waiters.
-    fn take_back(&self, state: &mut State, batch: &Batch) -> Vec<oneshot::Sender<Outcome>> {
+    fn take_back(&self, state: &mut State, batch: &Batch) -> Vec<oneshot::Sender<Committed>> {
         for fact in state.store.undo(batch) {
             state.forget_fact(&fact);
         }

@@ -5,9 +5,9 @@ use http::{Method, Response};
 use serde_json::{Value, json};
 
 use super::{ApiRequest, answer};
-use crate::negotiate::{Answer, MetaVersion, Of, Shape, accept};
+use crate::negotiate::{AnswerKind, MetaVersion, Of, Shape, accept};
 use crate::object;
-use crate::route::{Query, RequestInfo, Shape as PathShape};
+use crate::route::{PathShape, Query, RequestInfo};
 use crate::selector::{FieldSelector, LabelSelector, Selector};
 use crate::state::State;
 use crate::status::Status;
@@ -47,7 +47,7 @@ pub(super) fn read(
 
 fn answered(state: &State, request: &ApiRequest, info: &RequestInfo) -> Result<Value, Status> {
     let one = info.shape == PathShape::Object;
-    let shape = accept(&request.headers, Answer::Whole, Of::BuiltIn)?.shape;
+    let shape = accept(&request.headers, AnswerKind::Whole, Of::BuiltIn)?.shape;
     let query = Query::of(&request.uri);
     if one {
         let name = info.name.as_deref().unwrap_or_default();

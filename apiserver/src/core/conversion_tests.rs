@@ -9,7 +9,7 @@ use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 
 use super::{ApiRequest, Core, CoreConfig, Reply};
-use crate::call::{Caller, Handler, Place};
+use crate::call::{Caller, Handler, WebhookAddress};
 use crate::identity::User;
 
 const V1: &str = "/apis/example.com/v1/namespaces/default/sites";
@@ -96,7 +96,7 @@ impl Stage {
             Box::pin(async move { review })
         });
         let mut caller = Caller::default();
-        caller.handle(Place::Url("https://hooks/convert".to_owned()), handler);
+        caller.handle(WebhookAddress::Url("https://hooks/convert".to_owned()), handler);
         let core = Core::new(CoreConfig { caller, ..CoreConfig::default() });
         let stage = Self { core, asked };
         let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

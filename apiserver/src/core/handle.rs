@@ -16,10 +16,10 @@ use crate::discovery::{self, Half};
 use crate::encode::Encoder;
 use crate::kinds::Reach;
 use crate::limits;
-use crate::negotiate::{Answer, Discovery, Shape, accept};
+use crate::negotiate::{AnswerKind, Discovery, Shape, accept};
 use crate::object;
 use crate::read::{ListOptions, list_body};
-use crate::route::{Query, RequestInfo, Shape as PathShape, Verb};
+use crate::route::{PathShape, Query, RequestInfo, Verb};
 use crate::state::State;
 use crate::status::Status;
 use crate::store::View;
@@ -153,7 +153,7 @@ fn write(
     target: &Target,
     verb: Verb,
 ) -> Result<Response<Bytes>, Status> {
-    let shape = accept(&request.headers, Answer::Whole, of(target))?.shape;
+    let shape = accept(&request.headers, AnswerKind::Whole, of(target))?.shape;
     allowed(target, verb)?;
     let encoder = Encoder::new(target.resource.clone(), target.served.clone(), shape);
     let agent = request

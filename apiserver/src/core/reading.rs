@@ -8,7 +8,7 @@ use super::answer::{self, Outcome, Patience};
 use super::target::{makes, of};
 use crate::conversion::{is_missing, prepare};
 use crate::encode::{self, Encoder};
-use crate::negotiate::{Answer, Shape, accept};
+use crate::negotiate::{AnswerKind, Shape, accept};
 use crate::read::{ListOptions, Reached, get, list, list_body};
 use crate::route::{Query, Verb};
 use crate::state::State;
@@ -27,7 +27,7 @@ pub(super) fn read(
     verb: Verb,
     (patience, view): (Patience, Option<View>),
 ) -> Result<Outcome, Status> {
-    let kind = if verb == Verb::Watch { Answer::Stream } else { Answer::Whole };
+    let kind = if verb == Verb::Watch { AnswerKind::Stream } else { AnswerKind::Whole };
     let accepted = accept(&request.headers, kind, of(target))?;
     let shape = accepted.shape;
     let encoder = Encoder::new(target.resource.clone(), target.served.clone(), shape);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::kinds::Reach;
 use crate::negotiate::Of;
 use crate::object;
-use crate::route::{RequestInfo, Shape};
+use crate::route::{PathShape, RequestInfo};
 use crate::state::State;
 use crate::status::Status;
 use crate::write::Target;
@@ -31,11 +31,11 @@ pub(super) fn find(state: &State, info: &RequestInfo) -> Result<Target, Status> 
     let namespace = if is_namespaces { None } else { info.namespace.clone() };
     match (resource.reach, &namespace) {
         (Reach::Cluster, Some(_)) => return Err(missing()),
-        (Reach::Namespaced, None) if info.shape == Shape::Object => return Err(missing()),
+        (Reach::Namespaced, None) if info.shape == PathShape::Object => return Err(missing()),
         _ => {}
     }
     let name =
-        if info.shape == Shape::Object { info.name.clone().unwrap_or_default() } else { String::new() };
+        if info.shape == PathShape::Object { info.name.clone().unwrap_or_default() } else { String::new() };
     let target = Target {
         resource,
         served,

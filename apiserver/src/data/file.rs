@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::entry::{Entry, Image, lines};
 use super::error::DataError;
-use super::frame::{self, Kind};
+use super::frame::{self, FrameKind};
 use super::load::{Loaded, load, title};
 
 /// The most bytes of a frame's payload, but for one large entry.
@@ -98,7 +98,7 @@ impl DataFile {
         let mut frame = Vec::new();
         for part in lines(entries, PART) {
             frame.clear();
-            frame::write(&mut frame, Kind::Log, &part);
+            frame::write(&mut frame, FrameKind::Log, &part);
             if let Err(error) = self.append_frame(&frame) {
                 self.go_back(before);
                 return Err(error);
@@ -171,13 +171,13 @@ fn write_snapshot(path: &Path, image: &Image) -> io::Result<(File, u64)> {
     let mut bytes = title().into_bytes();
     let mut length = 0;
     for part in lines(image.entries(), PART) {
-        frame::write(&mut bytes, Kind::Snapshot, &part);
+        frame::write(&mut bytes, FrameKind::Snapshot, &part);
         file.write_all(&bytes)?;
         length += bytes.len() as u64;
         bytes.clear();
     }
     for part in lines([image.end()], PART) {
-        frame::write(&mut bytes, Kind::End, &part);
+        frame::write(&mut bytes, FrameKind::End, &part);
     }
     file.write_all(&bytes)?;
     file.sync_all()?;

@@ -10,7 +10,7 @@ const SECTOR: usize = 512;
 
 /// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     /// Part of a snapshot.
     Snapshot,
     /// The end of a snapshot: its counts.
@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Log,
 }
 
-impl Kind {
+impl FrameKind {
     fn byte(self) -> u8 {
         match self {
             Self::Snapshot => b'S',
@@ -34,7 +34,7 @@ impl Kind {
 }
 
 /// Writes a frame; the payload is at most 4 GiB.
-pub(super) fn write(out: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
+pub(super) fn write(out: &mut Vec<u8>, kind: FrameKind, payload: &[u8]) {
     let length = u32::try_from(payload.len()).expect("payloads are cut into parts far below 4 GiB");
     let start = out.len();
     out.push(kind.byte());
@@ -47,9 +47,9 @@ pub(super) fn write(out: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
 
 /// The content at an offset of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum FoundFrame {
     /// A whole frame; the range is its payload.
-    Frame(Kind, Range<usize>),
+    Frame(FrameKind, Range<usize>),
     /// The end of the file.
     Nothing,
     /// A frame that was not written to its end.
@@ -59,30 +59,30 @@ pub(super) enum Found {
 }
 
 /// Reads the frame at a place.
-pub(super) fn read(bytes: &[u8], at: usize) -> Found {
+pub(super) fn read(bytes: &[u8], at: usize) -> FoundFrame {
     let rest = &bytes[at..];
     if rest.is_empty() {
-        return Found::Nothing;
+        return FoundFrame::Nothing;
     }
-    let Some((head, _)) = rest.split_at_checked(HEAD) else { return Found::Unfinished };
+    let Some((head, _)) = rest.split_at_checked(HEAD) else { return FoundFrame::Unfinished };
     let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     if crc32fast::hash(&head[..9]) != number(9) {
         return if unwritten(bytes, at) {
-            Found::Unfinished
+            FoundFrame::Unfinished
         } else {
-            Found::Damage("the checksum of its head does not fit")
+            FoundFrame::Damage("the checksum of its head does not fit")
         };
     }
-    let Some(kind) = Kind::of(head[0]) else { return Found::Damage("its kind is not known") };
+    let Some(kind) = FrameKind::of(head[0]) else { return FoundFrame::Damage("its kind is not known") };
     let payload = at + HEAD..(at + HEAD).saturating_add(number(1) as usize);
-    let Some(content) = bytes.get(payload.clone()) else { return Found::Unfinished };
+    let Some(content) = bytes.get(payload.clone()) else { return FoundFrame::Unfinished };
     if crc32fast::hash(content) == number(5) {
-        return Found::Frame(kind, payload);
+        return FoundFrame::Frame(kind, payload);
     }
     if payload.end == bytes.len() && unwritten(bytes, at) {
-        return Found::Unfinished;
+        return FoundFrame::Unfinished;
     }
-    Found::Damage("the checksum of its content does not fit")
+    FoundFrame::Damage("the checksum of its content does not fit")
 }
 
 /// Returns whether a sector from a place on is all zero: a write that power was lost in leaves such.
@@ -102,27 +102,27 @@ mod tests {
 
     fn two() -> Vec<u8> {
         let mut bytes = Vec::new();
-        write(&mut bytes, Kind::Log, b"first\n");
-        write(&mut bytes, Kind::Log, &[b'x'; 2000]);
+        write(&mut bytes, FrameKind::Log, b"first\n");
+        write(&mut bytes, FrameKind::Log, &[b'x'; 2000]);
         bytes
     }
 
     #[test]
     fn frames_are_read_as_written() {
         let bytes = two();
-        assert_eq!(read(&bytes, 0), Found::Frame(Kind::Log, 13..19));
-        assert_eq!(read(&bytes, 19), Found::Frame(Kind::Log, 32..2032));
-        assert_eq!(read(&bytes, 2032), Found::Nothing);
+        assert_eq!(read(&bytes, 0), FoundFrame::Frame(FrameKind::Log, 13..19));
+        assert_eq!(read(&bytes, 19), FoundFrame::Frame(FrameKind::Log, 32..2032));
+        assert_eq!(read(&bytes, 2032), FoundFrame::Nothing);
     }
 
     #[test]
     fn a_sector_that_was_never_written_is_an_unfinished_write() {
         let mut bytes = two();
         bytes[512..1024].fill(0);
-        assert_eq!(read(&bytes, 19), Found::Unfinished);
-        assert_eq!(read(&[0; 40], 0), Found::Unfinished);
+        assert_eq!(read(&bytes, 19), FoundFrame::Unfinished);
+        assert_eq!(read(&[0; 40], 0), FoundFrame::Unfinished);
         // The same in a frame that another one follows is damage.
         bytes.extend(two());
-        assert!(matches!(read(&bytes, 19), Found::Damage(_)));
+        assert!(matches!(read(&bytes, 19), FoundFrame::Damage(_)));
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::entry::Entry;
 use super::error::{DamagedPart, DataError};
-use super::frame::{Found, Kind, read};
+use super::frame::{FoundFrame, FrameKind, read};
 use crate::object;
 
 /// The first line of a file, but for the format's number.
@@ -66,18 +66,18 @@ pub(crate) struct Loaded {
 /// The error and its place.
 pub(super) fn load(path: &Path, bytes: &[u8]) -> Result<Loaded, DataError> {
     let start = first_line(path, bytes)?;
-    let mut reader = Reader { path, bytes, at: start, record: 0, place: DamagedPart::Snapshot };
+    let mut reader = FileReader { path, bytes, at: start, record: 0, place: DamagedPart::Snapshot };
     let mut loaded = Loaded::default();
     reader.snapshot(&mut loaded)?;
     let mut version = loaded.version;
     loop {
         match read(bytes, reader.at) {
-            Found::Nothing => break,
-            Found::Unfinished => {
+            FoundFrame::Nothing => break,
+            FoundFrame::Unfinished => {
                 loaded.unfinished = (bytes.len() - reader.at) as u64;
                 break;
             }
-            Found::Frame(Kind::Log, payload) => {
+            FoundFrame::Frame(FrameKind::Log, payload) => {
                 reader.record += 1;
                 for line in reader.lines(&bytes[payload.clone()])? {
                     reader.follows(&line.entry, &mut version)?;
@@ -88,8 +88,8 @@ pub(super) fn load(path: &Path, bytes: &[u8]) -> Result<Loaded, DataError> {
                 }
                 reader.at = payload.end;
             }
-            Found::Frame(..) => return Err(reader.next_damaged("part of a second snapshot")),
-            Found::Damage(why) => return Err(reader.next_damaged(why)),
+            FoundFrame::Frame(..) => return Err(reader.next_damaged("part of a second snapshot")),
+            FoundFrame::Damage(why) => return Err(reader.next_damaged(why)),
         }
     }
     loaded.end = reader.at as u64;
@@ -109,7 +109,7 @@ fn first_line(path: &Path, bytes: &[u8]) -> Result<usize, DataError> {
     }
 }
 
-struct Reader<'a> {
+struct FileReader<'a> {
     path: &'a Path,
     bytes: &'a [u8],
     at: usize,
@@ -117,23 +117,23 @@ struct Reader<'a> {
     place: DamagedPart,
 }
 
-impl Reader<'_> {
+impl FileReader<'_> {
     /// Reads the snapshot; it was put in place whole, so no part of it may be missing.
     fn snapshot(&mut self, loaded: &mut Loaded) -> Result<(), DataError> {
         loop {
             let (kind, payload) = match read(self.bytes, self.at) {
-                Found::Frame(kind, payload) => (kind, payload),
-                Found::Damage(why) => return Err(self.next_damaged(why)),
-                Found::Nothing | Found::Unfinished => {
+                FoundFrame::Frame(kind, payload) => (kind, payload),
+                FoundFrame::Damage(why) => return Err(self.next_damaged(why)),
+                FoundFrame::Nothing | FoundFrame::Unfinished => {
                     return Err(self.next_damaged("the file ends inside of its snapshot"));
                 }
             };
             self.record += 1;
             let lines = self.lines(&self.bytes[payload.clone()])?;
             match kind {
-                Kind::Snapshot => loaded.snapshot.extend(lines),
-                Kind::Log => return Err(self.damaged("a change inside of the snapshot")),
-                Kind::End => {
+                FrameKind::Snapshot => loaded.snapshot.extend(lines),
+                FrameKind::Log => return Err(self.damaged("a change inside of the snapshot")),
+                FrameKind::End => {
                     let [Line { entry: Entry::End { version, started, entries }, .. }] = lines[..] else {
                         return Err(self.damaged("a snapshot's end that says something else"));
                     };

@@ -398,7 +398,7 @@ fn a_line_that_nests_without_end_is_damage() {
     drop(file);
     let mut bytes = fs::read(folder.file()).expect("it is there");
     let line = format!("{{\"fact\":{}{}}}\n", "[".repeat(50_000), "]".repeat(50_000));
-    frame::write(&mut bytes, frame::Kind::Log, line.as_bytes());
+    frame::write(&mut bytes, frame::FrameKind::Log, line.as_bytes());
     fs::write(folder.file(), &bytes).expect("written");
     let error = open(&folder.file()).expect_err("damaged").to_string();
     assert!(error.contains("a line is not a valid entry: recursion limit exceeded"), "{error}");

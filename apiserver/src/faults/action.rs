@@ -56,12 +56,12 @@ impl Fault {
     /// Answers a page's request by 410, with a token that goes on at the newest state.
     ///
     /// It concerns lists that carry a token alone. A client falls back to one whole list, or goes on.
-    pub const ExpiredToken: Action = Action(Effect::ExpiredToken(Token::Offered));
+    pub const ExpiredToken: Action = Action(Effect::ExpiredToken(ListToken::Offered));
 
     /// Answers a page's request by 410, without a token to go on by.
     ///
     /// It concerns lists that carry a token alone. A client falls back to one whole list.
-    pub const ExpiredTokenForGood: Action = Action(Effect::ExpiredToken(Token::Absent));
+    pub const ExpiredTokenForGood: Action = Action(Effect::ExpiredToken(ListToken::Absent));
 
     /// Adds a continue token to every page; pages after the real last one are empty.
     ///
@@ -177,7 +177,7 @@ pub(super) enum Effect {
     Distort(Distortion),
     Drip(Drip),
     Stale(Staleness),
-    ExpiredToken(Token),
+    ExpiredToken(ListToken),
     EndlessList,
     Bump,
     CommitThenDrop,
@@ -193,7 +193,7 @@ pub(super) struct Drip {
 
 /// Whether a refused page contains a token to continue with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(super) enum ListToken {
     Offered,
     Absent,
 }
@@ -258,8 +258,8 @@ impl Action {
                 format!("Fault::Drip({bytes}, {})", duration(*period))
             }
             Effect::Stale(staleness) => staleness.script(),
-            Effect::ExpiredToken(Token::Offered) => "Fault::ExpiredToken".to_owned(),
-            Effect::ExpiredToken(Token::Absent) => "Fault::ExpiredTokenForGood".to_owned(),
+            Effect::ExpiredToken(ListToken::Offered) => "Fault::ExpiredToken".to_owned(),
+            Effect::ExpiredToken(ListToken::Absent) => "Fault::ExpiredTokenForGood".to_owned(),
             Effect::EndlessList => "Fault::EndlessList".to_owned(),
             Effect::Bump => "Fault::Bump".to_owned(),
             Effect::CommitThenDrop => "Fault::CommitThenDrop".to_owned(),

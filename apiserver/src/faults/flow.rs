@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::action::Drip;
 use super::edit::Edit;
 use super::firing::Firing;
-use super::interrupt::{self, Edge, Interrupt, Interrupted, Interruption, Place};
+use super::interrupt::{self, CutPlace, Edge, Interrupt, Interrupted, Interruption};
 use super::reply::{Saying, Then};
 use crate::route::{RequestInfo, Verb};
 use crate::store::{Lag, View};
@@ -41,7 +41,7 @@ pub(crate) enum Graft {
 #[derive(Debug)]
 pub(crate) struct Plant {
     stop: Stop,
-    place: Place,
+    place: CutPlace,
     rule: u64,
     script: String,
     /// Whether the transport has had a turn to send what passed before.
@@ -61,7 +61,7 @@ impl Plant {
     }
 
     pub(super) fn saying(saying: &Saying, line: Bytes, rule: u64, script: String) -> Self {
-        let place = Place { events: saying.after_events, ..Place::default() };
+        let place = CutPlace { events: saying.after_events, ..CutPlace::default() };
         Self { stop: Stop::Say(line, saying.then), place, rule, script, flushed: false }
     }
 
@@ -167,7 +167,7 @@ impl From<Frame> for Piece {
 
 /// What may happen next.
 #[derive(Debug)]
-pub(super) enum Gate {
+pub(super) enum FlowGate {
     Open,
     Shut,
     Broken(Interrupted),
@@ -340,31 +340,31 @@ impl Tap {
     }
 
     /// Returns whether more may pass now, and what just fired.
-    pub(super) fn gate(&self, cx: &Context<'_>) -> (Gate, Option<Firing>) {
+    pub(super) fn gate(&self, cx: &Context<'_>) -> (FlowGate, Option<Firing>) {
         self.listen(cx);
         let mut flow = self.lock();
         if flow.held.is_some() {
-            return (Gate::Shut, None);
+            return (FlowGate::Shut, None);
         }
         let Some(index) = flow.plants.iter().position(Plant::due) else {
             self.ruled.store(flow.is_ruled(), Ordering::Release);
-            return (if flow.credit == Some(0) { Gate::Shut } else { Gate::Open }, None);
+            return (if flow.credit == Some(0) { FlowGate::Shut } else { FlowGate::Open }, None);
         };
         if !flow.plants[index].flushed {
             flow.plants[index].flushed = true;
             cx.waker().wake_by_ref();
-            return (Gate::Shut, None);
+            return (FlowGate::Shut, None);
         }
         let plant = flow.plants.remove(index);
         let firing = self.firing(plant.script, self.version());
         let gate = match plant.stop {
-            Stop::Interrupt(Interrupt::Cut) => Gate::Broken(Interrupted::Cut),
-            Stop::Interrupt(Interrupt::Reset) => Gate::Broken(Interrupted::Reset),
+            Stop::Interrupt(Interrupt::Cut) => FlowGate::Broken(Interrupted::Cut),
+            Stop::Interrupt(Interrupt::Reset) => FlowGate::Broken(Interrupted::Reset),
             Stop::Interrupt(Interrupt::Silence) => {
                 flow.held = Some(plant.rule);
-                Gate::Shut
+                FlowGate::Shut
             }
-            Stop::Say(line, then) => Gate::Say(line, then),
+            Stop::Say(line, then) => FlowGate::Say(line, then),
         };
         (gate, Some(firing))
     }

@@ -15,7 +15,7 @@ pub enum Interrupted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interruption {
     pub(super) kind: Interrupt,
-    pub(super) place: Place,
+    pub(super) place: CutPlace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) enum Interrupt {
 
 /// A position in an answer: after a number of events, then a number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CutPlace {
     pub(super) events: u32,
     pub(super) byte: Option<usize>,
     pub(super) from: From,
@@ -52,7 +52,7 @@ pub(super) enum Edge {
 
 impl Interruption {
     pub(super) const fn new(kind: Interrupt) -> Self {
-        Self { kind, place: Place { events: 0, byte: None, from: From::Start, edge: Edge::Kept } }
+        Self { kind, place: CutPlace { events: 0, byte: None, from: From::Start, edge: Edge::Kept } }
     }
 
     /// Lets this many more events pass first; bookmarks don't count.
@@ -108,7 +108,7 @@ impl Interruption {
     }
 
     pub(super) fn script(&self) -> String {
-        let Place { events, byte, from, edge } = self.place;
+        let CutPlace { events, byte, from, edge } = self.place;
         let mut out = format!("Fault::{:?}", self.kind);
         if events > 0 {
             out += &format!(".after_events({events})");

@@ -107,14 +107,14 @@ impl Matcher {
 
 /// The running count of one rule.
 #[derive(Debug)]
-pub(super) struct Count {
+pub(super) struct FiringCount {
     when: When,
     dice: SmallRng,
     seen: u64,
     fired: u64,
 }
 
-impl Count {
+impl FiringCount {
     pub(super) fn new(when: When) -> Self {
         Self { when, dice: SmallRng::seed_from_u64(when.seed), seen: 0, fired: 0 }
     }

@@ -48,25 +48,21 @@ mod lists;
 mod matcher;
 mod reply;
 mod requests;
-mod rule;
 mod script;
 mod stale;
 mod stream;
 mod text;
-mod watches;
 
 pub use crate::store::Lag;
 pub use action::{Action, Fault, HeldReply};
 pub use distort::{Distortion, Events, Garble, Mark};
 pub use firing::Firing;
 pub use interrupt::Interruption;
-pub use registry::{Armed, Faults};
+pub use registry::{Armed, Faults, Rule, Watches};
 pub use reply::{Saying, StatusReply, TooLarge};
 pub use requests::{RequestRecord, Requests};
-pub use rule::Rule;
 pub use script::RuleScript;
 pub use stale::Staleness;
-pub use watches::Watches;
 
 pub(crate) use flow::{Graft, Tap};
 #[doc(hidden)]

@@ -9,12 +9,12 @@ use http::Response;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::action::{Action, Effect, Token};
+use super::action::{Action, Effect, ListToken};
 use super::edit::Edit;
 use super::firing::Firing;
 use super::flow::{Graft, Pace, Plant, Tap};
 use super::interrupt::{Interrupt, Interrupted};
-use super::matcher::{Count, Matcher, When};
+use super::matcher::{FiringCount, Matcher, Verbs, When};
 use super::reply::Versions;
 use super::stale::Staleness;
 use crate::read::expired_page;
@@ -26,13 +26,13 @@ const REMEMBERED: usize = 10_000;
 /// Writes and clears fault rules; a clone is the same registry.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    registry: Arc<Mutex<Registry>>,
+    registry: Arc<Mutex<FaultRegistry>>,
     /// Moves when a stream opens, closes or passes an event.
     news: Arc<watch::Sender<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Registry {
+struct FaultRegistry {
     rules: Vec<ArmedRule>,
     armed: u64,
     streams: BTreeMap<u64, Arc<Tap>>,
@@ -47,7 +47,7 @@ struct ArmedRule {
     id: u64,
     matcher: Matcher,
     action: Action,
-    count: Count,
+    count: FiringCount,
     /// Dropped with the rule; those who wait for it then continue.
     healed: Healed,
 }
@@ -80,6 +80,37 @@ pub(crate) enum Verdict {
 }
 
 impl Faults {
+    /// Starts a rule about one verb on one resource, by its plural; `"*"` is any.
+    pub fn on(&self, verb: Verb, resource: &str) -> Rule {
+        Rule::new(self.clone(), Verbs::One(verb), resource)
+    }
+
+    /// Starts a rule about every verb on one resource, by its plural; `"*"` is any.
+    pub fn on_any(&self, resource: &str) -> Rule {
+        Rule::new(self.clone(), Verbs::Any, resource)
+    }
+
+    /// Starts a rule about gets, lists and watches of one resource, by its plural; `"*"` is any.
+    pub fn on_reads(&self, resource: &str) -> Rule {
+        Rule::new(self.clone(), Verbs::Reads, resource)
+    }
+
+    /// Starts a rule about every request there is, discovery and health included.
+    pub fn on_everything(&self) -> Rule {
+        Rule::new(self.clone(), Verbs::Everything, "*")
+    }
+
+    /// Starts a rule about every write of every resource.
+    pub fn on_any_write(&self) -> Rule {
+        Rule::new(self.clone(), Verbs::Writes, "*")
+    }
+
+    /// Returns the handle by which the watches of one resource, by its plural, are stopped and stepped.
+    #[must_use]
+    pub fn watches(&self, resource: &str) -> Watches {
+        Watches::new(self.clone(), resource)
+    }
+
     /// Disarms all rules and lets everything that is held back go on.
     ///
     /// The log stays.
@@ -117,8 +148,9 @@ impl Faults {
         let mut registry = self.lock();
         registry.armed += 1;
         let id = registry.armed;
-        let mut rule = ArmedRule { id, matcher, action, count: Count::new(when), healed: Healed::default() };
-        let Registry { streams, rules, log, .. } = &mut *registry;
+        let mut rule =
+            ArmedRule { id, matcher, action, count: FiringCount::new(when), healed: Healed::default() };
+        let FaultRegistry { streams, rules, log, .. } = &mut *registry;
         for tap in streams.values().filter(|tap| tap.is_watch()) {
             rule.plant_in(tap, log);
         }
@@ -139,7 +171,7 @@ impl Faults {
         // The server's own lock is not taken under that of the rules.
         let version = version();
         let mut registry = self.lock();
-        let Registry { rules, log, .. } = &mut *registry;
+        let FaultRegistry { rules, log, .. } = &mut *registry;
         let versions = Versions { asked: info.version_asked.parse().unwrap_or(0), current: version };
         let mut grafts = Vec::new();
         for rule in rules.iter_mut() {
@@ -168,7 +200,7 @@ impl Faults {
         let mut registry = self.lock();
         registry.opened += 1;
         let id = registry.opened;
-        let Registry { rules, log, streams, credits, .. } = &mut *registry;
+        let FaultRegistry { rules, log, streams, credits, .. } = &mut *registry;
         for rule in rules.iter_mut().filter(|rule| rule.id > judged) {
             rule.plant_in(&tap, log);
         }
@@ -228,7 +260,7 @@ impl Faults {
         note(&mut self.lock().log, firing);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Registry> {
+    fn lock(&self) -> MutexGuard<'_, FaultRegistry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -300,7 +332,7 @@ impl ArmedRule {
             Effect::Reply(reply) => Verdict::Reply(reply.to_response(versions)),
             Effect::ExpiredToken(token) => {
                 let mut status = expired_page(&info.go_on);
-                if *token == Token::Absent {
+                if *token == ListToken::Absent {
                     status.go_on = None;
                 }
                 Verdict::Reply(status.to_response())
@@ -345,6 +377,171 @@ impl Armed {
         };
         for tap in streams {
             tap.release(self.id);
+        }
+    }
+}
+
+/// A rule being written; [`then`](Rule::then) arms it.
+///
+/// Without a count it fires at every match.
+#[derive(Debug)]
+#[must_use = "a rule does nothing before its last call, `then`"]
+pub struct Rule {
+    faults: Faults,
+    matcher: Matcher,
+    when: When,
+}
+
+impl Rule {
+    fn new(faults: Faults, verbs: Verbs, resource: &str) -> Self {
+        let resource = (resource != "*").then(|| resource.to_owned());
+        Self { faults, matcher: Matcher { resource, ..Matcher::of(verbs) }, when: When::default() }
+    }
+
+    pub(super) fn from_parts(faults: Faults, matcher: Matcher, when: When) -> Self {
+        Self { faults, matcher, when }
+    }
+
+    /// Matches requests in this namespace alone; requests across all namespaces don't match.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.matcher.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Matches requests about this object alone, field selectors on `metadata.name` included.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.matcher.name = Some(name.into());
+        self
+    }
+
+    /// Matches this subresource alone; an empty one is the object itself.
+    pub fn subresource(mut self, subresource: impl Into<String>) -> Self {
+        self.matcher.subresource = Some(subresource.into());
+        self
+    }
+
+    /// Matches clients whose `User-Agent` holds this text.
+    pub fn user_agent(mut self, part: impl Into<String>) -> Self {
+        self.matcher.user_agent = Some(part.into());
+        self
+    }
+
+    /// Matches requests that ask for this `resourceVersion` alone; `"0"` is any state, an empty one the newest.
+    pub fn resource_version(mut self, version: impl Into<String>) -> Self {
+        self.matcher.resource_version = Some(version.into());
+        self
+    }
+
+    /// Fires at the first match, then never again.
+    pub fn once(self) -> Self {
+        self.times(1)
+    }
+
+    /// Fires `n` times, then never again.
+    pub fn times(mut self, n: u64) -> Self {
+        self.when.limit = Some(n);
+        self
+    }
+
+    /// Fires at the `n`-th match alone, counted from 1.
+    pub fn nth(mut self, n: u64) -> Self {
+        self.when.skip = n.saturating_sub(1);
+        self.when.limit = Some(1);
+        self
+    }
+
+    /// Fires at every `n`-th match, the `n`-th first.
+    pub fn every(mut self, n: u64) -> Self {
+        self.when.every = Some(n.max(1));
+        self
+    }
+
+    /// Fires at every match; so it does without saying.
+    pub fn always(mut self) -> Self {
+        self.when.skip = 0;
+        self.when.every = None;
+        self.when.limit = None;
+        self
+    }
+
+    /// Fires with this chance, from 0 to 1, at each match.
+    ///
+    /// Equal seeds and equal requests give equal firings; the seed is 0 unless set.
+    pub fn probability(mut self, p: f64) -> Self {
+        self.when.probability = Some(p.clamp(0.0, 1.0));
+        self
+    }
+
+    /// Sets the seed of [`probability`](Rule::probability).
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.when.seed = seed;
+        self
+    }
+
+    /// Arms the rule: from here on it acts, also on streams that are open.
+    pub fn then(self, action: impl Into<Action>) -> Armed {
+        self.faults.arm(self.matcher, self.when, action.into())
+    }
+}
+
+/// The watches of one resource, `"*"` all: those open and those to come.
+///
+/// A stream that is held sends nothing, bookmarks included; what it holds back goes on later.
+#[derive(Clone, Debug)]
+pub struct Watches {
+    faults: Faults,
+    resource: String,
+}
+
+impl Watches {
+    fn new(faults: Faults, resource: &str) -> Self {
+        Self { faults, resource: resource.to_owned() }
+    }
+
+    /// Returns the number of streams that are open.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.faults.taps(&self.resource).len()
+    }
+
+    /// Returns the number of events that have passed on the streams that are open now; bookmarks don't count.
+    #[must_use]
+    pub fn passed(&self) -> u64 {
+        self.faults.taps(&self.resource).iter().map(|tap| tap.events()).sum()
+    }
+
+    /// Holds everything back from now on.
+    pub fn hold(&self) {
+        self.faults.set_credit(&self.resource, |_| Some(0));
+    }
+
+    /// Lets `n` more events pass on each stream that is held, then holds it again.
+    pub fn release(&self, n: u32) {
+        self.faults.set_credit(&self.resource, |credit| credit.map(|credit| credit.saturating_add(n)));
+    }
+
+    /// Lets everything go on.
+    pub fn resume(&self) {
+        self.faults.set_credit(&self.resource, |_| None);
+    }
+
+    /// Waits until at least `n` streams are open.
+    pub async fn wait_for(&self, n: usize) {
+        self.wait(|watches| watches.open() >= n).await;
+    }
+
+    /// Waits until at least `n` events have [passed](Watches::passed).
+    pub async fn wait_passed(&self, n: u64) {
+        self.wait(|watches| watches.passed() >= n).await;
+    }
+
+    async fn wait(&self, done: impl Fn(&Self) -> bool) {
+        let mut news = self.faults.news();
+        while !done(self) {
+            // The sender lives in `self`.
+            if news.changed().await.is_err() {
+                return;
+            }
         }
     }
 }

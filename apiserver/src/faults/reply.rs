@@ -80,7 +80,7 @@ impl StatusReply {
     /// It acts on open streams at once; a new watch gets its headers first.
     #[must_use]
     pub fn as_event(self) -> Saying {
-        Saying { reply: self, form: Form::Event, after_events: 0, then: Then::Close }
+        Saying { reply: self, form: ReplyForm::Event, after_events: 0, then: Then::Close }
     }
 
     /// Sends it inside a watch, as a line that is a `Status` and no event; then the stream ends cleanly.
@@ -88,7 +88,7 @@ impl StatusReply {
     /// Proxies and old servers do this. A client classifies it like an `ERROR` event.
     #[must_use]
     pub fn as_line(self) -> Saying {
-        Saying { form: Form::Line, ..self.as_event() }
+        Saying { form: ReplyForm::Line, ..self.as_event() }
     }
 
     fn status(&self, versions: Versions) -> Status {
@@ -178,13 +178,13 @@ pub(super) struct Versions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saying {
     reply: StatusReply,
-    form: Form,
+    form: ReplyForm,
     pub(super) after_events: u32,
     pub(super) then: Then,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum ReplyForm {
     Event,
     Line,
 }
@@ -214,14 +214,14 @@ impl Saying {
     pub(super) fn line(&self, versions: Versions) -> Bytes {
         let status = self.reply.to_value(versions);
         Bytes::from(match self.form {
-            Form::Event => format!("{}\n", json!({"type": "ERROR", "object": status})),
-            Form::Line => format!("{status}\n"),
+            ReplyForm::Event => format!("{}\n", json!({"type": "ERROR", "object": status})),
+            ReplyForm::Line => format!("{status}\n"),
         })
     }
 
     pub(super) fn script(&self) -> String {
         let mut out = self.reply.script();
-        out += if self.form == Form::Event { ".as_event()" } else { ".as_line()" };
+        out += if self.form == ReplyForm::Event { ".as_event()" } else { ".as_line()" };
         if self.after_events > 0 {
             out += &format!(".after_events({})", self.after_events);
         }

@@ -8,9 +8,8 @@ use super::action::{Action, Fault};
 use super::distort::{Distortion, Events, Garble, Mark};
 use super::interrupt::Interruption;
 use super::matcher::{Matcher, Verbs, When};
-use super::registry::{Armed, Faults};
+use super::registry::{Armed, Faults, Rule};
 use super::reply::{StatusReply, TooLarge};
-use super::rule::Rule;
 use crate::route::Verb;
 use crate::store::Lag;
 

@@ -12,7 +12,7 @@ use http_body::{Body, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::flow::{Admitted, Gate, Piece, Tap};
+use super::flow::{Admitted, FlowGate, Piece, Tap};
 use super::interrupt::Interrupted;
 use super::registry::Faults;
 use super::reply::Then;
@@ -31,7 +31,7 @@ impl Drop for Registered {
     }
 }
 
-enum Source<S> {
+enum BodySource<S> {
     Whole(Bytes),
     Events(S),
     Over,
@@ -65,7 +65,7 @@ impl Epoch {
 
 /// An answer's body, under the rules.
 pub(crate) struct FaultyBody<S = Box<WatchStream>> {
-    source: Source<S>,
+    source: BodySource<S>,
     /// The rest of a piece that has passed in part.
     kept: Option<Piece>,
     /// Events that are to be sent next.
@@ -82,19 +82,19 @@ impl<S> fmt::Debug for FaultyBody<S> {
 }
 
 impl<S> FaultyBody<S> {
-    fn new(source: Source<S>) -> Self {
+    fn new(source: BodySource<S>) -> Self {
         Self { source, kept: None, queue: VecDeque::new(), alarm: None, registered: None, epoch: None }
     }
 
     /// A whole body without interruptions.
     pub(crate) fn whole(bytes: Bytes) -> Self {
-        Self::new(Source::Whole(bytes))
+        Self::new(BodySource::Whole(bytes))
     }
 
     /// Returns a whole body without interruptions.
     pub(crate) fn as_whole(&self) -> Option<&Bytes> {
         match &self.source {
-            Source::Whole(bytes) if self.registered.is_none() => Some(bytes),
+            BodySource::Whole(bytes) if self.registered.is_none() => Some(bytes),
             _ => None,
         }
     }
@@ -125,7 +125,7 @@ impl<S> FaultyBody<S> {
 
     fn watching(events: S, registered: Option<Registered>, epoch: CancellationToken) -> Self {
         let epoch = Some(Epoch::new(epoch));
-        Self { registered, epoch, ..Self::new(Source::Events(events)) }
+        Self { registered, epoch, ..Self::new(BodySource::Events(events)) }
     }
 
     fn register(faults: &Faults, tap: Tap, judged: u64) -> Registered {
@@ -139,7 +139,7 @@ impl<S> FaultyBody<S> {
     }
 
     fn over(&mut self) {
-        self.source = Source::Over;
+        self.source = BodySource::Over;
         self.kept = None;
         self.queue.clear();
         self.alarm = None;
@@ -173,14 +173,14 @@ impl<S: Stream<Item = Frame> + Unpin> FaultyBody<S> {
                 return Poll::Ready(Some(frame.into()));
             }
             match &mut self.source {
-                Source::Over => return Poll::Ready(None),
-                Source::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
-                Source::Whole(bytes) => {
+                BodySource::Over => return Poll::Ready(None),
+                BodySource::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
+                BodySource::Whole(bytes) => {
                     let bytes = std::mem::take(bytes);
                     let (version, phase) = (0, Phase::Live);
                     return Poll::Ready(Some(Piece { bytes, event: false, version, phase, fresh: true }));
                 }
-                Source::Events(events) => match Pin::new(events).poll_next(cx) {
+                BodySource::Events(events) => match Pin::new(events).poll_next(cx) {
                     Poll::Ready(Some(frame)) => self.take(frame),
                     Poll::Ready(None) => self.ended(),
                     Poll::Pending => match due {
@@ -194,7 +194,7 @@ impl<S: Stream<Item = Frame> + Unpin> FaultyBody<S> {
 
     /// Passes the next event on directly, or waits for it, if no rule applies and nothing is held.
     fn poll_unruled(&mut self, cx: &mut Context<'_>) -> Option<Passed> {
-        let (Source::Events(events), Some(Registered { faults, tap, .. })) =
+        let (BodySource::Events(events), Some(Registered { faults, tap, .. })) =
             (&mut self.source, &self.registered)
         else {
             return None;
@@ -238,7 +238,7 @@ impl<S: Stream<Item = Frame> + Unpin> FaultyBody<S> {
 
     /// Sends what edits hold still: the stream has ended by itself.
     fn ended(&mut self) {
-        self.source = Source::Over;
+        self.source = BodySource::Over;
         if let Some(registered) = &self.registered {
             registered.tap.flush(&mut self.queue);
         }
@@ -264,10 +264,10 @@ impl<S: Stream<Item = Frame> + Unpin> Body for FaultyBody<S> {
                     faults.note(firing);
                 }
                 match gate {
-                    Gate::Open => {}
-                    Gate::Shut => return Poll::Pending,
-                    Gate::Broken(how) => return this.broken(how),
-                    Gate::Say(line, then) => {
+                    FlowGate::Open => {}
+                    FlowGate::Shut => return Poll::Pending,
+                    FlowGate::Broken(how) => return this.broken(how),
+                    FlowGate::Say(line, then) => {
                         if then == Then::Close {
                             this.over();
                         }
@@ -307,20 +307,20 @@ impl<S: Stream<Item = Frame> + Unpin> Body for FaultyBody<S> {
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Whole(bytes) => {
+            BodySource::Whole(bytes) => {
                 let kept = self.kept.as_ref().map_or(0, |piece| piece.bytes.len());
                 SizeHint::with_exact((bytes.len() + kept) as u64)
             }
-            Source::Over if self.queue.is_empty() && self.kept.is_none() => SizeHint::with_exact(0),
-            Source::Over | Source::Events(_) => SizeHint::default(),
+            BodySource::Over if self.queue.is_empty() && self.kept.is_none() => SizeHint::with_exact(0),
+            BodySource::Over | BodySource::Events(_) => SizeHint::default(),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            Source::Whole(bytes) => bytes.is_empty() && self.kept.is_none() && self.registered.is_none(),
-            Source::Over => self.queue.is_empty() && self.kept.is_none(),
-            Source::Events(_) => false,
+            BodySource::Whole(bytes) => bytes.is_empty() && self.kept.is_none() && self.registered.is_none(),
+            BodySource::Over => self.queue.is_empty() && self.kept.is_none(),
+            BodySource::Events(_) => false,
         }
     }
 }

@@ -11,13 +11,13 @@ use crate::identity::{User, service_account};
 #[serde(rename_all = "camelCase")]
 pub(super) struct FlowSchema {
     matching_precedence: i64,
-    priority_level_configuration: Named,
+    priority_level_configuration: NamedRules,
     #[serde(default)]
     rules: Vec<Rules>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Named {
+struct NamedRules {
     name: String,
 }
 
@@ -36,8 +36,8 @@ struct Rules {
 #[serde(rename_all = "camelCase")]
 struct Subject {
     kind: String,
-    user: Option<Named>,
-    group: Option<Named>,
+    user: Option<NamedRules>,
+    group: Option<NamedRules>,
     service_account: Option<Account>,
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::more::MORE;
 use super::row::{ALL, BuiltIn, Generation, OnPut, Reach, SCALE, STATUS, row};
-use super::{Origin, Resource, ScalePaths, Served, View};
+use super::{Origin, Resource, ScalePaths, Served, VersionView};
 use crate::schema::Schema;
 use crate::store::ResourceId;
 use crate::table::Columns;
@@ -214,7 +214,7 @@ static BUILT_IN: [BuiltIn; 25] = [
 
 impl BuiltIn {
     /// Makes a version of a row's resource; `id` is its number.
-    pub(super) fn served(&'static self, id: u64, version: &str, view: View) -> Served {
+    pub(super) fn served(&'static self, id: u64, version: &str, view: VersionView) -> Served {
         let has_scale = self.subresources.contains(&"scale");
         let selector = if self.kind == "Job" { "" } else { "status.selector" };
         let scale = has_scale.then(|| ScalePaths {
@@ -242,7 +242,8 @@ impl BuiltIn {
     /// Makes the resource of a row; `id` numbers its only version.
     pub(super) fn resource(&'static self, id: u64) -> Resource {
         let is_new_event = self.group == "events.k8s.io";
-        let served = self.served(id, self.version, if is_new_event { View::Events } else { View::Same });
+        let served =
+            self.served(id, self.version, if is_new_event { VersionView::Events } else { VersionView::Same });
         let id = ResourceId::new(self.group, self.plural);
         Resource {
             storage: if is_new_event { ResourceId::new("", "events") } else { id.clone() },

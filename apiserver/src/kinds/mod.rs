@@ -86,7 +86,7 @@ pub(crate) struct Served {
     /// The warning for users of this version.
     pub(crate) deprecation: Option<String>,
     /// How stored objects turn into this version's.
-    pub(crate) view: View,
+    pub(crate) view: VersionView,
     /// The webhook that turns objects into this version's and back.
     pub(crate) conversion: Option<Arc<Conversion>>,
 }
@@ -102,7 +102,7 @@ pub(crate) struct Conversion {
 
 /// How a stored object is shown in a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum View {
+pub(crate) enum VersionView {
     /// Unchanged.
     Same,
     /// Renamed to this version, pruned and defaulted by its schema.
@@ -138,26 +138,26 @@ impl Served {
     /// Shows an object of a stored form in this version.
     pub(crate) fn show<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
         match self.view {
-            View::Same => Cow::Borrowed(stored),
-            View::Schema => {
+            VersionView::Same => Cow::Borrowed(stored),
+            VersionView::Schema => {
                 let mut value = stored.clone();
                 object::map_mut(&mut value).insert("apiVersion".into(), self.api_version().into());
                 self.schema.prune(&mut value);
                 self.schema.default(&mut value);
                 Cow::Owned(value)
             }
-            View::Events => Cow::Owned(events::to_new(stored)),
-            View::Autoscalers => Cow::Owned(autoscalers::to_v1(stored)),
+            VersionView::Events => Cow::Owned(events::to_new(stored)),
+            VersionView::Autoscalers => Cow::Owned(autoscalers::to_v1(stored)),
         }
     }
 
     /// Turns an object of this version into the stored form.
     pub(crate) fn unshow(&self, shown: Value, storage: &Served) -> Value {
         match self.view {
-            View::Events => events::to_old(shown),
-            View::Autoscalers => autoscalers::to_v2(shown),
-            View::Same => shown,
-            View::Schema => {
+            VersionView::Events => events::to_old(shown),
+            VersionView::Autoscalers => autoscalers::to_v2(shown),
+            VersionView::Same => shown,
+            VersionView::Schema => {
                 let mut value = shown;
                 object::map_mut(&mut value).insert("apiVersion".into(), storage.api_version().into());
                 value

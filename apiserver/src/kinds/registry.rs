@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::builtin::{MORE_GROUPS, built_in};
-use super::{Resource, View};
+use super::{Resource, VersionView};
 use crate::store::ResourceId;
 
 /// Every resource by group and plural.
@@ -23,7 +23,7 @@ impl Registry {
             let mut resource = row.resource(id);
             if row.kind == "HorizontalPodAutoscaler" {
                 let id = registry.number();
-                resource.versions.push(Arc::new(row.served(id, "v1", View::Autoscalers)));
+                resource.versions.push(Arc::new(row.served(id, "v1", VersionView::Autoscalers)));
             }
             registry.insert(resource);
         }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub(crate) use observe::{Observer, Scope, WaitError};
+pub(crate) use observe::{ObservedScope, Observer, WaitError};
 use show::{show, show_all};
 
 /// The deadline of waits unless set, in tokio's time.
@@ -239,7 +239,7 @@ impl Kit {
         mut wanted: impl FnMut(&[K]) -> bool,
     ) -> impl Future<Output = Vec<K>> {
         let call = self.call("see in", namespace);
-        let mut observer = Observer::new(self.client.clone(), Scope::all(collection::<K>(namespace)));
+        let mut observer = Observer::new(self.client.clone(), ObservedScope::all(collection::<K>(namespace)));
         async move {
             let seen = observer.until(call.kit.deadline, |values| {
                 let objects: Vec<K> = values.iter().filter_map(|value| decode(value).ok()).collect();
@@ -293,7 +293,7 @@ impl Kit {
 
     fn observer<K: Kind>(&self, key: &str) -> Observer {
         let (namespace, name) = split(key);
-        Observer::new(self.client.clone(), Scope::one(self.path::<K>(namespace), name))
+        Observer::new(self.client.clone(), ObservedScope::one(self.path::<K>(namespace), name))
     }
 
     fn read_one<K: Kind>(&self, key: &str) -> Built {
@@ -311,22 +311,22 @@ impl Kit {
     }
 
     #[track_caller]
-    fn call(&self, verb: &'static str, key: &str) -> Call {
-        Call { kit: self.clone(), verb, key: key.to_owned(), at: Location::caller() }
+    fn call(&self, verb: &'static str, key: &str) -> KitCall {
+        KitCall { kit: self.clone(), verb, key: key.to_owned(), at: Location::caller() }
     }
 }
 
 type Built = Result<Request<Vec<u8>>, kube::core::request::Error>;
 
 /// One call of a verb, with what its failure will say.
-struct Call {
+struct KitCall {
     kit: Kit,
     verb: &'static str,
     key: String,
     at: &'static Location<'static>,
 }
 
-impl Call {
+impl KitCall {
     async fn send<T: DeserializeOwned>(&self, request: Built) -> T {
         match self.kit.client.request(self.built(request)).await {
             Ok(answer) => answer,

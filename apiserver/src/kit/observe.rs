@@ -14,12 +14,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// The objects to watch.
 #[derive(Clone, Debug)]
-pub(crate) struct Scope {
+pub(crate) struct ObservedScope {
     path: String,
     name: Option<String>,
 }
 
-impl Scope {
+impl ObservedScope {
     /// One object by name; the path is its collection's.
     pub(crate) fn one(path: String, name: &str) -> Self {
         Self { path, name: Some(name.to_owned()) }
@@ -50,14 +50,14 @@ type Lines = Pin<Box<dyn Stream<Item = std::io::Result<String>> + Send>>;
 /// Follows the objects of a scope.
 pub(crate) struct Observer {
     client: kube::Client,
-    scope: Scope,
+    scope: ObservedScope,
     objects: BTreeMap<String, Value>,
     version: String,
-    state: State,
+    state: ObserverState,
     failure: Option<String>,
 }
 
-enum State {
+enum ObserverState {
     Unknown,
     Listed,
     Watching(Lines),
@@ -70,9 +70,9 @@ impl fmt::Debug for Observer {
 }
 
 impl Observer {
-    pub(crate) fn new(client: kube::Client, scope: Scope) -> Self {
+    pub(crate) fn new(client: kube::Client, scope: ObservedScope) -> Self {
         let (objects, version) = (BTreeMap::new(), String::new());
-        Self { client, scope, objects, version, state: State::Unknown, failure: None }
+        Self { client, scope, objects, version, state: ObserverState::Unknown, failure: None }
     }
 
     /// Returns the objects last seen, in key order.
@@ -104,12 +104,12 @@ impl Observer {
     async fn changed(&mut self) {
         loop {
             let step = match &mut self.state {
-                State::Unknown => self.look().await.map(|()| true),
-                State::Listed => self.watch().await.map(|()| false),
-                State::Watching(lines) => match lines.next().await {
+                ObserverState::Unknown => self.look().await.map(|()| true),
+                ObserverState::Listed => self.watch().await.map(|()| false),
+                ObserverState::Watching(lines) => match lines.next().await {
                     Some(Ok(line)) => Ok(self.take(&line)),
                     Some(Err(_)) | None => {
-                        self.state = State::Unknown;
+                        self.state = ObserverState::Unknown;
                         Ok(false)
                     }
                 },
@@ -119,7 +119,7 @@ impl Observer {
                 Ok(false) => {}
                 Err(error) => {
                     self.failure = Some(format!("it can't be watched: {error}"));
-                    self.state = State::Unknown;
+                    self.state = ObserverState::Unknown;
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -132,14 +132,14 @@ impl Observer {
         self.version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
         let items = list["items"].as_array().cloned().unwrap_or_default();
         self.objects = items.into_iter().map(|item| (key(&item), item)).collect();
-        self.state = State::Listed;
+        self.state = ObserverState::Listed;
         Ok(())
     }
 
     async fn watch(&mut self) -> Result<(), kube::Error> {
         let query = format!("watch=true&allowWatchBookmarks=true&resourceVersion={}", self.version);
         let lines = self.client.request_stream(self.request(&query)).await?.lines();
-        self.state = State::Watching(Box::pin(lines));
+        self.state = ObserverState::Watching(Box::pin(lines));
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl Observer {
             Some("DELETED") => self.objects.remove(&key(&object)).is_some(),
             Some("BOOKMARK") => false,
             _ => {
-                self.state = State::Unknown;
+                self.state = ObserverState::Unknown;
                 false
             }
         }

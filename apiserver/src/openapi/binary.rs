@@ -6,7 +6,7 @@ use crate::proto::{put_bytes, put_double, put_number};
 
 /// How a value is written.
 #[derive(Debug)]
-enum Kind {
+enum WireKind {
     Text,
     Flag,
     Integer,
@@ -16,68 +16,74 @@ enum Kind {
     /// A message with a field for each known key.
     Fields(&'static [Field]),
     /// A message whose field of this number has one entry for each key.
-    Entries(u32, &'static Kind),
+    Entries(u32, &'static WireKind),
     /// A message of one field, which is chosen by what the value is.
-    Either(fn(&Value) -> (u32, &'static Kind)),
+    Either(fn(&Value) -> (u32, &'static WireKind)),
     /// A message whose first field has the value, or each of its items.
-    Items(&'static Kind),
+    Items(&'static WireKind),
 }
 
 /// A field: its number, its key, and how it is written; each item of a list.
-type Field = (u32, &'static str, &'static Kind);
+type Field = (u32, &'static str, &'static WireKind);
 
 /// The key that represents all keys that begin with `x-`.
 const EXTENSIONS: &str = "x-";
 
-static DOCUMENT: Kind = Kind::Fields(&[
-    (1, "swagger", &Kind::Text),
+static DOCUMENT: WireKind = WireKind::Fields(&[
+    (1, "swagger", &WireKind::Text),
     (2, "info", &INFO),
-    (3, "host", &Kind::Text),
-    (4, "basePath", &Kind::Text),
-    (5, "schemes", &Kind::Text),
-    (6, "consumes", &Kind::Text),
-    (7, "produces", &Kind::Text),
-    (8, "paths", &Kind::Entries(2, &PATH_ITEM)),
+    (3, "host", &WireKind::Text),
+    (4, "basePath", &WireKind::Text),
+    (5, "schemes", &WireKind::Text),
+    (6, "consumes", &WireKind::Text),
+    (7, "produces", &WireKind::Text),
+    (8, "paths", &WireKind::Entries(2, &PATH_ITEM)),
     (9, "definitions", &NAMED_SCHEMAS),
-    (10, "parameters", &Kind::Entries(1, &PARAMETER)),
-    (11, "responses", &Kind::Entries(1, &RESPONSE)),
+    (10, "parameters", &WireKind::Entries(1, &PARAMETER)),
+    (11, "responses", &WireKind::Entries(1, &RESPONSE)),
     (12, "security", &SECURITY),
-    (13, "securityDefinitions", &Kind::Entries(1, &SECURITY_DEFINITION)),
+    (13, "securityDefinitions", &WireKind::Entries(1, &SECURITY_DEFINITION)),
     (15, "externalDocs", &DOCS),
-    (16, EXTENSIONS, &Kind::Any),
+    (16, EXTENSIONS, &WireKind::Any),
 ]);
 
-static INFO: Kind = Kind::Fields(&[
-    (1, "title", &Kind::Text),
-    (2, "version", &Kind::Text),
-    (3, "description", &Kind::Text),
-    (4, "termsOfService", &Kind::Text),
-    (7, EXTENSIONS, &Kind::Any),
+static INFO: WireKind = WireKind::Fields(&[
+    (1, "title", &WireKind::Text),
+    (2, "version", &WireKind::Text),
+    (3, "description", &WireKind::Text),
+    (4, "termsOfService", &WireKind::Text),
+    (7, EXTENSIONS, &WireKind::Any),
 ]);
 
-static DOCS: Kind =
-    Kind::Fields(&[(1, "description", &Kind::Text), (2, "url", &Kind::Text), (3, EXTENSIONS, &Kind::Any)]);
+static DOCS: WireKind = WireKind::Fields(&[
+    (1, "description", &WireKind::Text),
+    (2, "url", &WireKind::Text),
+    (3, EXTENSIONS, &WireKind::Any),
+]);
 
-static SECURITY: Kind = Kind::Entries(1, &Kind::Items(&Kind::Text));
+static SECURITY: WireKind = WireKind::Entries(1, &WireKind::Items(&WireKind::Text));
 
-static SECURITY_DEFINITION: Kind = Kind::Either(|value| match value["type"].as_str() {
+static SECURITY_DEFINITION: WireKind = WireKind::Either(|value| match value["type"].as_str() {
     Some("apiKey") => (2, &API_KEY),
     _ => (1, &BASIC),
 });
 
-static BASIC: Kind =
-    Kind::Fields(&[(1, "type", &Kind::Text), (2, "description", &Kind::Text), (3, EXTENSIONS, &Kind::Any)]);
-
-static API_KEY: Kind = Kind::Fields(&[
-    (1, "type", &Kind::Text),
-    (2, "name", &Kind::Text),
-    (3, "in", &Kind::Text),
-    (4, "description", &Kind::Text),
-    (5, EXTENSIONS, &Kind::Any),
+static BASIC: WireKind = WireKind::Fields(&[
+    (1, "type", &WireKind::Text),
+    (2, "description", &WireKind::Text),
+    (3, EXTENSIONS, &WireKind::Any),
 ]);
 
-static PATH_ITEM: Kind = Kind::Fields(&[
-    (1, "$ref", &Kind::Text),
+static API_KEY: WireKind = WireKind::Fields(&[
+    (1, "type", &WireKind::Text),
+    (2, "name", &WireKind::Text),
+    (3, "in", &WireKind::Text),
+    (4, "description", &WireKind::Text),
+    (5, EXTENSIONS, &WireKind::Any),
+]);
+
+static PATH_ITEM: WireKind = WireKind::Fields(&[
+    (1, "$ref", &WireKind::Text),
     (2, "get", &OPERATION),
     (3, "put", &OPERATION),
     (4, "post", &OPERATION),
@@ -86,47 +92,48 @@ static PATH_ITEM: Kind = Kind::Fields(&[
     (7, "head", &OPERATION),
     (8, "patch", &OPERATION),
     (9, "parameters", &PARAMETERS_ITEM),
-    (10, EXTENSIONS, &Kind::Any),
+    (10, EXTENSIONS, &WireKind::Any),
 ]);
 
-static OPERATION: Kind = Kind::Fields(&[
-    (1, "tags", &Kind::Text),
-    (2, "summary", &Kind::Text),
-    (3, "description", &Kind::Text),
+static OPERATION: WireKind = WireKind::Fields(&[
+    (1, "tags", &WireKind::Text),
+    (2, "summary", &WireKind::Text),
+    (3, "description", &WireKind::Text),
     (4, "externalDocs", &DOCS),
-    (5, "operationId", &Kind::Text),
-    (6, "produces", &Kind::Text),
-    (7, "consumes", &Kind::Text),
+    (5, "operationId", &WireKind::Text),
+    (6, "produces", &WireKind::Text),
+    (7, "consumes", &WireKind::Text),
     (8, "parameters", &PARAMETERS_ITEM),
-    (9, "responses", &Kind::Entries(1, &RESPONSE_VALUE)),
-    (10, "schemes", &Kind::Text),
-    (11, "deprecated", &Kind::Flag),
+    (9, "responses", &WireKind::Entries(1, &RESPONSE_VALUE)),
+    (10, "schemes", &WireKind::Text),
+    (11, "deprecated", &WireKind::Flag),
     (12, "security", &SECURITY),
-    (13, EXTENSIONS, &Kind::Any),
+    (13, EXTENSIONS, &WireKind::Any),
 ]);
 
-static PARAMETERS_ITEM: Kind = Kind::Either(|value| match value.get("$ref") {
+static PARAMETERS_ITEM: WireKind = WireKind::Either(|value| match value.get("$ref") {
     Some(_) => (2, &REFERENCE),
     None => (1, &PARAMETER),
 });
 
-static REFERENCE: Kind = Kind::Fields(&[(1, "$ref", &Kind::Text), (2, "description", &Kind::Text)]);
+static REFERENCE: WireKind =
+    WireKind::Fields(&[(1, "$ref", &WireKind::Text), (2, "description", &WireKind::Text)]);
 
-static PARAMETER: Kind = Kind::Either(|value| match value["in"].as_str() {
+static PARAMETER: WireKind = WireKind::Either(|value| match value["in"].as_str() {
     Some("body") => (1, &BODY),
     _ => (2, &NON_BODY),
 });
 
-static BODY: Kind = Kind::Fields(&[
-    (1, "description", &Kind::Text),
-    (2, "name", &Kind::Text),
-    (3, "in", &Kind::Text),
-    (4, "required", &Kind::Flag),
+static BODY: WireKind = WireKind::Fields(&[
+    (1, "description", &WireKind::Text),
+    (2, "name", &WireKind::Text),
+    (3, "in", &WireKind::Text),
+    (4, "required", &WireKind::Flag),
     (5, "schema", &SCHEMA),
-    (6, EXTENSIONS, &Kind::Any),
+    (6, EXTENSIONS, &WireKind::Any),
 ]);
 
-static NON_BODY: Kind = Kind::Either(|value| match value["in"].as_str() {
+static NON_BODY: WireKind = WireKind::Either(|value| match value["in"].as_str() {
     Some("header") => (1, &FIXED),
     Some("formData") => (2, &OPEN),
     Some("path") => (4, &FIXED),
@@ -134,84 +141,84 @@ static NON_BODY: Kind = Kind::Either(|value| match value["in"].as_str() {
 });
 
 /// A parameter in a header or in the path.
-static FIXED: Kind = Kind::Fields(&[
-    (1, "required", &Kind::Flag),
-    (2, "in", &Kind::Text),
-    (3, "description", &Kind::Text),
-    (4, "name", &Kind::Text),
-    (5, "type", &Kind::Text),
-    (6, "format", &Kind::Text),
-    (9, "default", &Kind::Any),
-    (16, "pattern", &Kind::Text),
-    (19, "uniqueItems", &Kind::Flag),
-    (20, "enum", &Kind::Any),
-    (22, EXTENSIONS, &Kind::Any),
+static FIXED: WireKind = WireKind::Fields(&[
+    (1, "required", &WireKind::Flag),
+    (2, "in", &WireKind::Text),
+    (3, "description", &WireKind::Text),
+    (4, "name", &WireKind::Text),
+    (5, "type", &WireKind::Text),
+    (6, "format", &WireKind::Text),
+    (9, "default", &WireKind::Any),
+    (16, "pattern", &WireKind::Text),
+    (19, "uniqueItems", &WireKind::Flag),
+    (20, "enum", &WireKind::Any),
+    (22, EXTENSIONS, &WireKind::Any),
 ]);
 
 /// A parameter in the query or in a form.
-static OPEN: Kind = Kind::Fields(&[
-    (1, "required", &Kind::Flag),
-    (2, "in", &Kind::Text),
-    (3, "description", &Kind::Text),
-    (4, "name", &Kind::Text),
-    (5, "allowEmptyValue", &Kind::Flag),
-    (6, "type", &Kind::Text),
-    (7, "format", &Kind::Text),
-    (10, "default", &Kind::Any),
-    (17, "pattern", &Kind::Text),
-    (20, "uniqueItems", &Kind::Flag),
-    (21, "enum", &Kind::Any),
-    (23, EXTENSIONS, &Kind::Any),
+static OPEN: WireKind = WireKind::Fields(&[
+    (1, "required", &WireKind::Flag),
+    (2, "in", &WireKind::Text),
+    (3, "description", &WireKind::Text),
+    (4, "name", &WireKind::Text),
+    (5, "allowEmptyValue", &WireKind::Flag),
+    (6, "type", &WireKind::Text),
+    (7, "format", &WireKind::Text),
+    (10, "default", &WireKind::Any),
+    (17, "pattern", &WireKind::Text),
+    (20, "uniqueItems", &WireKind::Flag),
+    (21, "enum", &WireKind::Any),
+    (23, EXTENSIONS, &WireKind::Any),
 ]);
 
-static RESPONSE_VALUE: Kind = Kind::Either(|value| match value.get("$ref") {
+static RESPONSE_VALUE: WireKind = WireKind::Either(|value| match value.get("$ref") {
     Some(_) => (2, &REFERENCE),
     None => (1, &RESPONSE),
 });
 
-static RESPONSE: Kind = Kind::Fields(&[
-    (1, "description", &Kind::Text),
-    (2, "schema", &Kind::Either(|_| (1, &SCHEMA))),
-    (5, EXTENSIONS, &Kind::Any),
+static RESPONSE: WireKind = WireKind::Fields(&[
+    (1, "description", &WireKind::Text),
+    (2, "schema", &WireKind::Either(|_| (1, &SCHEMA))),
+    (5, EXTENSIONS, &WireKind::Any),
 ]);
 
-static NAMED_SCHEMAS: Kind = Kind::Entries(1, &SCHEMA);
+static NAMED_SCHEMAS: WireKind = WireKind::Entries(1, &SCHEMA);
 
-static SCHEMA: Kind = Kind::Fields(&[
-    (1, "$ref", &Kind::Text),
-    (2, "format", &Kind::Text),
-    (3, "title", &Kind::Text),
-    (4, "description", &Kind::Text),
-    (5, "default", &Kind::Any),
-    (6, "multipleOf", &Kind::Number),
-    (7, "maximum", &Kind::Number),
-    (8, "exclusiveMaximum", &Kind::Flag),
-    (9, "minimum", &Kind::Number),
-    (10, "exclusiveMinimum", &Kind::Flag),
-    (11, "maxLength", &Kind::Integer),
-    (12, "minLength", &Kind::Integer),
-    (13, "pattern", &Kind::Text),
-    (14, "maxItems", &Kind::Integer),
-    (15, "minItems", &Kind::Integer),
-    (16, "uniqueItems", &Kind::Flag),
-    (17, "maxProperties", &Kind::Integer),
-    (18, "minProperties", &Kind::Integer),
-    (19, "required", &Kind::Text),
-    (20, "enum", &Kind::Any),
-    (21, "additionalProperties", &Kind::Either(additional)),
-    (22, "type", &Kind::Items(&Kind::Text)),
-    (23, "items", &Kind::Items(&SCHEMA)),
+static SCHEMA: WireKind = WireKind::Fields(&[
+    (1, "$ref", &WireKind::Text),
+    (2, "format", &WireKind::Text),
+    (3, "title", &WireKind::Text),
+    (4, "description", &WireKind::Text),
+    (5, "default", &WireKind::Any),
+    (6, "multipleOf", &WireKind::Number),
+    (7, "maximum", &WireKind::Number),
+    (8, "exclusiveMaximum", &WireKind::Flag),
+    (9, "minimum", &WireKind::Number),
+    (10, "exclusiveMinimum", &WireKind::Flag),
+    (11, "maxLength", &WireKind::Integer),
+    (12, "minLength", &WireKind::Integer),
+    (13, "pattern", &WireKind::Text),
+    (14, "maxItems", &WireKind::Integer),
+    (15, "minItems", &WireKind::Integer),
+    (16, "uniqueItems", &WireKind::Flag),
+    (17, "maxProperties", &WireKind::Integer),
+    (18, "minProperties", &WireKind::Integer),
+    (19, "required", &WireKind::Text),
+    (20, "enum", &WireKind::Any),
+    (21, "additionalProperties", &WireKind::Either(additional)),
+    (22, "type", &WireKind::Items(&WireKind::Text)),
+    (23, "items", &WireKind::Items(&SCHEMA)),
     (24, "allOf", &SCHEMA),
     (25, "properties", &NAMED_SCHEMAS),
-    (26, "discriminator", &Kind::Text),
-    (27, "readOnly", &Kind::Flag),
+    (26, "discriminator", &WireKind::Text),
+    (27, "readOnly", &WireKind::Flag),
     (29, "externalDocs", &DOCS),
-    (30, "example", &Kind::Any),
-    (31, EXTENSIONS, &Kind::Any),
+    (30, "example", &WireKind::Any),
+    (31, EXTENSIONS, &WireKind::Any),
 ]);
 
-fn additional(value: &Value) -> (u32, &'static Kind) {
-    if value.is_boolean() { (2, &Kind::Flag) } else { (1, &SCHEMA) }
+fn additional(value: &Value) -> (u32, &'static WireKind) {
+    if value.is_boolean() { (2, &WireKind::Flag) } else { (1, &SCHEMA) }
 }
 
 /// Writes a document of version 2.
@@ -220,26 +227,26 @@ pub(super) fn encode(document: &Value) -> Vec<u8> {
 }
 
 /// Writes the body of a message.
-fn message(kind: &Kind, value: &Value) -> Vec<u8> {
+fn message(kind: &WireKind, value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     match kind {
-        Kind::Fields(all) => fields(all, value.as_object().unwrap_or(&Map::new()), &mut out),
-        Kind::Entries(number, of) => {
+        WireKind::Fields(all) => fields(all, value.as_object().unwrap_or(&Map::new()), &mut out),
+        WireKind::Entries(number, of) => {
             for (key, value) in value.as_object().into_iter().flatten() {
                 named(*number, key, of, value, &mut out);
             }
         }
-        Kind::Either(choose) => {
+        WireKind::Either(choose) => {
             let (number, of) = choose(value);
             put(number, of, value, &mut out);
         }
-        Kind::Items(of) => match value {
+        WireKind::Items(of) => match value {
             Value::Array(items) => items.iter().for_each(|item| put(1, of, item, &mut out)),
             one => put(1, of, one, &mut out),
         },
         // Flow style is YAML, too.
-        Kind::Any => put_bytes(&mut out, 2, format!("{value}\n").as_bytes()),
-        Kind::Text | Kind::Flag | Kind::Integer | Kind::Number => {}
+        WireKind::Any => put_bytes(&mut out, 2, format!("{value}\n").as_bytes()),
+        WireKind::Text | WireKind::Flag | WireKind::Integer | WireKind::Number => {}
     }
     out
 }
@@ -255,7 +262,7 @@ fn fields(all: &[Field], map: &Map<String, Value>, out: &mut Vec<u8>) {
             (None, _) => {}
             // A default or an example is one value of any type; items are written in place.
             (Some(Value::Array(items)), kind)
-                if *key == "enum" || !matches!(kind, Kind::Any | Kind::Items(_)) =>
+                if *key == "enum" || !matches!(kind, WireKind::Any | WireKind::Items(_)) =>
             {
                 items.iter().for_each(|item| put(*number, kind, item, out));
             }
@@ -265,7 +272,7 @@ fn fields(all: &[Field], map: &Map<String, Value>, out: &mut Vec<u8>) {
 }
 
 /// Writes an entry: a name and a value.
-fn named(number: u32, name: &str, kind: &Kind, value: &Value, out: &mut Vec<u8>) {
+fn named(number: u32, name: &str, kind: &WireKind, value: &Value, out: &mut Vec<u8>) {
     let mut entry = Vec::new();
     put_bytes(&mut entry, 1, name.as_bytes());
     put(2, kind, value, &mut entry);
@@ -273,15 +280,15 @@ fn named(number: u32, name: &str, kind: &Kind, value: &Value, out: &mut Vec<u8>)
 }
 
 /// Writes one value; zeros may be left out.
-fn put(number: u32, kind: &Kind, value: &Value, out: &mut Vec<u8>) {
+fn put(number: u32, kind: &WireKind, value: &Value, out: &mut Vec<u8>) {
     match kind {
-        Kind::Text => put_bytes(out, number, value.as_str().unwrap_or_default().as_bytes()),
-        Kind::Flag => put_number(out, number, u64::from(value.as_bool().unwrap_or_default())),
-        Kind::Integer => {
+        WireKind::Text => put_bytes(out, number, value.as_str().unwrap_or_default().as_bytes()),
+        WireKind::Flag => put_number(out, number, u64::from(value.as_bool().unwrap_or_default())),
+        WireKind::Integer => {
             let whole = value.as_i64().or_else(|| value.as_f64().map(|number| number as i64));
             put_number(out, number, whole.unwrap_or_default() as u64);
         }
-        Kind::Number => put_double(out, number, value.as_f64().unwrap_or_default()),
+        WireKind::Number => put_double(out, number, value.as_f64().unwrap_or_default()),
         _ => put_bytes(out, number, &message(kind, value)),
     }
 }

@@ -9,10 +9,10 @@ use super::schemas::Schemas;
 use crate::kinds::{Resource, Served, unstored};
 
 /// A kind in one of its versions.
-pub(super) type Kind = (Arc<Resource>, Arc<Served>);
+pub(super) type ServedKind = (Arc<Resource>, Arc<Served>);
 
 /// Writes the document of a group version.
-pub(super) fn group_version(group: &str, version: &str, kinds: &[Kind]) -> Value {
+pub(super) fn group_version(group: &str, version: &str, kinds: &[ServedKind]) -> Value {
     let mut schemas = Schemas::new(group, version);
     let mut paths = Paths::new(group, version);
     for (resource, served) in kinds {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use self::document::Kind;
+use self::document::ServedKind;
 use crate::discovery::all_groups;
 use crate::kinds::{Registry, UNSTORED_GROUPS};
 
@@ -38,7 +38,7 @@ impl Document {
 /// Keeps written documents for as long as the kinds in them are the same.
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
-    written: BTreeMap<String, (Vec<Kind>, Arc<Document>)>,
+    written: BTreeMap<String, (Vec<ServedKind>, Arc<Document>)>,
     /// The document of version 2, with the hashes of its sources.
     second: Option<(Vec<String>, Arc<Document>)>,
     /// Its binary form, with its hash.
@@ -141,14 +141,14 @@ fn group_version(name: &str) -> Option<(&str, &str)> {
     }
 }
 
-fn kinds(registry: &Registry, name: &str) -> Vec<Kind> {
+fn kinds(registry: &Registry, name: &str) -> Vec<ServedKind> {
     let Some((group, version)) = group_version(name) else { return Vec::new() };
     let resources = registry.all().filter(|resource| resource.group() == group);
     resources.filter_map(|resource| Some((resource.clone(), resource.served(version)?.clone()))).collect()
 }
 
 /// Returns whether two lists hold the very same kinds, not only equal ones.
-fn same(known: &[Kind], now: &[Kind]) -> bool {
+fn same(known: &[ServedKind], now: &[ServedKind]) -> bool {
     known.len() == now.len()
         && known.iter().zip(now).all(|(a, b)| Arc::ptr_eq(&a.0, &b.0) && Arc::ptr_eq(&a.1, &b.1))
 }

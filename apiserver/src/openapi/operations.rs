@@ -15,7 +15,7 @@ const ANSWERS: [&str; 3] = ["application/json", "application/yaml", "application
 
 /// The operation on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
+enum OperationAction {
     Get,
     List,
     Post,
@@ -25,7 +25,7 @@ enum Action {
     DeleteCollection,
 }
 
-impl Action {
+impl OperationAction {
     fn method(self) -> &'static str {
         match self {
             Self::Get | Self::List => "get",
@@ -99,7 +99,7 @@ impl Action {
 }
 
 /// A kind as operations name it.
-struct Shown<'a> {
+struct ShownParameters<'a> {
     group: &'a str,
     version: &'a str,
     kind: &'a str,
@@ -132,7 +132,7 @@ impl Paths {
         let everywhere = format!("{root}/{}", resource.plural());
         let (collection, place) = collection_of(&root, resource.plural(), resource.reach);
         let object = format!("{collection}/{{name}}");
-        let shown = Shown {
+        let shown = ShownParameters {
             group: &group,
             version: &version,
             kind: &served.kind,
@@ -140,19 +140,24 @@ impl Paths {
             list: &names.list,
             subresource: "",
         };
-        let mut on_collection = vec![Action::List, Action::Post];
+        let mut on_collection = vec![OperationAction::List, OperationAction::Post];
         if served.kind != "Namespace" || resource.is_custom() {
-            on_collection.push(Action::DeleteCollection);
+            on_collection.push(OperationAction::DeleteCollection);
         }
         self.add(&collection, place, &on_collection, &shown);
         if collection != everywhere {
-            self.add(&everywhere, &[], &[Action::List], &shown);
+            self.add(&everywhere, &[], &[OperationAction::List], &shown);
         }
         let place = [&["name"], place].concat();
-        self.add(&object, &place, &[Action::Get, Action::Put, Action::Patch, Action::Delete], &shown);
+        self.add(
+            &object,
+            &place,
+            &[OperationAction::Get, OperationAction::Put, OperationAction::Patch, OperationAction::Delete],
+            &shown,
+        );
         for subresource in &served.subresources {
             let shown = match subresource.as_str() {
-                "scale" => Shown {
+                "scale" => ShownParameters {
                     group: "autoscaling",
                     version: "v1",
                     kind: "Scale",
@@ -160,12 +165,12 @@ impl Paths {
                     subresource,
                     ..shown
                 },
-                _ => Shown { subresource, ..shown },
+                _ => ShownParameters { subresource, ..shown },
             };
-            let actions: &[Action] = if subresource == "finalize" {
-                &[Action::Put]
+            let actions: &[OperationAction] = if subresource == "finalize" {
+                &[OperationAction::Put]
             } else {
-                &[Action::Get, Action::Put, Action::Patch]
+                &[OperationAction::Get, OperationAction::Put, OperationAction::Patch]
             };
             self.add(&format!("{object}/{subresource}"), &place, actions, &shown);
         }
@@ -176,7 +181,7 @@ impl Paths {
         let (group, version) = (self.group.clone(), self.version.clone());
         let root = root_of(&group, &version);
         let (collection, place) = collection_of(&root, unstored.plural, unstored.reach);
-        let shown = Shown {
+        let shown = ShownParameters {
             group: &group,
             version: &version,
             kind: unstored.kind,
@@ -185,12 +190,17 @@ impl Paths {
             subresource: "",
         };
         let on_collection = match unstored.verbs.contains(&"list") {
-            true => Action::List,
-            false => Action::Post,
+            true => OperationAction::List,
+            false => OperationAction::Post,
         };
         self.add(&collection, place, &[on_collection], &shown);
         if unstored.verbs.contains(&"get") {
-            self.add(&format!("{collection}/{{name}}"), &[&["name"], place].concat(), &[Action::Get], &shown);
+            self.add(
+                &format!("{collection}/{{name}}"),
+                &[&["name"], place].concat(),
+                &[OperationAction::Get],
+                &shown,
+            );
         }
     }
 
@@ -199,7 +209,7 @@ impl Paths {
         self.found
     }
 
-    fn add(&mut self, path: &str, place: &[&str], actions: &[Action], shown: &Shown<'_>) {
+    fn add(&mut self, path: &str, place: &[&str], actions: &[OperationAction], shown: &ShownParameters<'_>) {
         let mut item: Map<String, Value> =
             actions.iter().map(|action| (action.method().to_owned(), operation(*action, shown))).collect();
         let mut parameters: Vec<Value> = place.iter().map(|name| in_path(name)).collect();
@@ -235,17 +245,17 @@ fn in_query(name: &str, kind: &str, what: &str) -> Value {
     })
 }
 
-fn operation(action: Action, shown: &Shown<'_>) -> Value {
+fn operation(action: OperationAction, shown: &ShownParameters<'_>) -> Value {
     let of =
         if shown.subresource.is_empty() { String::new() } else { format!("{} of the ", shown.subresource) };
     let parameters: Vec<Value> =
         action.parameters().iter().map(|(name, kind, what)| in_query(name, kind, what)).collect();
     let given = match action {
-        Action::List => shown.list,
-        Action::Delete | Action::DeleteCollection => STATUS,
+        OperationAction::List => shown.list,
+        OperationAction::Delete | OperationAction::DeleteCollection => STATUS,
         _ => shown.component,
     };
-    let code = if action == Action::Post { "201" } else { "200" };
+    let code = if action == OperationAction::Post { "201" } else { "200" };
     let mut responses = Map::new();
     let is_custom = Schema::definition_name(shown.group, shown.version, shown.kind).is_none();
     let media = if is_custom { &ANSWERS[..2] } else { &ANSWERS[..] };
@@ -261,10 +271,10 @@ fn operation(action: Action, shown: &Shown<'_>) -> Value {
         },
     });
     let body = match action {
-        Action::Get | Action::List => return operation,
-        Action::Post | Action::Put => content(&["*/*"], shown.component),
-        Action::Patch => content(&PATCHES, PATCH),
-        Action::Delete | Action::DeleteCollection => content(&["*/*"], DELETE_OPTIONS),
+        OperationAction::Get | OperationAction::List => return operation,
+        OperationAction::Post | OperationAction::Put => content(&["*/*"], shown.component),
+        OperationAction::Patch => content(&PATCHES, PATCH),
+        OperationAction::Delete | OperationAction::DeleteCollection => content(&["*/*"], DELETE_OPTIONS),
     };
     operation["requestBody"] = json!({"content": body});
     operation

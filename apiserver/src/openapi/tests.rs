@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Documents;
-use crate::kinds::{Origin, Reach, Registry, Resource, ScalePaths, Served, View};
+use crate::kinds::{Origin, Reach, Registry, Resource, ScalePaths, Served, VersionView};
 use crate::object;
 use crate::schema::Schema;
 use crate::store::ResourceId;
@@ -29,7 +29,7 @@ fn serve(registry: &mut Registry, schema: &Value) {
         columns: Columns::custom(None),
         selectable: Vec::new(),
         deprecation: None,
-        view: View::Schema,
+        view: VersionView::Schema,
         conversion: None,
     };
     let id = ResourceId::new("shop.example.com", "widgets");

@@ -60,7 +60,7 @@ pub(crate) fn selects(selector: &Selector, served: &Served, stored: &Stored) -> 
         return selector.matches(&served.show_stored(stored), field_text);
     }
     let value = &*stored.value();
-    if served.view != crate::kinds::View::Same
+    if served.view != crate::kinds::VersionView::Same
         && selector.fields.terms().iter().any(|t| !t.path.starts_with("metadata."))
     {
         return selector.matches(&served.show(value), field_text);
@@ -177,7 +177,7 @@ pub(crate) fn list(
             let why = "specifying resource version is not allowed when using continue";
             return Err(Status::bad_request(why));
         }
-        let token = Token::decode(&options.go_on)?;
+        let token = ContinueToken::decode(&options.go_on)?;
         at = u64::try_from(token.version).ok();
         start = token.start;
     }
@@ -212,7 +212,7 @@ pub(crate) fn list(
     let go_on = (after > 0).then(|| {
         let key = taken.last.as_deref().unwrap_or(&prefix);
         let version = i64::try_from(shown).unwrap_or(i64::MAX);
-        Token { version, start: format!("{}\0", &key[prefix.len()..]) }.encode()
+        ContinueToken { version, start: format!("{}\0", &key[prefix.len()..]) }.encode()
     });
     let remaining = (after > 0 && options.selector.is_empty()).then_some(after);
     Ok(Reached::Now(Page { items: taken.items, version: shown, go_on, remaining }))
@@ -249,7 +249,7 @@ fn take<'a>(
 
 /// 410 for an expired continue token, with a token that continues at the newest state.
 pub(crate) fn expired_page(token: &str) -> Status {
-    match Token::decode(token) {
+    match ContinueToken::decode(token) {
         Ok(token) => expired_token(&token.start),
         Err(refused) => refused,
     }
@@ -257,7 +257,7 @@ pub(crate) fn expired_page(token: &str) -> Status {
 
 /// Creates a token that continues after the last possible object.
 pub(crate) fn token_past_the_end(version: i64) -> String {
-    Token { version, start: char::MAX.to_string() }.encode()
+    ContinueToken { version, start: char::MAX.to_string() }.encode()
 }
 
 fn expired_token(start: &str) -> Status {
@@ -266,7 +266,7 @@ fn expired_token(start: &str) -> Status {
                    the remainder of the results. Continuing with the provided token results in an inconsistent list - \
                    objects that were created, modified, or deleted between the time the first chunk was returned and \
                    now may show up in the list.";
-    let token = Token { version: -1, start: start.to_owned() }.encode();
+    let token = ContinueToken { version: -1, start: start.to_owned() }.encode();
     Status { go_on: Some(token.into()), ..Status::expired(message) }
 }
 
@@ -278,12 +278,12 @@ const BASE64: GeneralPurpose = {
 
 /// The end of a page: the list's version and the next key, relative to the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Token {
+struct ContinueToken {
     version: i64,
     start: String,
 }
 
-impl Token {
+impl ContinueToken {
     fn encode(&self) -> String {
         let text = json!({"v": "meta.k8s.io/v1", "rv": self.version, "start": format!("/{}", self.start)})
             .to_string();
@@ -336,7 +336,7 @@ mod tests {
     // wire 009
     #[test]
     fn rubbish_tokens_are_refused() {
-        let message = |text: &str| Token::decode(text).expect_err("refused").message;
+        let message = |text: &str| ContinueToken::decode(text).expect_err("refused").message;
         assert!(message("rubbish").ends_with("invalid character '\u{ae}' looking for beginning of value"));
         assert!(message("e30").ends_with("server does not recognize this encoded version "));
         let climbing = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiIuLi9hXHUwMDAwIn0";
@@ -345,8 +345,8 @@ mod tests {
 
     #[test]
     fn a_token_goes_there_and_back() {
-        let token = Token { version: 7, start: "a/b\0".to_owned() };
-        assert_eq!(Token::decode(&token.encode()).expect("reads"), token);
+        let token = ContinueToken { version: 7, start: "a/b\0".to_owned() };
+        assert_eq!(ContinueToken::decode(&token.encode()).expect("reads"), token);
     }
 
     // wire 002

@@ -13,7 +13,7 @@ use super::node::ListKind;
 use crate::facts::{Field, Ownership, Presence, facts};
 
 /// Names a built-in kind and its definition.
-struct BuiltIn {
+struct BuiltInKind {
     group: &'static str,
     version: &'static str,
     kind: &'static str,
@@ -23,7 +23,7 @@ struct BuiltIn {
 
 macro_rules! built_ins {
     ($($group:literal $version:literal $kind:ident $package:literal $ty:ty;)*) => {
-        const KINDS: &[BuiltIn] = &[$(BuiltIn {
+        const KINDS: &[BuiltInKind] = &[$(BuiltInKind {
             group: $group,
             version: $version,
             kind: stringify!($kind),
@@ -128,7 +128,8 @@ pub(super) fn kinds() -> impl Iterator<Item = &'static str> {
 
 /// Names the definition of a built-in kind.
 pub(super) fn definition_name(group: &str, version: &str, kind: &str) -> Option<&'static str> {
-    let is_wanted = |known: &&BuiltIn| known.group == group && known.version == version && known.kind == kind;
+    let is_wanted =
+        |known: &&BuiltInKind| known.group == group && known.version == version && known.kind == kind;
     KINDS.iter().find(is_wanted).map(|known| known.definition)
 }
 

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::node::{Kind, NodeRef};
+use super::node::{JsonType, NodeRef};
 
 /// Drops what no type holds: unknown fields and nulls.
 ///
@@ -12,17 +12,17 @@ use super::node::{Kind, NodeRef};
 ///
 /// The first value of another type, in the words of the server's decoder.
 pub(super) fn decode(node: NodeRef<'_>, value: &mut Value) -> Result<(), String> {
-    let at = Place { owner: node.node().definition.as_str(), path: String::new() };
+    let at = DecodePlace { owner: node.node().definition.as_str(), path: String::new() };
     walk(node, &at, value)
 }
 
 /// Names the place of a value: the innermost struct, and the fields that lead to it.
-struct Place<'a> {
+struct DecodePlace<'a> {
     owner: &'a str,
     path: String,
 }
 
-fn walk(node: NodeRef<'_>, at: &Place<'_>, value: &mut Value) -> Result<(), String> {
+fn walk(node: NodeRef<'_>, at: &DecodePlace<'_>, value: &mut Value) -> Result<(), String> {
     check(node, at, value)?;
     match value {
         Value::Object(fields) => {
@@ -46,7 +46,7 @@ fn walk(node: NodeRef<'_>, at: &Place<'_>, value: &mut Value) -> Result<(), Stri
                     definition => definition,
                 };
                 let path = format!("{}.{name}", at.path);
-                walk(below, &Place { owner, path }, value)?;
+                walk(below, &DecodePlace { owner, path }, value)?;
             }
         }
         Value::Array(items) => {
@@ -62,15 +62,15 @@ fn walk(node: NodeRef<'_>, at: &Place<'_>, value: &mut Value) -> Result<(), Stri
     Ok(())
 }
 
-fn check(node: NodeRef<'_>, at: &Place<'_>, value: &Value) -> Result<(), String> {
+fn check(node: NodeRef<'_>, at: &DecodePlace<'_>, value: &Value) -> Result<(), String> {
     let fits = match node.kind() {
-        Kind::Any | Kind::IntOrString => true,
-        Kind::Object => value.is_object(),
-        Kind::Array => value.is_array(),
-        Kind::String => value.is_string(),
-        Kind::Integer => value.is_i64() || value.is_u64(),
-        Kind::Number => value.is_number(),
-        Kind::Boolean => value.is_boolean(),
+        JsonType::Any | JsonType::IntOrString => true,
+        JsonType::Object => value.is_object(),
+        JsonType::Array => value.is_array(),
+        JsonType::String => value.is_string(),
+        JsonType::Integer => value.is_i64() || value.is_u64(),
+        JsonType::Number => value.is_number(),
+        JsonType::Boolean => value.is_boolean(),
     };
     if !fits && !value.is_null() {
         let found = found(node.kind(), value);
@@ -86,11 +86,11 @@ fn check(node: NodeRef<'_>, at: &Place<'_>, value: &Value) -> Result<(), String>
 }
 
 /// Names the type that was found, and the value of a number that is not an integer.
-fn found(wanted: Kind, value: &Value) -> String {
+fn found(wanted: JsonType, value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),
-        Value::Number(number) if wanted == Kind::Integer => format!("number {number}"),
+        Value::Number(number) if wanted == JsonType::Integer => format!("number {number}"),
         Value::Number(_) => "number".to_owned(),
         Value::String(_) => "string".to_owned(),
         Value::Array(_) => "array".to_owned(),
@@ -104,18 +104,18 @@ fn format_of(node: NodeRef<'_>) -> &str {
 
 fn go_type(node: NodeRef<'_>) -> String {
     match node.kind() {
-        Kind::String => "string".to_owned(),
-        Kind::Boolean => "bool".to_owned(),
-        Kind::Integer if format_of(node) == "int64" => "int64".to_owned(),
-        Kind::Integer => "int32".to_owned(),
-        Kind::Number => "float64".to_owned(),
-        Kind::Array => format!("[]{}", go_type(node.item())),
-        Kind::Object => match (node.node().definition.as_str(), node.additional()) {
+        JsonType::String => "string".to_owned(),
+        JsonType::Boolean => "bool".to_owned(),
+        JsonType::Integer if format_of(node) == "int64" => "int64".to_owned(),
+        JsonType::Integer => "int32".to_owned(),
+        JsonType::Number => "float64".to_owned(),
+        JsonType::Array => format!("[]{}", go_type(node.item())),
+        JsonType::Object => match (node.node().definition.as_str(), node.additional()) {
             ("", Some(value)) => format!("map[string]{}", go_type(value)),
             ("", None) => "map[string]interface {}".to_owned(),
             (definition, _) => format!("v1.{definition}"),
         },
-        Kind::Any | Kind::IntOrString => "interface {}".to_owned(),
+        JsonType::Any | JsonType::IntOrString => "interface {}".to_owned(),
     }
 }
 

@@ -20,24 +20,24 @@ use serde_json::{Map, Value};
 pub(crate) use self::cel::{compile_condition, evaluate_condition};
 pub(crate) use self::error::FieldError;
 pub(crate) use self::node::MapKind;
-pub use self::node::{Kind, ListKind, NodeRef};
+pub use self::node::{JsonType, ListKind, NodeRef};
 
 use self::node::{Arena, NodeId};
-use self::parse::{BuiltIn, Origin};
+use self::parse::{LazySchema, SchemaOrigin};
 
 /// Describes a kind's objects; cheap to clone.
 ///
 /// Every schema has the root's `apiVersion`, `kind` and `metadata`; `metadata` is always an `ObjectMeta`.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    source: Source,
+    source: SchemaSource,
     has_rules: bool,
 }
 
 #[derive(Clone, Debug)]
-enum Source {
+enum SchemaSource {
     Custom(Arc<Arena>, NodeId),
-    BuiltIn(&'static BuiltIn),
+    BuiltIn(&'static LazySchema),
 }
 
 impl Schema {
@@ -57,13 +57,13 @@ impl Schema {
             return Err(errors);
         }
         let has_rules = cel::deepest(arena.at(root)).is_some();
-        Ok(Schema { source: Source::Custom(Arc::new(arena), root), has_rules })
+        Ok(Schema { source: SchemaSource::Custom(Arc::new(arena), root), has_rules })
     }
 
     /// Finds the schema of a built-in kind (the core group is `""`).
     pub(crate) fn builtin(group: &str, version: &str, kind: &str) -> Option<Schema> {
         let known = parse::built_in(group, version, kind)?;
-        Some(Schema { source: Source::BuiltIn(known), has_rules: false })
+        Some(Schema { source: SchemaSource::BuiltIn(known), has_rules: false })
     }
 
     /// Holds the published definitions of all built-in kinds, by full name, for OpenAPI documents.
@@ -86,26 +86,26 @@ impl Schema {
     /// Accepts anything: maps are granular, lists atomic.
     pub(crate) fn untyped() -> Schema {
         let (arena, root) = parse::untyped();
-        Schema { source: Source::Custom(Arc::new(arena), root), has_rules: false }
+        Schema { source: SchemaSource::Custom(Arc::new(arena), root), has_rules: false }
     }
 
     /// Returns whether this is a built-in kind, for which the server has types.
     pub(crate) fn is_builtin(&self) -> bool {
-        self.origin() == Origin::BuiltIn
+        self.origin() == SchemaOrigin::BuiltIn
     }
 
     /// Points at the node of whole objects.
     pub fn root(&self) -> NodeRef<'_> {
         match &self.source {
-            Source::Custom(arena, root) => arena.at(*root),
-            Source::BuiltIn(known) => known.0.at(known.1),
+            SchemaSource::Custom(arena, root) => arena.at(*root),
+            SchemaSource::BuiltIn(known) => known.0.at(known.1),
         }
     }
 
-    fn origin(&self) -> Origin {
+    fn origin(&self) -> SchemaOrigin {
         match self.source {
-            Source::Custom(..) => Origin::Custom,
-            Source::BuiltIn(_) => Origin::BuiltIn,
+            SchemaSource::Custom(..) => SchemaOrigin::Custom,
+            SchemaSource::BuiltIn(_) => SchemaOrigin::BuiltIn,
         }
     }
 
@@ -140,8 +140,8 @@ impl Schema {
     /// Checks an object; on update an unchanged value passes whatever it is.
     pub(crate) fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         match self.origin() {
-            Origin::BuiltIn => validate::check_values(self.root(), "", new, old),
-            Origin::Custom => validate::check(self.root(), new, old),
+            SchemaOrigin::BuiltIn => validate::check_values(self.root(), "", new, old),
+            SchemaOrigin::Custom => validate::check(self.root(), new, old),
         }
     }
 

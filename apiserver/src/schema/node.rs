@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::cel::Rule;
+use super::cel::CelRule;
 
 /// Holds the nodes of one or several schemas.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct NodeId(usize);
 
 /// The JSON that a node accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum JsonType {
     /// Any JSON: the schema has no type.
     #[default]
     Any,
@@ -64,7 +64,7 @@ pub(crate) enum MapKind {
 /// One node of a schema.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
-    pub(crate) kind: Kind,
+    pub(crate) kind: JsonType,
     pub(crate) properties: BTreeMap<String, NodeId>,
     pub(crate) additional: Option<NodeId>,
     pub(crate) items: Option<NodeId>,
@@ -83,7 +83,7 @@ pub(crate) struct Node {
     /// Keywords for `validate`: the node's schema as it was given.
     pub(crate) rules: Map<String, Value>,
     /// The rules in CEL.
-    pub(crate) validations: Arc<[Rule]>,
+    pub(crate) validations: Arc<[CelRule]>,
     /// Whether objects of this node are whole API objects.
     pub(crate) resource: bool,
 }
@@ -131,7 +131,7 @@ impl<'a> NodeRef<'a> {
     }
 
     /// Returns what JSON is accepted here.
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> JsonType {
         self.node().kind
     }
 
@@ -143,13 +143,13 @@ impl<'a> NodeRef<'a> {
     /// Names what JSON is accepted here, as a schema does.
     pub(crate) fn type_name(self) -> &'static str {
         match self.kind() {
-            Kind::Object => "object",
-            Kind::Array => "array",
-            Kind::String => "string",
-            Kind::Integer => "integer",
-            Kind::Number => "number",
-            Kind::Boolean => "boolean",
-            Kind::Any | Kind::IntOrString => "",
+            JsonType::Object => "object",
+            JsonType::Array => "array",
+            JsonType::String => "string",
+            JsonType::Integer => "integer",
+            JsonType::Number => "number",
+            JsonType::Boolean => "boolean",
+            JsonType::Any | JsonType::IntOrString => "",
         }
     }
 
@@ -206,7 +206,7 @@ impl<'a> NodeRef<'a> {
     /// Returns whether undeclared fields are kept as they are.
     pub(crate) fn is_free(self) -> bool {
         let node = self.node();
-        node.preserve || node.kind == Kind::Any
+        node.preserve || node.kind == JsonType::Any
     }
 
     /// Returns the default of a key field of a list's items.
@@ -217,7 +217,7 @@ impl<'a> NodeRef<'a> {
     /// Builds the value that a typed server writes by default.
     pub(crate) fn zero(self) -> Value {
         match self.kind() {
-            Kind::Object => {
+            JsonType::Object => {
                 let node = self.node();
                 let fields = node.always.iter().filter_map(|name| {
                     let zero = self.property(name).map(NodeRef::zero)?;
@@ -226,13 +226,15 @@ impl<'a> NodeRef<'a> {
                 Value::Object(fields.collect())
             }
             // Times are structs, and have no text before they are set.
-            Kind::String if self.node().rules.get("format").is_some_and(|format| format == "date-time") => {
+            JsonType::String
+                if self.node().rules.get("format").is_some_and(|format| format == "date-time") =>
+            {
                 Value::Null
             }
-            Kind::String => Value::from(""),
-            Kind::Integer | Kind::Number => Value::from(0),
-            Kind::Boolean => Value::from(false),
-            Kind::Array | Kind::Any | Kind::IntOrString => Value::Null,
+            JsonType::String => Value::from(""),
+            JsonType::Integer | JsonType::Number => Value::from(0),
+            JsonType::Boolean => Value::from(false),
+            JsonType::Array | JsonType::Any | JsonType::IntOrString => Value::Null,
         }
     }
 }

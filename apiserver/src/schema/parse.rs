@@ -7,15 +7,15 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 use super::builtin;
-use super::cel::Rule;
-use super::node::{Arena, Kind, ListKind, MapKind, Node, NodeId};
+use super::cel::CelRule;
+use super::node::{Arena, JsonType, ListKind, MapKind, Node, NodeId};
 
 /// Reads a CRD version's schema, which is structural.
 pub(super) fn custom(schema: &Value) -> (Arena, NodeId) {
-    let mut reader = Reader::new(Origin::Custom, Cow::Borrowed(metadata()));
+    let mut reader = SchemaReader::new(SchemaOrigin::Custom, Cow::Borrowed(metadata()));
     let root = reader.read(schema, "");
     let meta = reader.object_meta();
-    let text = reader.arena.add(Node { kind: Kind::String, ..Node::default() });
+    let text = reader.arena.add(Node { kind: JsonType::String, ..Node::default() });
     let node = reader.arena.edit(root);
     node.resource = true;
     node.properties.insert("apiVersion".to_owned(), text);
@@ -26,10 +26,10 @@ pub(super) fn custom(schema: &Value) -> (Arena, NodeId) {
 
 /// Creates a schema that knows only the metadata of objects.
 pub(super) fn untyped() -> (Arena, NodeId) {
-    let mut reader = Reader::new(Origin::Custom, Cow::Borrowed(metadata()));
+    let mut reader = SchemaReader::new(SchemaOrigin::Custom, Cow::Borrowed(metadata()));
     let meta = reader.object_meta();
-    let text = reader.arena.add(Node { kind: Kind::String, ..Node::default() });
-    let mut node = Node { kind: Kind::Object, preserve: true, resource: true, ..Node::default() };
+    let text = reader.arena.add(Node { kind: JsonType::String, ..Node::default() });
+    let mut node = Node { kind: JsonType::Object, preserve: true, resource: true, ..Node::default() };
     node.properties.insert("apiVersion".to_owned(), text);
     node.properties.insert("kind".to_owned(), text);
     node.properties.insert("metadata".to_owned(), meta);
@@ -39,22 +39,23 @@ pub(super) fn untyped() -> (Arena, NodeId) {
 
 /// Reads a part of a CRD's schema as it is.
 pub(super) fn fragment(schema: &Map<String, Value>) -> (Arena, NodeId) {
-    let mut reader = Reader::new(Origin::Custom, Cow::Borrowed(metadata()));
+    let mut reader = SchemaReader::new(SchemaOrigin::Custom, Cow::Borrowed(metadata()));
     let root = reader.read(&Value::Object(schema.clone()), "");
     (reader.arena, root)
 }
 
 /// The schema of a built-in kind, read when it is first used.
-pub(super) type BuiltIn = LazyLock<(Arena, NodeId), Box<dyn FnOnce() -> (Arena, NodeId) + Send>>;
+pub(super) type LazySchema = LazyLock<(Arena, NodeId), Box<dyn FnOnce() -> (Arena, NodeId) + Send>>;
 
 /// Finds the schema of a built-in kind.
 ///
 /// A process that starts a server for a test uses few of them, and reading all takes longer than the test.
-pub(super) fn built_in(group: &str, version: &str, kind: &str) -> Option<&'static BuiltIn> {
-    static KINDS: LazyLock<HashMap<&'static str, BuiltIn>> = LazyLock::new(|| {
-        let lazy = |name: &'static str| -> BuiltIn {
+pub(super) fn built_in(group: &str, version: &str, kind: &str) -> Option<&'static LazySchema> {
+    static KINDS: LazyLock<HashMap<&'static str, LazySchema>> = LazyLock::new(|| {
+        let lazy = |name: &'static str| -> LazySchema {
             LazyLock::new(Box::new(move || {
-                let mut reader = Reader::new(Origin::BuiltIn, Cow::Owned(builtin::definitions_of(name)));
+                let mut reader =
+                    SchemaReader::new(SchemaOrigin::BuiltIn, Cow::Owned(builtin::definitions_of(name)));
                 let root = reader.definition(name);
                 (reader.arena, root)
             }))
@@ -66,15 +67,15 @@ pub(super) fn built_in(group: &str, version: &str, kind: &str) -> Option<&'stati
 
 /// The origin of a schema, which decides how it is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum SchemaOrigin {
     Custom,
     BuiltIn,
 }
 
-struct Reader {
+struct SchemaReader {
     arena: Arena,
     known: HashMap<String, NodeId>,
-    origin: Origin,
+    origin: SchemaOrigin,
     definitions: Cow<'static, Map<String, Value>>,
 }
 
@@ -84,14 +85,14 @@ fn metadata() -> &'static Map<String, Value> {
     &METADATA
 }
 
-impl Reader {
-    fn new(origin: Origin, definitions: Cow<'static, Map<String, Value>>) -> Self {
+impl SchemaReader {
+    fn new(origin: SchemaOrigin, definitions: Cow<'static, Map<String, Value>>) -> Self {
         Self { arena: Arena::new(), known: HashMap::new(), origin, definitions }
     }
 
     /// Reads the metadata of all objects, as a built-in definition.
     fn object_meta(&mut self) -> NodeId {
-        let before = std::mem::replace(&mut self.origin, Origin::BuiltIn);
+        let before = std::mem::replace(&mut self.origin, SchemaOrigin::BuiltIn);
         let meta = self.definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
         self.origin = before;
         meta
@@ -110,7 +111,7 @@ impl Reader {
         };
         let schema = schema.unwrap_or_default();
         let node = if builtin::is_any_json(name) {
-            Node { kind: Kind::Any, preserve: true, ..Node::default() }
+            Node { kind: JsonType::Any, preserve: true, ..Node::default() }
         } else {
             self.node(&schema, name)
         };
@@ -144,11 +145,11 @@ impl Reader {
         };
         self.children(&mut node, fields, owner);
         match self.origin {
-            Origin::Custom => {
+            SchemaOrigin::Custom => {
                 node.rules = fields.clone();
-                node.validations = Rule::all(fields);
+                node.validations = CelRule::all(fields);
             }
-            Origin::BuiltIn => self.complete(&mut node, fields, owner),
+            SchemaOrigin::BuiltIn => self.complete(&mut node, fields, owner),
         }
         if node.embedded {
             self.embed(&mut node);
@@ -176,7 +177,7 @@ impl Reader {
 
     /// Returns a property of a built-in definition what the crate's schema leaves out.
     fn listed(&mut self, id: NodeId, schema: &Value, owner: &str, property: &str) -> NodeId {
-        if self.origin == Origin::BuiltIn && !owner.is_empty() && reference(schema).is_none() {
+        if self.origin == SchemaOrigin::BuiltIn && !owner.is_empty() && reference(schema).is_none() {
             let node = self.arena.edit(id);
             node.list = builtin::list_kind(owner, property);
             node.merge = builtin::merge_key(owner, property).map(str::to_owned);
@@ -190,7 +191,7 @@ impl Reader {
 
     fn complete(&mut self, node: &mut Node, fields: &Map<String, Value>, owner: &str) {
         let bare = !fields.contains_key("properties") && !fields.contains_key("additionalProperties");
-        if node.kind == Kind::Object && bare {
+        if node.kind == JsonType::Object && bare {
             node.preserve = true;
         }
         node.resource = node.properties.contains_key("metadata") && node.properties.contains_key("kind");
@@ -205,7 +206,7 @@ impl Reader {
     }
 
     fn embed(&mut self, node: &mut Node) {
-        let text = self.arena.add(Node { kind: Kind::String, ..Node::default() });
+        let text = self.arena.add(Node { kind: JsonType::String, ..Node::default() });
         let meta = self.object_meta();
         for name in ["apiVersion", "kind"] {
             node.properties.entry(name.to_owned()).or_insert(text);
@@ -223,21 +224,21 @@ fn flag(fields: &Map<String, Value>, name: &str) -> bool {
     fields.get(name).and_then(Value::as_bool).unwrap_or(false)
 }
 
-fn kind(fields: &Map<String, Value>, owner: &str) -> Kind {
+fn kind(fields: &Map<String, Value>, owner: &str) -> JsonType {
     if flag(fields, "x-kubernetes-int-or-string") {
-        return Kind::IntOrString;
+        return JsonType::IntOrString;
     }
     if owner.ends_with(".Quantity") {
-        return Kind::Any;
+        return JsonType::Any;
     }
     match fields.get("type").and_then(Value::as_str) {
-        Some("object") => Kind::Object,
-        Some("array") => Kind::Array,
-        Some("string") => Kind::String,
-        Some("integer") => Kind::Integer,
-        Some("number") => Kind::Number,
-        Some("boolean") => Kind::Boolean,
-        _ => Kind::Any,
+        Some("object") => JsonType::Object,
+        Some("array") => JsonType::Array,
+        Some("string") => JsonType::String,
+        Some("integer") => JsonType::Integer,
+        Some("number") => JsonType::Number,
+        Some("boolean") => JsonType::Boolean,
+        _ => JsonType::Any,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::node::{Kind, NodeRef};
+use super::node::{JsonType, NodeRef};
 
 /// Removes unknown fields, at any depth.
 pub(super) fn unknown(node: NodeRef<'_>, value: &mut Value) {
@@ -76,5 +76,5 @@ pub(super) fn nulls(node: NodeRef<'_>, value: &mut Value) {
 
 /// Returns whether a null may stay at this node.
 pub(super) fn allows_null(node: NodeRef<'_>) -> bool {
-    node.node().nullable || node.kind() == Kind::Any
+    node.node().nullable || node.kind() == JsonType::Any
 }

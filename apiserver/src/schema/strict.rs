@@ -6,12 +6,12 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::node::NodeRef;
-use super::parse::Origin;
+use super::parse::SchemaOrigin;
 
 /// Lists the field errors of a JSON text.
 ///
 /// A text that is no JSON has no such errors: parsing it reports that.
-pub(super) fn report(root: NodeRef<'_>, origin: Origin, text: &[u8]) -> Vec<String> {
+pub(super) fn report(root: NodeRef<'_>, origin: SchemaOrigin, text: &[u8]) -> Vec<String> {
     let mut found = Found::default();
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let walker = Walker { node: Some(root), at: At::Root, found: &mut found };
@@ -19,7 +19,7 @@ pub(super) fn report(root: NodeRef<'_>, origin: Origin, text: &[u8]) -> Vec<Stri
         return Vec::new();
     }
     let mut found = found.list;
-    if origin == Origin::Custom {
+    if origin == SchemaOrigin::Custom {
         found.sort();
     }
     found.into_iter().map(|finding| finding.to_string()).collect()

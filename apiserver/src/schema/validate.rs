@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(super) use self::lists::Counterparts;
 pub(super) use self::place::join;
 
-use self::place::Place;
+use self::place::ValuePlace;
 
 use super::error::FieldError;
 use super::node::NodeRef;
@@ -42,11 +42,17 @@ pub(super) fn check_values(
     old: Option<&Value>,
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    walk(node, Place { prefix, name: "" }, new, old, &mut errors);
+    walk(node, ValuePlace { prefix, name: "" }, new, old, &mut errors);
     errors
 }
 
-fn walk(node: NodeRef<'_>, place: Place<'_>, new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+fn walk(
+    node: NodeRef<'_>,
+    place: ValuePlace<'_>,
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
     if old == Some(new) || (new.is_null() && allows_null(node)) {
         return;
     }
@@ -63,14 +69,14 @@ fn walk(node: NodeRef<'_>, place: Place<'_>, new: &Value, old: Option<&Value>, e
                 }
                 let Some(below) = node.field(name) else { continue };
                 let old = old.and_then(|old| old.get(name));
-                walk(below, Place { name: &child(name), ..place }, value, old, errors);
+                walk(below, ValuePlace { name: &child(name), ..place }, value, old, errors);
             }
         }
         Value::Array(items) if node.node().items.is_some() => {
             let old = Counterparts::of(node, old);
             for (index, value) in items.iter().enumerate() {
                 let name = child(&format!("[{index}]"));
-                walk(node.item(), Place { name: &name, ..place }, value, old.find(value), errors);
+                walk(node.item(), ValuePlace { name: &name, ..place }, value, old.find(value), errors);
             }
         }
         _ => {}
@@ -83,7 +89,7 @@ fn is_meta(node: NodeRef<'_>, name: &str) -> bool {
 }
 
 /// Checks that an embedded resource has a kind, and checks its labels.
-fn embedded(place: Place<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+fn embedded(place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     let Value::Object(fields) = value else { return };
     for name in ["apiVersion", "kind"] {
         let given = fields.get(name).and_then(Value::as_str).is_some_and(|text| !text.is_empty());

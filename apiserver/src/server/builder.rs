@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::OverHttp;
 use super::setup::{Setup, There};
 use super::{ApiServer, InMemory, Running};
-use crate::call::{Handler, Place};
+use crate::call::{Handler, WebhookAddress};
 use crate::clock::Clock;
 #[cfg(feature = "tls")]
 use crate::control::Control;
@@ -122,7 +122,7 @@ impl<F> Builder<F> {
         H: Fn(Value) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Value> + Send + 'static,
     {
-        self.config.caller.handle(Place::Url(url.into()), boxed(handler));
+        self.config.caller.handle(WebhookAddress::Url(url.into()), boxed(handler));
         self
     }
 
@@ -135,7 +135,7 @@ impl<F> Builder<F> {
         Fut: Future<Output = Value> + Send + 'static,
     {
         let path = format!("/{}", path.trim_start_matches('/'));
-        let place = Place::Service { namespace: namespace.to_owned(), name: name.to_owned(), path };
+        let place = WebhookAddress::Service { namespace: namespace.to_owned(), name: name.to_owned(), path };
         self.config.caller.handle(place, boxed(handler));
         self
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{DEADLINE, Kit, Observer, Scope};
+use crate::kit::{DEADLINE, Kit, ObservedScope, Observer};
 use crate::start_error::StartError;
 
 /// The content of a server at its start.
@@ -52,7 +52,7 @@ async fn install_crd(kit: &Kit, name: &str, crd: &Value, there: There) -> Result
     if post(kit, CRDS, crd).await? == Posted::There && there == There::Updated {
         update_crd(kit, name, crd).await?;
     }
-    let mut observer = Observer::new(kit.client_ref().clone(), Scope::one(CRDS.to_owned(), name));
+    let mut observer = Observer::new(kit.client_ref().clone(), ObservedScope::one(CRDS.to_owned(), name));
     let established = observer.until(DEADLINE, |objects| {
         let conditions = objects.first()?["status"]["conditions"].as_array()?;
         conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True").then_some(())

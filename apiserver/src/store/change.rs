@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::recent::{Recent, Ticket};
+use super::recent::{Recent, SeenTicket};
 use super::resource_id::ResourceId;
 use crate::limits;
 use crate::selector::TextFilter;
@@ -121,7 +121,7 @@ pub(crate) struct Stored {
     pub(crate) forms: FormCache<FormKey>,
     text: Box<[u8]>,
     head: Arc<Head>,
-    ticket: Ticket,
+    ticket: SeenTicket,
     /// The value of an object that is read often, or nested too deeply to be parsed again.
     pinned: Option<Arc<Value>>,
     recent: Arc<Recent>,
@@ -142,7 +142,7 @@ impl Stored {
     ) -> Self {
         let (text, value) = (text(&value), Arc::new(value));
         let pinned = (use_of_it == Use::EveryTurn || is_deeper(&value, limits::DEPTH)).then(|| value.clone());
-        let ticket = Ticket::default();
+        let ticket = SeenTicket::default();
         if pinned.is_none() {
             recent.keep(&ticket, value, text.len());
         }

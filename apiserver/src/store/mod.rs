@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::watch;
@@ -16,14 +17,13 @@ mod feed;
 mod gate;
 mod history;
 mod hubs;
-mod keep;
 mod owners;
 mod recent;
 mod resource_id;
 mod scope;
 mod view;
 
-use backlog::Backlog;
+use backlog::{Backlog, Durable};
 use change::{Head, Lines, Use};
 use history::History;
 use hubs::Hubs;
@@ -34,7 +34,7 @@ pub(crate) use change::{Change, ChangeKind, FormKey, Stored, tail};
 pub(crate) use feed::Feed;
 pub(crate) use gate::{Gate, Pass};
 pub(crate) use hubs::Wakes;
-pub(crate) use owners::{Owners, Place};
+pub(crate) use owners::{OwnerPlace, Owners};
 pub(crate) use resource_id::ResourceId;
 pub(crate) use scope::Scope;
 pub use view::Lag;
@@ -395,6 +395,166 @@ impl Store {
         self.version = first_version;
         self.reached.send_replace(first_version);
         self.went_back();
+    }
+
+    /// Gives the newest version that a view of a resource shows, as far back as is remembered.
+    pub(crate) fn seen(&self, id: &ResourceId, view: Option<View>) -> u64 {
+        let seen = match view.map(|view| view.lag) {
+            None => return self.version,
+            Some(Lag::Versions(n)) => self.version.saturating_sub(n),
+            Some(Lag::Frozen(version)) => version.min(self.version),
+            Some(Lag::Time(time)) => self.version_before(time),
+        };
+        let forgotten = self.shelves.get(id).map_or(0, |shelf| shelf.forgotten);
+        seen.max(self.compacted).max(forgotten).max(1)
+    }
+
+    /// Gives the newest version that is at least so old.
+    fn version_before(&self, age: Duration) -> u64 {
+        let Some(then) = Instant::now().checked_sub(age) else { return 0 };
+        let newest = self.shelves.values().filter_map(|shelf| {
+            let place = shelf.changes.partition_point(|change| change.at <= then);
+            place.checked_sub(1).map(|place| shelf.changes[place].version)
+        });
+        newest.max().unwrap_or(0)
+    }
+
+    /// Notes everything from now on, to be kept; what is there already is.
+    pub(crate) fn keep(&mut self) {
+        let (durable, _) = watch::channel(Durable { version: self.version, era: 0 });
+        self.backlog = Some(Backlog { entries: Vec::new(), whole: false, durable });
+    }
+
+    /// Notes something to be kept, if anything is.
+    pub(crate) fn note(&mut self, unsaved: impl FnOnce() -> Unsaved) {
+        if let Some(backlog) = &mut self.backlog {
+            backlog.entries.push(unsaved());
+        }
+    }
+
+    /// Returns whether something is to be written.
+    pub(crate) fn has_unsaved(&self) -> bool {
+        self.backlog.as_ref().is_some_and(|backlog| backlog.whole || !backlog.entries.is_empty())
+    }
+
+    /// Takes what is to be written.
+    pub(crate) fn take_unsaved(&mut self) -> Batch {
+        let version = self.version;
+        match &mut self.backlog {
+            None => Batch { entries: Vec::new(), whole: false, version, era: 0 },
+            Some(backlog) => {
+                let entries = std::mem::take(&mut backlog.entries);
+                let era = backlog.durable.borrow().era;
+                Batch { entries, whole: std::mem::take(&mut backlog.whole), version, era }
+            }
+        }
+    }
+
+    /// Says that a batch is on disk.
+    pub(crate) fn saved(&self, batch: &Batch) {
+        if let Some(backlog) = &self.backlog {
+            backlog.durable.send_if_modified(|durable| {
+                let same = durable.era == batch.era;
+                if same {
+                    durable.version = batch.version;
+                }
+                same
+            });
+        }
+    }
+
+    /// Gives the gate of a stream that begins now; `None` where nothing is kept.
+    pub(crate) fn gate(&self) -> Option<Gate> {
+        self.backlog.as_ref().map(|backlog| Gate::new(backlog.durable.subscribe()))
+    }
+
+    /// Says that versions went back: only a snapshot says what there is, and streams that are open end.
+    pub(super) fn went_back(&mut self) {
+        let version = self.version;
+        if let Some(backlog) = &mut self.backlog {
+            backlog.entries.clear();
+            backlog.whole = true;
+            backlog.durable.send_modify(|durable| *durable = Durable { version, era: durable.era + 1 });
+        }
+    }
+
+    /// Takes a batch back that could not be kept, and whatever came after it; every feed ends.
+    ///
+    /// Gives the facts among it, none where versions went back in between: what is there then is another state.
+    pub(crate) fn undo(&mut self, batch: &Batch) -> Vec<Value> {
+        let Some(backlog) = &mut self.backlog else { return Vec::new() };
+        backlog.whole |= batch.whole;
+        if backlog.durable.borrow().era != batch.era {
+            return Vec::new();
+        }
+        let later = std::mem::take(&mut backlog.entries);
+        let mut facts = Vec::new();
+        for unsaved in batch.entries.iter().chain(&later).rev() {
+            match unsaved {
+                Unsaved::Change(id, change) => self.undo_change(id, change),
+                Unsaved::Compacted(_) => {}
+                Unsaved::Fact(fact) => facts.push(fact.clone()),
+            }
+        }
+        self.cut();
+        let version = self.version;
+        if let Some(backlog) = &self.backlog {
+            backlog.durable.send_modify(|durable| *durable = Durable { version, era: durable.era + 1 });
+        }
+        self.reached.send_replace(version);
+        facts
+    }
+
+    fn undo_change(&mut self, id: &ResourceId, change: &Change) {
+        self.version = change.version - 1;
+        self.compacted = self.compacted.min(self.version);
+        let Some(shelf) = self.shelves.get_mut(id) else { return };
+        let key = change.object.key.clone();
+        let there = match &change.previous {
+            Some(previous) => shelf.current.insert(key.clone(), previous.clone()),
+            None => shelf.current.remove(&key),
+        };
+        while shelf.changes.back().is_some_and(|last| last.version >= change.version) {
+            shelf.changes.pop_back();
+        }
+        shelf.forgotten = shelf.forgotten.min(self.version);
+        let place = (id.clone(), key);
+        let value = |stored: &Arc<Stored>| stored.value();
+        let (there, previous) = (there.as_ref().map(value), change.previous.as_ref().map(value));
+        self.owners.note(&place, there.as_deref(), previous.as_deref());
+    }
+
+    /// Gives every object there is.
+    pub(crate) fn everything(&self) -> Vec<(ResourceId, Arc<Stored>)> {
+        let mut ids: Vec<&ResourceId> = self.shelves.keys().collect();
+        ids.sort();
+        let all = ids
+            .into_iter()
+            .flat_map(|id| self.shelves[id].current.values().map(move |stored| (id.clone(), stored.clone())));
+        all.collect()
+    }
+
+    /// Puts an object in that was there before anybody looked: at the present version, with no change to tell of.
+    pub(crate) fn preset(&mut self, id: &ResourceId, key: &str, mut value: Value) {
+        object::set(&mut value, "resourceVersion", self.version.to_string());
+        let key: Arc<str> = key.into();
+        self.owners.restore((id.clone(), key.clone()), &value);
+        let stored = self.stored(id, key.clone(), self.version, value);
+        self.shelves.entry(id.clone()).or_default().current.insert(key, stored);
+    }
+
+    /// Takes objects over as they were at a version, with no history before it; only for an empty store.
+    pub(crate) fn take_over(&mut self, version: u64, objects: Vec<(ResourceId, String, Value)>) {
+        self.version = version;
+        self.compacted = version;
+        for (id, key, value) in objects {
+            let key: Arc<str> = key.into();
+            self.owners.restore((id.clone(), key.clone()), &value);
+            let own = object::text(&value, "resourceVersion").parse().unwrap_or(version);
+            let stored = self.stored(&id, key.clone(), own, value);
+            self.shelves.entry(id).or_default().current.insert(key, stored);
+        }
+        self.reached.send_replace(version);
     }
 }
 

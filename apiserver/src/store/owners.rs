@@ -9,7 +9,7 @@ use super::resource_id::ResourceId;
 use crate::object;
 
 /// The key of an object.
-pub(crate) type Place = (ResourceId, Arc<str>);
+pub(crate) type OwnerPlace = (ResourceId, Arc<str>);
 
 /// A uid, as short as it can be: there is one for each object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,14 +38,14 @@ impl Uid {
 /// The existing uids, their dependents, and the suspects of the garbage collector.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owners {
-    places: HashMap<Uid, Place>,
-    dependents: HashMap<String, BTreeSet<Place>>,
-    suspects: VecDeque<Place>,
+    places: HashMap<Uid, OwnerPlace>,
+    dependents: HashMap<String, BTreeSet<OwnerPlace>>,
+    suspects: VecDeque<OwnerPlace>,
 }
 
 impl Owners {
     /// Notes a write: the state before and the one after.
-    pub(super) fn note(&mut self, place: &Place, before: Option<&Value>, after: Option<&Value>) {
+    pub(super) fn note(&mut self, place: &OwnerPlace, before: Option<&Value>, after: Option<&Value>) {
         let uids = |value: Option<&Value>| -> Vec<String> {
             value.into_iter().flat_map(object::owners).map(|owner| owner.uid.to_owned()).collect()
         };
@@ -84,7 +84,7 @@ impl Owners {
     }
 
     /// Notes an object that is simply there; one on its way out is looked at again.
-    pub(super) fn restore(&mut self, place: Place, value: &Value) {
+    pub(super) fn restore(&mut self, place: OwnerPlace, value: &Value) {
         self.note(&place, None, Some(value));
         if object::is_deleting(value) {
             self.suspects.push_back(place);
@@ -92,17 +92,17 @@ impl Owners {
     }
 
     /// Returns the key of the object with a uid.
-    pub(crate) fn place(&self, uid: &str) -> Option<&Place> {
+    pub(crate) fn place(&self, uid: &str) -> Option<&OwnerPlace> {
         self.places.get(&Uid::of(uid))
     }
 
     /// Returns the objects that name a uid as an owner.
-    pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<OwnerPlace> {
         self.dependents.get(uid).into_iter().flatten().cloned().collect()
     }
 
     /// Returns the next suspect.
-    pub(crate) fn next_suspect(&mut self) -> Option<Place> {
+    pub(crate) fn next_suspect(&mut self) -> Option<OwnerPlace> {
         self.suspects.pop_front()
     }
 

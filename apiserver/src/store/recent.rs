@@ -25,11 +25,11 @@ struct Ring {
 
 /// The place of an object's value among the recent ones; it may have been removed.
 #[derive(Debug, Default)]
-pub(super) struct Ticket(AtomicU64);
+pub(super) struct SeenTicket(AtomicU64);
 
 impl Recent {
     /// Keeps a value whose JSON has this length; removes the oldest ones.
-    pub(super) fn keep(&self, ticket: &Ticket, value: Arc<Value>, length: usize) {
+    pub(super) fn keep(&self, ticket: &SeenTicket, value: Arc<Value>, length: usize) {
         let mut gone = Vec::new();
         let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = ring.first + ring.values.len() as u64;
@@ -49,7 +49,7 @@ impl Recent {
     }
 
     /// Returns a value that is still there.
-    pub(super) fn get(&self, ticket: &Ticket) -> Option<Arc<Value>> {
+    pub(super) fn get(&self, ticket: &SeenTicket) -> Option<Arc<Value>> {
         let number = ticket.0.load(Ordering::Relaxed).checked_sub(1)?;
         let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = usize::try_from(number.checked_sub(ring.first)?).ok()?;
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn the_oldest_values_go() {
         let recent = Recent::default();
-        let tickets: [Ticket; 3] = Default::default();
+        let tickets: [SeenTicket; 3] = Default::default();
         assert_eq!(recent.get(&tickets[0]), None);
         recent.keep(&tickets[0], Arc::new(1.into()), MOST);
         assert_eq!(recent.get(&tickets[0]).as_deref(), Some(&1.into()));

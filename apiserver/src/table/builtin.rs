@@ -4,10 +4,10 @@ mod kinds;
 mod policies;
 mod stored;
 
-use super::printer::{AGE, Column, NAME, Printer, col, definition, told};
+use super::printer::{AGE, NAME, Printer, PrinterColumn, col, definition, told};
 
-const CONTAINERS: Column = told("Containers", "Names of each container in the template.").wide();
-const IMAGES: Column = told("Images", "Images referenced by each container in the template.").wide();
+const CONTAINERS: PrinterColumn = told("Containers", "Names of each container in the template.").wide();
+const IMAGES: PrinterColumn = told("Images", "Images referenced by each container in the template.").wide();
 
 const POD: &str = definition!("core.v1.PodStatus");
 const POD_SPEC: &str = definition!("core.v1.PodSpec");

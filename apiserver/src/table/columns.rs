@@ -13,12 +13,12 @@ use super::printer::Printer;
 #[derive(Clone, Debug)]
 pub(crate) struct Columns {
     definitions: Vec<Value>,
-    source: Source,
+    source: ColumnSource,
 }
 
 /// The source of the cells.
 #[derive(Clone, Debug)]
-enum Source {
+enum ColumnSource {
     /// From code for a built-in kind.
     BuiltIn(&'static Printer),
     /// From the name and the time of creation.
@@ -38,8 +38,12 @@ impl Columns {
     /// Chooses the columns of a built-in kind: its own, or the name and the time of creation.
     pub(crate) fn builtin(group: &str, version: &str, kind: &str) -> Columns {
         match builtin::printer(group, version, kind) {
-            Some(printer) => Columns { definitions: printer.definitions(), source: Source::BuiltIn(printer) },
-            None => Columns { definitions: vec![name(), creation("Created At")], source: Source::Plain },
+            Some(printer) => {
+                Columns { definitions: printer.definitions(), source: ColumnSource::BuiltIn(printer) }
+            }
+            None => {
+                Columns { definitions: vec![name(), creation("Created At")], source: ColumnSource::Plain }
+            }
         }
     }
 
@@ -60,7 +64,7 @@ impl Columns {
             let path = Path::parse(".metadata.creationTimestamp");
             columns.push(Column { kind: "date".to_owned(), path });
         }
-        Columns { definitions, source: Source::Custom(columns) }
+        Columns { definitions, source: ColumnSource::Custom(columns) }
     }
 
     /// Describes the columns, as `columnDefinitions`.
@@ -72,9 +76,9 @@ impl Columns {
     pub(crate) fn cells(&self, object: &Value, now: i64) -> Vec<Value> {
         let name = json!(text(object, "/metadata/name"));
         match &self.source {
-            Source::BuiltIn(printer) => printer.cells(object, now),
-            Source::Plain => vec![name, json!(text(object, "/metadata/creationTimestamp"))],
-            Source::Custom(columns) => {
+            ColumnSource::BuiltIn(printer) => printer.cells(object, now),
+            ColumnSource::Plain => vec![name, json!(text(object, "/metadata/creationTimestamp"))],
+            ColumnSource::Custom(columns) => {
                 let cells = columns.iter().map(|column| column.cell(object, now));
                 std::iter::once(name).chain(cells).collect()
             }

@@ -1,9 +1,14 @@
 //! The Table form of lists, which `kubectl get` requests.
 
+#[cfg(feature = "tables")]
 mod builtin;
+#[cfg(feature = "tables")]
 mod cells;
+#[cfg_attr(not(feature = "tables"), path = "../without/columns.rs")]
 mod columns;
+#[cfg(feature = "tables")]
 mod path;
+#[cfg(feature = "tables")]
 mod printer;
 
 use serde_json::{Map, Value, json};

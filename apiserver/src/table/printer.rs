@@ -13,19 +13,19 @@ macro_rules! definition {
 pub(super) use definition;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-pub(super) const NAME: Column = col("Name", META, "name");
-pub(super) const AGE: Column = col("Age", META, "creationTimestamp");
+pub(super) const NAME: PrinterColumn = col("Name", META, "name");
+pub(super) const AGE: PrinterColumn = col("Age", META, "creationTimestamp");
 
 /// Prints the objects of one kind.
 #[derive(Debug)]
 pub(super) struct Printer {
-    pub(super) columns: &'static [Column],
+    pub(super) columns: &'static [PrinterColumn],
     pub(super) cells: fn(&Value, i64) -> Vec<Value>,
 }
 
 /// Describes one column.
 #[derive(Debug)]
-pub(super) struct Column {
+pub(super) struct PrinterColumn {
     name: &'static str,
     kind: &'static str,
     /// Columns of priority 1 are shown in wide output only.
@@ -45,7 +45,7 @@ enum Described {
 impl Printer {
     /// Describes the columns.
     pub(super) fn definitions(&self) -> Vec<Value> {
-        self.columns.iter().map(Column::definition).collect()
+        self.columns.iter().map(PrinterColumn::definition).collect()
     }
 
     /// Writes an object's cells.
@@ -54,7 +54,7 @@ impl Printer {
     }
 }
 
-impl Column {
+impl PrinterColumn {
     fn definition(&self) -> Value {
         let description = match self.description {
             Described::Field(definition, field) => Schema::description(definition, field),
@@ -70,20 +70,20 @@ impl Column {
     }
 }
 
-pub(super) const fn col(name: &'static str, definition: &'static str, field: &'static str) -> Column {
-    Column { name, kind: "string", priority: 0, description: Described::Field(definition, field) }
+pub(super) const fn col(name: &'static str, definition: &'static str, field: &'static str) -> PrinterColumn {
+    PrinterColumn { name, kind: "string", priority: 0, description: Described::Field(definition, field) }
 }
 
-pub(super) const fn told(name: &'static str, text: &'static str) -> Column {
-    Column { name, kind: "string", priority: 0, description: Described::Text(text) }
+pub(super) const fn told(name: &'static str, text: &'static str) -> PrinterColumn {
+    PrinterColumn { name, kind: "string", priority: 0, description: Described::Text(text) }
 }
 
-impl Column {
-    pub(super) const fn wide(self) -> Column {
-        Column { priority: 1, ..self }
+impl PrinterColumn {
+    pub(super) const fn wide(self) -> PrinterColumn {
+        PrinterColumn { priority: 1, ..self }
     }
 
-    pub(super) const fn of(self, kind: &'static str) -> Column {
-        Column { kind, ..self }
+    pub(super) const fn of(self, kind: &'static str) -> PrinterColumn {
+        PrinterColumn { kind, ..self }
     }
 }

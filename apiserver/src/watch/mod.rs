@@ -1,7 +1,6 @@
 //! Watches: changes of a collection as a stream of lines.
 
 mod alarm;
-mod converting;
 mod event;
 
 use std::collections::VecDeque;
@@ -17,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::call::Caller;
+use crate::conversion::{convert, is_missing};
 use crate::encode::Encoder;
 use crate::negotiate::Media;
 use crate::proto;
@@ -347,7 +347,41 @@ fn in_protobuf(line: &[u8]) -> Bytes {
 }
 
 impl WatchStream {
-    /// Returns the encoding of the events.
+    /// Has what is pending turned into the version that is watched; a failure of the webhook ends the stream.
+    fn poll_converted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.encoder.served.conversion.is_none() {
+            return Poll::Ready(());
+        }
+        if self.converting.is_none() {
+            let mut objects: Vec<Arc<Stored>> = Vec::new();
+            for pending in &self.pending {
+                match pending {
+                    Pending::State(stored) => objects.push(stored.clone()),
+                    Pending::Change(change) => {
+                        objects.push(change.object.clone());
+                        objects.extend(change.previous.clone());
+                    }
+                    Pending::EndOfState(_) | Pending::Error(_) => {}
+                }
+            }
+            objects.retain(|stored| is_missing(&self.encoder.served, stored));
+            if objects.is_empty() {
+                return Poll::Ready(());
+            }
+            let (caller, served) = (self.caller.clone(), self.encoder.served.clone());
+            self.converting = Some(Box::pin(async move { convert(&caller, &served, &objects).await }));
+        }
+        let Some(converting) = &mut self.converting else { return Poll::Ready(()) };
+        let Poll::Ready(converted) = converting.as_mut().poll(cx) else { return Poll::Pending };
+        self.converting = None;
+        if let Err(why) = converted {
+            self.pending.clear();
+            self.pending.push_back(Pending::Error(Box::new(Status::internal(why))));
+        }
+        Poll::Ready(())
+    }
+
+    /// Gives the encoding of the events.
     pub(crate) fn media(&self) -> Media {
         self.media
     }

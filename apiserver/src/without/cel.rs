@@ -12,13 +12,15 @@ const MISSING: &str = "rules in CEL need the feature `cel` of watchkeeper-apiser
 
 /// A rule that nothing can run.
 #[derive(Debug)]
-pub(crate) struct Rule;
+pub(crate) struct NoRule;
 
-impl Rule {
+pub(crate) use NoRule as CelRule;
+
+impl NoRule {
     /// Reads the rules of a schema's node.
-    pub(super) fn all(fields: &Map<String, Value>) -> Arc<[Rule]> {
+    pub(super) fn all(fields: &Map<String, Value>) -> Arc<[CelRule]> {
         let rules = fields.get("x-kubernetes-validations").and_then(Value::as_array);
-        rules.into_iter().flatten().map(|_| Rule).collect()
+        rules.into_iter().flatten().map(|_| NoRule).collect()
     }
 }
 

@@ -9,13 +9,13 @@ use crate::data::DataError;
 use crate::state::State;
 
 /// Whether it is on disk, or why not.
-pub(super) type Outcome = Result<(), Arc<DataError>>;
+pub(super) type Committed = Result<(), Arc<DataError>>;
 
 /// Waits until what was written before is on disk.
-pub(super) type Ticket = oneshot::Receiver<Outcome>;
+pub(super) type Ticket = oneshot::Receiver<Committed>;
 
 /// The state, as the task that writes needs it.
-pub(super) trait Shared: Send + Sync + 'static {
+pub(super) trait SharedState: Send + Sync + 'static {
     /// Locks the state.
     fn state(&self) -> Guard<'_>;
     /// Returns the committer.
@@ -24,9 +24,12 @@ pub(super) trait Shared: Send + Sync + 'static {
 
 /// Never exists, since this build has no data file.
 #[derive(Debug)]
-pub(super) enum Committer {}
+pub(super) enum NoCommitter {}
 
-impl Committer {
+pub(super) use NoCommitter as Committer;
+pub(super) use SharedState as Shared;
+
+impl NoCommitter {
     pub(super) fn ticket(&self, _: &State) -> Option<Ticket> {
         match *self {}
     }

@@ -7,7 +7,9 @@ use http::{Method, Response, Uri};
 use serde_json::Value;
 
 /// Never exists: nothing is sent.
-pub(super) enum Trust {}
+pub(super) enum NoTrust {}
+
+pub(super) use NoTrust as Trust;
 
 /// Sends nothing.
 ///

@@ -1,6 +1,6 @@
 //! Hostile bodies against the server's binary: no body may end it, keep others waiting or fill the memory.
 //!
-//! `cargo test -p watchkeeper-apiserver --test bounds -- --seconds 600 --seed 7 --server target/release/watchkeeper-apiserver`
+//! `cargo test -p watchkeeper-apiserver --test bounds -- --seconds 600 --seed 7 --server ../target/release/watchkeeper-apiserver`
 //! runs for ten minutes; without arguments it is a few seconds. The same seed sends the same bodies. The server is killed
 //! with SIGKILL now and then, and must come back with all that it has acknowledged.
 

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::{claims, pods, selectors, words};
 
 /// Checks a Deployment.
-pub(super) fn deployment(object: &Value, faults: &mut Faults) {
+pub(super) fn deployment(object: &Value, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     spec.at("replicas").at_least(faults, 0);
     selector(&spec, "deployment", faults);
@@ -22,7 +22,7 @@ pub(super) fn deployment(object: &Value, faults: &mut Faults) {
 }
 
 /// Checks a ReplicaSet.
-pub(super) fn replica_set(object: &Value, faults: &mut Faults) {
+pub(super) fn replica_set(object: &Value, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     spec.at("replicas").at_least(faults, 0);
     spec.at("minReadySeconds").at_least(faults, 0);
@@ -32,7 +32,7 @@ pub(super) fn replica_set(object: &Value, faults: &mut Faults) {
 }
 
 /// Checks a ReplicationController.
-pub(super) fn replication_controller(object: &Value, faults: &mut Faults) {
+pub(super) fn replication_controller(object: &Value, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     for field in ["minReadySeconds", "replicas"] {
         spec.at(field).at_least(faults, 0);
@@ -54,7 +54,7 @@ pub(super) fn replication_controller(object: &Value, faults: &mut Faults) {
 }
 
 /// Checks a DaemonSet.
-pub(super) fn daemon_set(object: &Value, faults: &mut Faults) {
+pub(super) fn daemon_set(object: &Value, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     if spec.at("selector").is_set() {
         selector(&spec, "daemonset", faults);
@@ -90,7 +90,7 @@ pub(super) fn daemon_set(object: &Value, faults: &mut Faults) {
 }
 
 /// Checks a StatefulSet; a new one with the claims it makes.
-pub(super) fn stateful_set(object: &Value, is_new: bool, faults: &mut Faults) {
+pub(super) fn stateful_set(object: &Value, is_new: bool, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     let management = spec.at("podManagementPolicy");
     if !matches!(management.text(), "OrderedReady" | "Parallel") {
@@ -146,7 +146,7 @@ pub(super) fn stateful_set(object: &Value, is_new: bool, faults: &mut Faults) {
 }
 
 /// Checks a selector that has to be there.
-fn selector(spec: &Place<'_, '_>, owner: &str, faults: &mut Faults) {
+fn selector(spec: &Place<'_, '_>, owner: &str, faults: &mut Findings) {
     let place = spec.at("selector");
     if !place.is_set() {
         place.required(faults, "");
@@ -163,7 +163,7 @@ fn judged_template<'v>(
     spec: &Place<'_, 'v>,
     (owner, why): (&str, &str),
     added: &[(&'v str, &'v Value)],
-    faults: &mut Faults,
+    faults: &mut Findings,
 ) {
     let selector = spec.at("selector");
     if selector.is_set() && !selectors::is_valid(selector.value()) {
@@ -178,7 +178,7 @@ fn matched_template<'v>(
     spec: &Place<'_, 'v>,
     owner: &str,
     added: &[(&'v str, &'v Value)],
-    faults: &mut Faults,
+    faults: &mut Findings,
 ) {
     let template_place = spec.at("template");
     let (selector, metadata) = (&spec.value()["selector"], template_place.at("metadata"));
@@ -190,7 +190,7 @@ fn matched_template<'v>(
 }
 
 /// Checks the template of pods that run for ever.
-fn template<'v>(spec: &Place<'_, 'v>, owner: &str, added: &[(&'v str, &'v Value)], faults: &mut Faults) {
+fn template<'v>(spec: &Place<'_, 'v>, owner: &str, added: &[(&'v str, &'v Value)], faults: &mut Findings) {
     let template = spec.at("template");
     pods::template_with(&template, added, faults);
     let pod = template.at("spec");
@@ -204,7 +204,7 @@ fn template<'v>(spec: &Place<'_, 'v>, owner: &str, added: &[(&'v str, &'v Value)
     }
 }
 
-fn strategy(place: &Place<'_, '_>, faults: &mut Faults) {
+fn strategy(place: &Place<'_, '_>, faults: &mut Findings) {
     let rolling = place.at("rollingUpdate");
     match place.at("type").text() {
         "Recreate" if rolling.is_set() => {
@@ -237,7 +237,7 @@ fn shown_strategy(place: &Place<'_, '_>) -> String {
 }
 
 /// Refuses a value that is neither a number nor a percentage.
-pub(super) fn amount_or_share(place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn amount_or_share(place: &Place<'_, '_>, faults: &mut Findings) {
     if place.value().is_string() {
         if words::percent(place.text()).is_none() {
             place.invalid(faults, words::PERCENT);
@@ -248,7 +248,7 @@ pub(super) fn amount_or_share(place: &Place<'_, '_>, faults: &mut Faults) {
 }
 
 /// Refuses shares above the whole.
-pub(super) fn at_most_all(place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn at_most_all(place: &Place<'_, '_>, faults: &mut Findings) {
     if words::percent(place.text()).is_some_and(|share| share > 100) {
         place.invalid(faults, "must not be greater than 100%");
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 
 /// The path of a pod's specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) struct Around<'v> {
 }
 
 /// Checks a seccomp profile.
-pub(super) fn profile(place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn profile(place: &Place<'_, '_>, faults: &mut Findings) {
     if !place.is_set() {
         return;
     }

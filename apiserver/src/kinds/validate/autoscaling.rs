@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::quantity::Quantity;
 use super::words;
 
@@ -16,7 +16,7 @@ const FIELDS: [(&str, &str); 5] = [
 ];
 
 /// Checks a HorizontalPodAutoscaler.
-pub(super) fn autoscaler(object: &Value, before: Option<&Value>, faults: &mut Faults) {
+pub(super) fn autoscaler(object: &Value, before: Option<&Value>, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     let (least, most) = (spec.at("minReplicas"), spec.at("maxReplicas"));
     let was_zero = before.is_some_and(|old| old["spec"]["minReplicas"] == 0);
@@ -57,7 +57,7 @@ pub(super) fn autoscaler(object: &Value, before: Option<&Value>, faults: &mut Fa
     }
 }
 
-fn reference(place: &Place<'_, '_>, faults: &mut Faults) {
+fn reference(place: &Place<'_, '_>, faults: &mut Findings) {
     for field in ["kind", "name"] {
         let field = place.at(field);
         match field.text() {
@@ -71,7 +71,7 @@ fn reference(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn metric_spec(place: &Place<'_, '_>, faults: &mut Faults) {
+fn metric_spec(place: &Place<'_, '_>, faults: &mut Findings) {
     let kind = place.at("type");
     if kind.text().is_empty() {
         kind.required(faults, "must specify a metric source type");
@@ -98,9 +98,9 @@ fn metric_spec(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn source(place: &Place<'_, '_>, kind: &str, faults: &mut Faults) {
+fn source(place: &Place<'_, '_>, kind: &str, faults: &mut Findings) {
     let metric = place.at("metric");
-    let named = |field: &Place<'_, '_>, why: &str, faults: &mut Faults| match field.text() {
+    let named = |field: &Place<'_, '_>, why: &str, faults: &mut Findings| match field.text() {
         "" => field.required(faults, why),
         text => field.each(faults, words::path_segment(text)),
     };
@@ -153,7 +153,7 @@ fn source(place: &Place<'_, '_>, kind: &str, faults: &mut Faults) {
     }
 }
 
-fn metric_target(place: &Place<'_, '_>, faults: &mut Faults) {
+fn metric_target(place: &Place<'_, '_>, faults: &mut Findings) {
     let kind = place.at("type");
     if kind.text().is_empty() {
         kind.required(faults, "must specify a metric target type");
@@ -174,7 +174,7 @@ fn metric_target(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn rules(place: &Place<'_, '_>, faults: &mut Faults) {
+fn rules(place: &Place<'_, '_>, faults: &mut Findings) {
     if !place.is_set() {
         return;
     }

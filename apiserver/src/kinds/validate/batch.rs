@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::{cron, networking, pods, selectors, words};
 
 /// Checks a Job. A new one gets its selector later, unless it selects by itself.
-pub(super) fn job(object: &Value, is_new: bool, faults: &mut Faults) {
+pub(super) fn job(object: &Value, is_new: bool, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     let selector = spec.at("selector");
     let template = spec.at("template");
@@ -40,7 +40,7 @@ pub(super) fn job(object: &Value, is_new: bool, faults: &mut Faults) {
 }
 
 /// Checks the client's values if the server generates the selector.
-fn generated(object: &Value, spec: &Place<'_, '_>, labels: &Place<'_, '_>, faults: &mut Faults) {
+fn generated(object: &Value, spec: &Place<'_, '_>, labels: &Place<'_, '_>, faults: &mut Findings) {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     for key in ["job-name", "batch.kubernetes.io/job-name"] {
         let given = &labels.value()[key];
@@ -64,7 +64,7 @@ fn generated(object: &Value, spec: &Place<'_, '_>, labels: &Place<'_, '_>, fault
 }
 
 /// Checks a CronJob; a new one also for its name, which has to leave room.
-pub(super) fn cron_job(object: &Value, before: Option<&Value>, faults: &mut Faults) {
+pub(super) fn cron_job(object: &Value, before: Option<&Value>, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     let schedule = spec.at("schedule");
     if schedule.text().is_empty() {
@@ -107,7 +107,7 @@ pub(super) fn cron_job(object: &Value, before: Option<&Value>, faults: &mut Faul
     }
 }
 
-fn time_zone(place: &Place<'_, '_>, faults: &mut Faults) {
+fn time_zone(place: &Place<'_, '_>, faults: &mut Findings) {
     if !place.is_set() {
         return;
     }
@@ -131,7 +131,7 @@ fn time_zone(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn job_spec(spec: &Place<'_, '_>, faults: &mut Faults) {
+fn job_spec(spec: &Place<'_, '_>, faults: &mut Findings) {
     for field in [
         "parallelism",
         "completions",
@@ -186,7 +186,7 @@ fn job_spec(spec: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn indexed(spec: &Place<'_, '_>, faults: &mut Faults) {
+fn indexed(spec: &Place<'_, '_>, faults: &mut Findings) {
     let completions = spec.at("completions");
     if !completions.is_set() {
         completions.required(faults, "when completion mode is Indexed");
@@ -208,7 +208,7 @@ fn indexed(spec: &Place<'_, '_>, faults: &mut Faults) {
 }
 
 /// Checks the name of an external controller of a job: a domain and a path.
-fn manager(place: &Place<'_, '_>, faults: &mut Faults) {
+fn manager(place: &Place<'_, '_>, faults: &mut Findings) {
     if !place.is_set() {
         return;
     }
@@ -218,7 +218,7 @@ fn manager(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn failure_policy(spec: &Place<'_, '_>, faults: &mut Faults) {
+fn failure_policy(spec: &Place<'_, '_>, faults: &mut Findings) {
     const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
     let policy = spec.at("podFailurePolicy");
     let rules = policy.at("rules");
@@ -253,7 +253,7 @@ fn failure_policy(spec: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn exit_codes(spec: &Place<'_, '_>, place: &Place<'_, '_>, faults: &mut Faults) {
+fn exit_codes(spec: &Place<'_, '_>, place: &Place<'_, '_>, faults: &mut Findings) {
     let operator = place.at("operator");
     match operator.text() {
         "" => operator.required(faults, "valid values: [\"In\" \"NotIn\"]"),

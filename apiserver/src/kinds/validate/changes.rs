@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value};
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::quantity::Quantity;
 use crate::kinds::Resource;
 use crate::status::Cause;
 
 /// Reports changes of immutable fields.
 pub(in crate::kinds) fn changes(resource: &Resource, before: &Value, new: &Value) -> Vec<Cause> {
-    let mut faults = Faults::default();
+    let mut faults = Findings::default();
     match resource.built_in().map_or("", |row| row.kind) {
         "Job" => job(before, new, &mut faults),
         "StatefulSet" => stateful_set(before, new, &mut faults),
@@ -23,7 +23,7 @@ pub(in crate::kinds) fn changes(resource: &Resource, before: &Value, new: &Value
     faults.into_causes()
 }
 
-fn job(before: &Value, new: &Value, faults: &mut Faults) {
+fn job(before: &Value, new: &Value, faults: &mut Findings) {
     const FIXED: [&str; 6] = [
         "selector",
         "completionMode",
@@ -33,7 +33,7 @@ fn job(before: &Value, new: &Value, faults: &mut Faults) {
         "successPolicy",
     ];
     let (old, spec) = (&before["spec"], Place::top(new, "spec"));
-    let immutable = |field: &str, faults: &mut Faults| {
+    let immutable = |field: &str, faults: &mut Findings| {
         if !alike(&old[field], spec.at(field).value()) {
             spec.at(field).invalid(faults, "field is immutable");
         }
@@ -81,7 +81,7 @@ fn remove(value: &mut Value, fields: &[&str]) {
     }
 }
 
-fn stateful_set(before: &Value, new: &Value, faults: &mut Faults) {
+fn stateful_set(before: &Value, new: &Value, faults: &mut Findings) {
     const FREE: [&str; 7] = [
         "replicas",
         "ordinals",
@@ -103,7 +103,7 @@ fn stateful_set(before: &Value, new: &Value, faults: &mut Faults) {
     }
 }
 
-fn claim(before: &Value, new: &Value, faults: &mut Faults) {
+fn claim(before: &Value, new: &Value, faults: &mut Findings) {
     let is_bound = new["status"]["phase"] == "Bound";
     let may_class = before["spec"]["storageClassName"].is_null();
     let may_name = before["spec"]["volumeName"].as_str().unwrap_or_default().is_empty();
@@ -134,7 +134,7 @@ fn claim(before: &Value, new: &Value, faults: &mut Faults) {
     }
 }
 
-fn role(before: &Value, new: &Value, faults: &mut Faults) {
+fn role(before: &Value, new: &Value, faults: &mut Findings) {
     if before["roleRef"] == new["roleRef"] {
         return;
     }
@@ -189,8 +189,8 @@ mod tests {
         assert!(!alike(&json!({"a": 1}), &json!({})));
     }
 
-    fn of(change: fn(&Value, &Value, &mut Faults), before: &Value, new: &Value) -> Vec<String> {
-        let mut faults = Faults::default();
+    fn of(change: fn(&Value, &Value, &mut Findings), before: &Value, new: &Value) -> Vec<String> {
+        let mut faults = Findings::default();
         change(before, new, &mut faults);
         faults.into_causes().into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
     }

@@ -2,19 +2,19 @@
 
 use serde_json::Value;
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::quantity::Quantity;
 use super::{selectors, words};
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 /// Checks a PersistentVolumeClaim.
-pub(super) fn claim(object: &Value, faults: &mut Faults) {
+pub(super) fn claim(object: &Value, faults: &mut Findings) {
     spec(&Place::top(object, "spec"), faults);
 }
 
 /// Checks a StorageClass.
-pub(super) fn class(object: &Value, faults: &mut Faults) {
+pub(super) fn class(object: &Value, faults: &mut Findings) {
     let provisioner = Place::top(object, "provisioner");
     if provisioner.text().is_empty() {
         provisioner.required(faults, "");
@@ -25,7 +25,7 @@ pub(super) fn class(object: &Value, faults: &mut Faults) {
 }
 
 /// Checks the requests of a claim.
-pub(super) fn spec(place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn spec(place: &Place<'_, '_>, faults: &mut Findings) {
     let modes = place.at("accessModes");
     if modes.len() == 0 {
         modes.required(faults, "at least 1 access mode is required");
@@ -68,7 +68,7 @@ fn storage<'v>(place: &Place<'_, 'v>) -> &'v Value {
     &place.value()["resources"]["requests"]["storage"]
 }
 
-fn data_source(place: &Place<'_, '_>, faults: &mut Faults) {
+fn data_source(place: &Place<'_, '_>, faults: &mut Findings) {
     for field in ["name", "kind"] {
         let field = place.at(field);
         if field.text().is_empty() {

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::around::{Around, Within, profile};
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::{environment, probes, resources, volumes, words};
 
 /// Checks all containers of a pod's specification.
-pub(super) fn check(spec: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faults) {
+pub(super) fn check(spec: &Place<'_, '_>, around: &Around<'_>, faults: &mut Findings) {
     let (containers, first) = (spec.at("containers"), spec.at("initContainers"));
     let mut names = BTreeSet::new();
     if containers.len() == 0 {
@@ -48,7 +48,7 @@ pub(super) fn check(spec: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faul
     ephemeral(spec, around, faults);
 }
 
-fn common(container: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faults) {
+fn common(container: &Place<'_, '_>, around: &Around<'_>, faults: &mut Findings) {
     let (name, image) = (container.at("name"), container.at("image"));
     if name.text().is_empty() {
         name.required(faults, "");
@@ -69,7 +69,7 @@ fn common(container: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faults) {
     security(&container.at("securityContext"), faults);
 }
 
-fn ports(place: &Place<'_, '_>, faults: &mut Faults) {
+fn ports(place: &Place<'_, '_>, faults: &mut Findings) {
     let mut names = BTreeSet::new();
     for port in place.items() {
         let (name, own, host) = (port.at("name"), port.at("containerPort"), port.at("hostPort"));
@@ -92,7 +92,7 @@ fn ports(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn host_ports<'p, 'v: 'p>(containers: impl Iterator<Item = Place<'p, 'v>>, faults: &mut Faults) {
+fn host_ports<'p, 'v: 'p>(containers: impl Iterator<Item = Place<'p, 'v>>, faults: &mut Findings) {
     let mut taken = BTreeSet::new();
     for container in containers {
         let ports = container.at("ports");
@@ -107,7 +107,7 @@ fn host_ports<'p, 'v: 'p>(containers: impl Iterator<Item = Place<'p, 'v>>, fault
     }
 }
 
-fn mounts(container: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faults) {
+fn mounts(container: &Place<'_, '_>, around: &Around<'_>, faults: &mut Findings) {
     let (mounts, devices) = (container.at("volumeMounts"), container.at("volumeDevices"));
     let is_known = |name: &str| around.volumes.contains(name);
     let mut paths = BTreeSet::new();
@@ -156,7 +156,7 @@ fn mounts(container: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faults) {
 }
 
 /// Checks the policy of restarts and its rules.
-fn restarts(container: &Place<'_, '_>, faults: &mut Faults) {
+fn restarts(container: &Place<'_, '_>, faults: &mut Findings) {
     let (policy, rules) = (container.at("restartPolicy"), container.at("restartPolicyRules"));
     if !policy.is_set() && rules.len() > 0 {
         policy.required(faults, "must specify restartPolicy when restart rules are used");
@@ -167,7 +167,7 @@ fn restarts(container: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn security(place: &Place<'_, '_>, faults: &mut Faults) {
+fn security(place: &Place<'_, '_>, faults: &mut Findings) {
     for field in ["runAsUser", "runAsGroup"] {
         place.at(field).within(faults, 0, i64::from(i32::MAX));
     }
@@ -180,7 +180,7 @@ fn security(place: &Place<'_, '_>, faults: &mut Faults) {
 }
 
 /// Checks the containers that were added to a pod while it runs.
-fn ephemeral(spec: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faults) {
+fn ephemeral(spec: &Place<'_, '_>, around: &Around<'_>, faults: &mut Findings) {
     const DISALLOWED: [&str; 7] = [
         "lifecycle",
         "livenessProbe",

@@ -1,7 +1,7 @@
 //! Schedules of CronJobs: `*/5 * * * *`, `@daily`, `@every 1h30m`.
 
 /// One field of a schedule.
-struct Field {
+struct CronField {
     least: u64,
     most: u64,
     /// Names for its numbers, from the least on.
@@ -11,12 +11,12 @@ struct Field {
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-const FIELDS: [Field; 5] = [
-    Field { least: 0, most: 59, names: &[] },
-    Field { least: 0, most: 23, names: &[] },
-    Field { least: 1, most: 31, names: &[] },
-    Field { least: 1, most: 12, names: &MONTHS },
-    Field { least: 0, most: 6, names: &DAYS },
+const FIELDS: [CronField; 5] = [
+    CronField { least: 0, most: 59, names: &[] },
+    CronField { least: 0, most: 23, names: &[] },
+    CronField { least: 1, most: 31, names: &[] },
+    CronField { least: 1, most: 12, names: &MONTHS },
+    CronField { least: 0, most: 6, names: &DAYS },
 ];
 
 /// Checks a schedule.
@@ -82,7 +82,7 @@ fn is_duration(text: &str) -> bool {
     true
 }
 
-impl Field {
+impl CronField {
     fn check(&self, text: &str) -> Result<(), String> {
         let parts: Vec<&str> = text.split('/').collect();
         let ends: Vec<&str> = parts[0].split('-').collect();

@@ -1,6 +1,6 @@
 //! The environment of containers.
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::words;
 
 const FIELDS: [&str; 9] = [
@@ -25,7 +25,7 @@ const RESOURCES: [&str; 6] = [
 const SOURCES: [&str; 5] = ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
 
 /// Checks the variables of a container and their sources.
-pub(super) fn check(container: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn check(container: &Place<'_, '_>, faults: &mut Findings) {
     for variable in container.at("env").items() {
         let name = variable.at("name");
         if name.text().is_empty() {
@@ -60,7 +60,7 @@ pub(super) fn check(container: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn value_from(variable: &Place<'_, '_>, faults: &mut Faults) {
+fn value_from(variable: &Place<'_, '_>, faults: &mut Findings) {
     let from = variable.at("valueFrom");
     if !from.is_set() {
         return;
@@ -113,7 +113,7 @@ fn value_from(variable: &Place<'_, '_>, faults: &mut Faults) {
     from.invalid_as(faults, "\"\"", why);
 }
 
-fn object_field(place: &Place<'_, '_>, faults: &mut Faults) {
+fn object_field(place: &Place<'_, '_>, faults: &mut Findings) {
     let path = place.at("fieldPath");
     let text = path.text();
     if text.is_empty() {

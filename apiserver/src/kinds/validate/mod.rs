@@ -31,7 +31,7 @@ mod services;
 mod volumes;
 mod words;
 
-use place::Faults;
+use place::Findings;
 
 pub(super) use changes::changes;
 pub(crate) use selectors::matches as selects;
@@ -43,7 +43,7 @@ pub(super) fn faults(resource: &Resource, object: &Value, before: Option<&Value>
 }
 
 fn of_kind(kind: &str, reach: Reach, object: &Value, before: Option<&Value>) -> Vec<Cause> {
-    let mut faults = Faults::default();
+    let mut faults = Findings::default();
     let is_new = before.is_none();
     let list = &mut faults;
     match kind {

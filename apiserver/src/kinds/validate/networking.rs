@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::words::{self, Network};
 use super::{probes, selectors};
 
 /// Checks an Ingress; a new one also for an annotation that duplicates a field.
-pub(super) fn ingress(object: &Value, is_new: bool, faults: &mut Faults) {
+pub(super) fn ingress(object: &Value, is_new: bool, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     let (rules, default, class) = (spec.at("rules"), spec.at("defaultBackend"), spec.at("ingressClassName"));
     if rules.len() == 0 && !default.is_set() {
@@ -52,7 +52,7 @@ pub(super) fn ingress(object: &Value, is_new: bool, faults: &mut Faults) {
     }
 }
 
-fn host(place: &Place<'_, '_>, may_be_absent: bool, faults: &mut Faults) {
+fn host(place: &Place<'_, '_>, may_be_absent: bool, faults: &mut Findings) {
     let name = place.text();
     if name.is_empty() && may_be_absent {
         return;
@@ -63,7 +63,7 @@ fn host(place: &Place<'_, '_>, may_be_absent: bool, faults: &mut Faults) {
     place.each(faults, if name.contains('*') { words::wildcard(name) } else { words::subdomain(name) });
 }
 
-fn path(place: &Place<'_, '_>, faults: &mut Faults) {
+fn path(place: &Place<'_, '_>, faults: &mut Findings) {
     let (kind, path) = (place.at("pathType"), place.at("path"));
     let shown = format!("{:?}", path.text());
     match kind.text() {
@@ -96,7 +96,7 @@ fn path(place: &Place<'_, '_>, faults: &mut Faults) {
     backend(&place.at("backend"), faults);
 }
 
-fn backend(place: &Place<'_, '_>, faults: &mut Faults) {
+fn backend(place: &Place<'_, '_>, faults: &mut Findings) {
     let (service, resource) = (place.at("service"), place.at("resource"));
     match (service.is_set(), resource.is_set()) {
         (true, true) => {
@@ -137,7 +137,7 @@ fn backend(place: &Place<'_, '_>, faults: &mut Faults) {
 }
 
 /// Checks an IngressClass.
-pub(super) fn class(object: &Value, faults: &mut Faults) {
+pub(super) fn class(object: &Value, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     let controller = spec.at("controller");
     if controller.text().len() > 250 {
@@ -147,7 +147,7 @@ pub(super) fn class(object: &Value, faults: &mut Faults) {
 }
 
 /// Refuses a text that is not a domain and a path, such as `acme.io/foo`.
-pub(super) fn domain_and_path(place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn domain_and_path(place: &Place<'_, '_>, faults: &mut Findings) {
     match place.text().split_once('/') {
         _ if place.text().is_empty() => place.required(faults, ""),
         Some((domain, path)) if !domain.is_empty() && !path.is_empty() => {
@@ -160,7 +160,7 @@ pub(super) fn domain_and_path(place: &Place<'_, '_>, faults: &mut Faults) {
 }
 
 /// Checks a NetworkPolicy.
-pub(super) fn policy(object: &Value, before: Option<&Value>, faults: &mut Faults) {
+pub(super) fn policy(object: &Value, before: Option<&Value>, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     selectors::selector(&spec.at("podSelector"), faults);
     let old = before.map(networks).unwrap_or_default();
@@ -201,7 +201,7 @@ fn networks(policy: &Value) -> BTreeSet<&str> {
     found
 }
 
-fn policy_port(place: &Place<'_, '_>, faults: &mut Faults) {
+fn policy_port(place: &Place<'_, '_>, faults: &mut Findings) {
     place.at("protocol").one_of_if_set(faults, &["TCP", "UDP", "SCTP"]);
     let (port, end) = (place.at("port"), place.at("endPort"));
     if port.is_set() {
@@ -220,7 +220,7 @@ fn policy_port(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn peer(place: &Place<'_, '_>, old: &BTreeSet<&str>, faults: &mut Faults) {
+fn peer(place: &Place<'_, '_>, old: &BTreeSet<&str>, faults: &mut Findings) {
     let selecting = [place.at("podSelector"), place.at("namespaceSelector")];
     for selector in selecting.iter().filter(|selector| selector.is_set()) {
         selectors::selector(selector, faults);
@@ -237,13 +237,13 @@ fn peer(place: &Place<'_, '_>, old: &BTreeSet<&str>, faults: &mut Faults) {
     }
 }
 
-fn ip_block(place: &Place<'_, '_>, old: &BTreeSet<&str>, faults: &mut Faults) {
+fn ip_block(place: &Place<'_, '_>, old: &BTreeSet<&str>, faults: &mut Findings) {
     let whole = place.at("cidr");
     if whole.text().is_empty() {
         whole.required(faults, "");
         return;
     }
-    let read = |place: &Place<'_, '_>, faults: &mut Faults| match Network::read(place.text()) {
+    let read = |place: &Place<'_, '_>, faults: &mut Findings| match Network::read(place.text()) {
         Ok(network) => Some(network),
         Err(why) => {
             if !old.contains(place.text()) {

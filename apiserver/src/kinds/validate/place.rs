@@ -11,12 +11,12 @@ use crate::status::Cause;
 ///
 /// A fault may print much of the object. So no more are added once their text has [`limits::FAULTS`] bytes.
 #[derive(Debug, Default)]
-pub(super) struct Faults {
+pub(super) struct Findings {
     causes: Vec<Cause>,
     bytes: usize,
 }
 
-impl Faults {
+impl Findings {
     /// Adds a fault; it is not even made if there are too many.
     pub(super) fn add(&mut self, fault: impl FnOnce() -> Cause) {
         if self.is_full() {
@@ -45,7 +45,7 @@ impl Faults {
 
 /// A step from one place to the next.
 #[derive(Clone, Copy)]
-enum Step<'p> {
+enum PlaceStep<'p> {
     Field(&'p str),
     Key(&'p str),
     Index(usize),
@@ -57,19 +57,19 @@ enum Step<'p> {
 #[derive(Clone, Copy)]
 pub(super) struct Place<'p, 'v> {
     above: Option<&'p Place<'p, 'v>>,
-    step: Step<'p>,
+    step: PlaceStep<'p>,
     value: &'v Value,
 }
 
 impl<'p, 'v> Place<'p, 'v> {
     /// Returns a top-level field of an object.
     pub(super) fn top(object: &'v Value, field: &'p str) -> Self {
-        Self { above: None, step: Step::Field(field), value: &object[field] }
+        Self { above: None, step: PlaceStep::Field(field), value: &object[field] }
     }
 
     /// Returns a field of this value.
     pub(super) fn at<'c>(&'c self, field: &'c str) -> Place<'c, 'v> {
-        Place { above: Some(self), step: Step::Field(field), value: &self.value[field] }
+        Place { above: Some(self), step: PlaceStep::Field(field), value: &self.value[field] }
     }
 
     /// Returns another value at this place.
@@ -80,7 +80,7 @@ impl<'p, 'v> Place<'p, 'v> {
     /// Returns the items of a list.
     pub(super) fn items<'c>(&'c self) -> impl Iterator<Item = Place<'c, 'v>> {
         let list = self.value.as_array().map(Vec::as_slice).unwrap_or_default();
-        let item = |(index, value)| Place { above: Some(self), step: Step::Index(index), value };
+        let item = |(index, value)| Place { above: Some(self), step: PlaceStep::Index(index), value };
         list.iter().enumerate().map(item)
     }
 
@@ -90,7 +90,7 @@ impl<'p, 'v> Place<'p, 'v> {
         'v: 'c,
     {
         let map = self.value.as_object().into_iter().flatten();
-        map.map(|(key, value)| (key.as_str(), Place { above: Some(self), step: Step::Key(key), value }))
+        map.map(|(key, value)| (key.as_str(), Place { above: Some(self), step: PlaceStep::Key(key), value }))
     }
 
     /// Returns the value; null if it is absent.
@@ -128,12 +128,12 @@ impl<'p, 'v> Place<'p, 'v> {
     }
 
     /// Reports an invalid value.
-    pub(super) fn invalid(&self, faults: &mut Faults, why: &str) {
+    pub(super) fn invalid(&self, faults: &mut Findings, why: &str) {
         self.invalid_as(faults, &self.value.to_string(), why);
     }
 
     /// Reports an invalid value that the server prints in its own way.
-    pub(super) fn invalid_as(&self, faults: &mut Faults, shown: &str, why: &str) {
+    pub(super) fn invalid_as(&self, faults: &mut Findings, shown: &str, why: &str) {
         let detail = if why.is_empty() { String::new() } else { format!(": {why}") };
         faults.add(|| {
             Cause::new("FieldValueInvalid", self.to_string(), format!("Invalid value: {shown}{detail}"))
@@ -141,49 +141,49 @@ impl<'p, 'v> Place<'p, 'v> {
     }
 
     /// Reports each error of a text.
-    pub(super) fn each(&self, faults: &mut Faults, wrong: Vec<String>) {
+    pub(super) fn each(&self, faults: &mut Findings, wrong: Vec<String>) {
         for why in wrong {
             self.invalid_as(faults, &format!("{:?}", self.text()), &why);
         }
     }
 
     /// Reports a missing value.
-    pub(super) fn required(&self, faults: &mut Faults, why: &str) {
+    pub(super) fn required(&self, faults: &mut Findings, why: &str) {
         faults.add(|| Cause::required(self.to_string(), why));
     }
 
     /// Reports a forbidden value.
-    pub(super) fn forbidden(&self, faults: &mut Faults, why: &str) {
+    pub(super) fn forbidden(&self, faults: &mut Findings, why: &str) {
         faults.add(|| Cause::forbidden(self.to_string(), why));
     }
 
     /// Reports a duplicate value.
-    pub(super) fn duplicate(&self, faults: &mut Faults, shown: &Value) {
+    pub(super) fn duplicate(&self, faults: &mut Findings, shown: &Value) {
         faults
             .add(|| Cause::new("FieldValueDuplicate", self.to_string(), format!("Duplicate value: {shown}")));
     }
 
     /// Reports a reference to an object that does not exist.
-    pub(super) fn not_found(&self, faults: &mut Faults) {
+    pub(super) fn not_found(&self, faults: &mut Findings) {
         faults.add(|| {
             Cause::new("FieldValueNotFound", self.to_string(), format!("Not found: {:?}", self.text()))
         });
     }
 
     /// Reports a text that is too long.
-    pub(super) fn too_long(&self, faults: &mut Faults, most: usize) {
+    pub(super) fn too_long(&self, faults: &mut Findings, most: usize) {
         let message = format!("Too long: may not be more than {most} bytes");
         faults.add(|| Cause::new("FieldValueTooLong", self.to_string(), message));
     }
 
     /// Reports a list that is too long.
-    pub(super) fn too_many(&self, faults: &mut Faults, most: usize) {
+    pub(super) fn too_many(&self, faults: &mut Findings, most: usize) {
         let message = format!("Too many: {}: must have at most {most} items", self.len());
         faults.add(|| Cause::new("FieldValueTooMany", self.to_string(), message));
     }
 
     /// Refuses a text that is not one of these.
-    pub(super) fn one_of(&self, faults: &mut Faults, supported: &[&str]) {
+    pub(super) fn one_of(&self, faults: &mut Findings, supported: &[&str]) {
         if !supported.contains(&self.text()) {
             let shown = if self.is_set() { self.value.to_string() } else { "\"\"".to_owned() };
             self.unsupported(faults, &shown, supported);
@@ -191,28 +191,28 @@ impl<'p, 'v> Place<'p, 'v> {
     }
 
     /// Refuses a text that is set and not one of these.
-    pub(super) fn one_of_if_set(&self, faults: &mut Faults, supported: &[&str]) {
+    pub(super) fn one_of_if_set(&self, faults: &mut Findings, supported: &[&str]) {
         if self.is_set() {
             self.one_of(faults, supported);
         }
     }
 
     /// Reports a value that is not one of these.
-    pub(super) fn unsupported(&self, faults: &mut Faults, shown: &str, supported: &[&str]) {
+    pub(super) fn unsupported(&self, faults: &mut Findings, shown: &str, supported: &[&str]) {
         let quoted: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
         let message = format!("Unsupported value: {shown}: supported values: {}", quoted.join(", "));
         faults.add(|| Cause::new("FieldValueNotSupported", self.to_string(), message));
     }
 
     /// Refuses numbers below a least one.
-    pub(super) fn at_least(&self, faults: &mut Faults, least: i64) {
+    pub(super) fn at_least(&self, faults: &mut Findings, least: i64) {
         if self.number().is_some_and(|number| number < least) {
             self.invalid(faults, &format!("must be greater than or equal to {least}"));
         }
     }
 
     /// Refuses numbers outside a range.
-    pub(super) fn within(&self, faults: &mut Faults, least: i64, most: i64) {
+    pub(super) fn within(&self, faults: &mut Findings, least: i64, most: i64) {
         if self.number().is_some_and(|number| !(least..=most).contains(&number)) {
             self.invalid(faults, &format!("must be between {least} and {most}, inclusive"));
         }
@@ -225,10 +225,10 @@ impl fmt::Display for Place<'_, '_> {
             above.fmt(f)?;
         }
         match self.step {
-            Step::Field(name) if self.above.is_none() => f.write_str(name),
-            Step::Field(name) => write!(f, ".{name}"),
-            Step::Key(key) => write!(f, "[{key}]"),
-            Step::Index(index) => write!(f, "[{index}]"),
+            PlaceStep::Field(name) if self.above.is_none() => f.write_str(name),
+            PlaceStep::Field(name) => write!(f, ".{name}"),
+            PlaceStep::Key(key) => write!(f, "[{key}]"),
+            PlaceStep::Index(index) => write!(f, "[{index}]"),
         }
     }
 }
@@ -248,7 +248,7 @@ mod tests {
         let map = item.at("map");
         let (key, value) = map.entries().next().unwrap();
         assert_eq!((key, value.to_string().as_str()), ("a.b/c", "spec.list[0].map[a.b/c]"));
-        let mut faults = Faults::default();
+        let mut faults = Findings::default();
         value.one_of(&mut faults, &["y", "z"]);
         assert_eq!(faults.causes[0].message, "Unsupported value: \"x\": supported values: \"y\", \"z\"");
     }

@@ -3,16 +3,20 @@
 use serde_json::Value;
 
 use super::around::{Around, Within, profile};
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::{containers, selectors, volumes, words};
 
 /// Checks a template of pods.
-pub(super) fn template(place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn template(place: &Place<'_, '_>, faults: &mut Findings) {
     template_with(place, &[], faults);
 }
 
 /// Checks a template of pods to which volumes are added that are right.
-pub(super) fn template_with<'v>(place: &Place<'_, 'v>, added: &[(&'v str, &'v Value)], faults: &mut Faults) {
+pub(super) fn template_with<'v>(
+    place: &Place<'_, 'v>,
+    added: &[(&'v str, &'v Value)],
+    faults: &mut Findings,
+) {
     // The server names these without `metadata`.
     let metadata = &place.value()["metadata"];
     selectors::labels(&place.at("labels").of(&metadata["labels"]), faults);
@@ -28,7 +32,7 @@ pub(super) fn template_with<'v>(place: &Place<'_, 'v>, added: &[(&'v str, &'v Va
 }
 
 /// Checks a Pod; a new one has no containers that were added later.
-pub(super) fn pod(object: &Value, is_new: bool, faults: &mut Faults) {
+pub(super) fn pod(object: &Value, is_new: bool, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     spec_with(&spec, Within::Pod, &[], faults);
     if is_new && spec.at("ephemeralContainers").len() > 0 {
@@ -36,7 +40,12 @@ pub(super) fn pod(object: &Value, is_new: bool, faults: &mut Faults) {
     }
 }
 
-fn spec_with<'v>(place: &Place<'_, 'v>, within: Within, added: &[(&'v str, &'v Value)], faults: &mut Faults) {
+fn spec_with<'v>(
+    place: &Place<'_, 'v>,
+    within: Within,
+    added: &[(&'v str, &'v Value)],
+    faults: &mut Findings,
+) {
     let mut known = volumes::check(&place.at("volumes"), added, faults);
     known.extend(added.iter().map(|(name, _)| *name));
     let around = Around {
@@ -78,7 +87,7 @@ fn spec_with<'v>(place: &Place<'_, 'v>, within: Within, added: &[(&'v str, &'v V
     place.at("preemptionPolicy").one_of_if_set(faults, &["PreemptLowerPriority", "Never"]);
 }
 
-fn host_network(place: &Place<'_, '_>, within: Within, faults: &mut Faults) {
+fn host_network(place: &Place<'_, '_>, within: Within, faults: &mut Findings) {
     if !place.at("hostNetwork").is_true() {
         return;
     }
@@ -93,7 +102,7 @@ fn host_network(place: &Place<'_, '_>, within: Within, faults: &mut Faults) {
     }
 }
 
-fn security(place: &Place<'_, '_>, faults: &mut Faults) {
+fn security(place: &Place<'_, '_>, faults: &mut Findings) {
     for field in ["fsGroup", "runAsUser", "runAsGroup"] {
         place.at(field).within(faults, 0, i64::from(i32::MAX));
     }
@@ -104,7 +113,7 @@ fn security(place: &Place<'_, '_>, faults: &mut Faults) {
     profile(&place.at("seccompProfile"), faults);
 }
 
-fn tolerations(place: &Place<'_, '_>, faults: &mut Faults) {
+fn tolerations(place: &Place<'_, '_>, faults: &mut Findings) {
     for toleration in place.items() {
         let (key, operator, effect) =
             (toleration.at("key"), toleration.at("operator"), toleration.at("effect"));
@@ -144,7 +153,7 @@ fn tolerations(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn spread(place: &Place<'_, '_>, faults: &mut Faults) {
+fn spread(place: &Place<'_, '_>, faults: &mut Findings) {
     for constraint in place.items() {
         let skew = constraint.at("maxSkew");
         if skew.number().unwrap_or(0) <= 0 {
@@ -159,7 +168,7 @@ fn spread(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn affinity(place: &Place<'_, '_>, faults: &mut Faults) {
+fn affinity(place: &Place<'_, '_>, faults: &mut Findings) {
     for side in ["podAffinity", "podAntiAffinity"] {
         let side = place.at(side);
         for term in side.at("requiredDuringSchedulingIgnoredDuringExecution").items() {
@@ -187,7 +196,7 @@ fn affinity(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn weight(place: &Place<'_, '_>, faults: &mut Faults) {
+fn weight(place: &Place<'_, '_>, faults: &mut Findings) {
     let weight = place.at("weight");
     let given = weight.number().unwrap_or(0);
     if !(1..=100).contains(&given) {
@@ -195,7 +204,7 @@ fn weight(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn affinity_term(place: &Place<'_, '_>, faults: &mut Faults) {
+fn affinity_term(place: &Place<'_, '_>, faults: &mut Findings) {
     selectors::selector(&place.at("labelSelector"), faults);
     selectors::selector(&place.at("namespaceSelector"), faults);
     let key = place.at("topologyKey");
@@ -205,7 +214,7 @@ fn affinity_term(place: &Place<'_, '_>, faults: &mut Faults) {
     selectors::key(&key, key.text(), faults);
 }
 
-fn node_term(place: &Place<'_, '_>, faults: &mut Faults) {
+fn node_term(place: &Place<'_, '_>, faults: &mut Findings) {
     for requirement in place.at("matchExpressions").items() {
         let (operator, values) = (requirement.at("operator"), requirement.at("values"));
         match operator.text() {

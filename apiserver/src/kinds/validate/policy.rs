@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::quantity::Quantity;
 use super::{apps, resources, selectors};
 use crate::selector::check_label_key;
 
 /// Checks a PodDisruptionBudget.
-pub(super) fn budget(object: &Value, faults: &mut Faults) {
+pub(super) fn budget(object: &Value, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     let (least, most) = (spec.at("minAvailable"), spec.at("maxUnavailable"));
     if least.is_set() && most.is_set() {
@@ -33,7 +33,7 @@ pub(super) fn budget(object: &Value, faults: &mut Faults) {
 }
 
 /// Checks a LimitRange.
-pub(super) fn limits(object: &Value, faults: &mut Faults) {
+pub(super) fn limits(object: &Value, faults: &mut Findings) {
     const LISTS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
     let spec = Place::top(object, "spec");
     let mut kinds = BTreeSet::new();
@@ -110,7 +110,7 @@ fn order(
     (low, high): (&str, &str),
     (blamed, shown): (&str, &str),
     words: &str,
-    faults: &mut Faults,
+    faults: &mut Findings,
 ) {
     let (low, high, blamed, shown) = (limit.at(low), limit.at(high), limit.at(blamed), limit.at(shown));
     for (name, place) in blamed.entries() {
@@ -125,7 +125,7 @@ fn order(
 }
 
 /// Checks a PriorityClass.
-pub(super) fn priority(object: &Value, faults: &mut Faults) {
+pub(super) fn priority(object: &Value, faults: &mut Findings) {
     const HIGHEST: i64 = 1_000_000_000;
     let metadata = Place::top(object, "metadata");
     let (name, value) = (metadata.at("name"), Place::top(object, "value"));

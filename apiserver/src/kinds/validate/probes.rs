@@ -1,11 +1,11 @@
 //! Probes and what happens around a container's life.
 
 use super::around::Around;
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::words;
 
 /// Checks the probes and the life cycle of a container.
-pub(super) fn of_container(container: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faults) {
+pub(super) fn of_container(container: &Place<'_, '_>, around: &Around<'_>, faults: &mut Findings) {
     for hook in ["postStart", "preStop"] {
         let life = container.at("lifecycle");
         let hook = life.at(hook);
@@ -31,7 +31,7 @@ pub(super) fn of_container(container: &Place<'_, '_>, around: &Around<'_>, fault
     }
 }
 
-fn check(probe: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faults) {
+fn check(probe: &Place<'_, '_>, around: &Around<'_>, faults: &mut Findings) {
     handler(probe, around, faults, &["exec", "httpGet", "tcpSocket", "grpc"]);
     for field in
         ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
@@ -44,7 +44,7 @@ fn check(probe: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faults) {
     }
 }
 
-fn handler(place: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faults, kinds: &[&str]) {
+fn handler(place: &Place<'_, '_>, around: &Around<'_>, faults: &mut Findings, kinds: &[&str]) {
     let mut given = kinds.iter().copied().filter(|kind| place.at(kind).is_set());
     let Some(kind) = given.next() else {
         place.required(faults, "must specify a handler type");
@@ -88,7 +88,7 @@ fn handler(place: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faults, kind
 }
 
 /// Checks a port, given by its number or its name.
-pub(super) fn port(place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn port(place: &Place<'_, '_>, faults: &mut Findings) {
     if place.value().is_string() {
         place.each(faults, words::port_name(place.text()));
         return;

@@ -1,7 +1,7 @@
 //! The resource requests and limits of containers.
 
 use super::around::Around;
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::quantity::Quantity;
 use crate::selector::check_label_key;
 
@@ -30,7 +30,7 @@ const STANDARD: [&str; 20] = [
 ];
 
 /// Checks the requests and limits of a container.
-pub(super) fn check(place: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faults) {
+pub(super) fn check(place: &Place<'_, '_>, around: &Around<'_>, faults: &mut Findings) {
     let (limits, requests) = (place.at("limits"), place.at("requests"));
     for (name, amount) in limits.entries().chain(requests.entries()) {
         container_name(name, &amount, faults);
@@ -85,7 +85,7 @@ pub(super) fn check(place: &Place<'_, '_>, around: &Around<'_>, faults: &mut Fau
 }
 
 /// Checks an amount: not negative, and whole for countable resources.
-pub(super) fn amount_of(name: &str, place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn amount_of(name: &str, place: &Place<'_, '_>, faults: &mut Findings) {
     let Some(amount) = Quantity::read(place.value()) else { return };
     if amount < Quantity::ZERO {
         place.invalid(faults, NEGATIVE);
@@ -96,7 +96,7 @@ pub(super) fn amount_of(name: &str, place: &Place<'_, '_>, faults: &mut Faults) 
 }
 
 /// Checks the name of a resource of containers.
-pub(super) fn container_name(name: &str, place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn container_name(name: &str, place: &Place<'_, '_>, faults: &mut Findings) {
     let shown = format!("{name:?}");
     let before = faults.len();
     resource_name(name, place, faults);
@@ -111,7 +111,7 @@ pub(super) fn container_name(name: &str, place: &Place<'_, '_>, faults: &mut Fau
 }
 
 /// Checks the name of a resource.
-pub(super) fn resource_name(name: &str, place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn resource_name(name: &str, place: &Place<'_, '_>, faults: &mut Findings) {
     let shown = format!("{name:?}");
     if let Err(why) = check_label_key(name) {
         place.invalid_as(faults, &shown, &why);

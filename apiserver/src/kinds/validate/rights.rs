@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::{selectors, words};
 use crate::kinds::Reach;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Checks a Role or a ClusterRole.
-pub(super) fn role(object: &Value, reach: Reach, faults: &mut Faults) {
+pub(super) fn role(object: &Value, reach: Reach, faults: &mut Findings) {
     for rule in Place::top(object, "rules").items() {
         let (verbs, paths) = (rule.at("verbs"), rule.at("nonResourceURLs"));
         if verbs.len() == 0 {
@@ -47,7 +47,7 @@ pub(super) fn role(object: &Value, reach: Reach, faults: &mut Faults) {
 }
 
 /// Checks a RoleBinding or a ClusterRoleBinding.
-pub(super) fn binding(object: &Value, reach: Reach, faults: &mut Faults) {
+pub(super) fn binding(object: &Value, reach: Reach, faults: &mut Findings) {
     let role = Place::top(object, "roleRef");
     role.at("apiGroup").one_of(faults, &[GROUP]);
     match reach {

@@ -4,10 +4,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 
 /// Checks that a Secret has the keys that its type requires.
-pub(super) fn secret(object: &Value, faults: &mut Faults) {
+pub(super) fn secret(object: &Value, faults: &mut Findings) {
     let data = Place::top(object, "data");
     let has = |key: &str| data.value().get(key).is_some();
     match object["type"].as_str().unwrap_or_default() {
@@ -31,12 +31,12 @@ pub(super) fn secret(object: &Value, faults: &mut Faults) {
     }
 }
 
-fn required(place: &Place<'_, '_>, key: &str, faults: &mut Faults) {
+fn required(place: &Place<'_, '_>, key: &str, faults: &mut Findings) {
     faults.add(|| crate::status::Cause::required(format!("{place}[{key}]"), ""));
 }
 
 /// Refuses a key that is missing, or whose value is not a JSON object.
-fn json_of(data: &Place<'_, '_>, key: &str, faults: &mut Faults) {
+fn json_of(data: &Place<'_, '_>, key: &str, faults: &mut Findings) {
     let Some(value) = data.value().get(key) else {
         return required(data, key, faults);
     };

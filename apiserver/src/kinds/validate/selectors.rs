@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use crate::selector::{check_label_key, check_label_value};
 
 /// Checks the key of a label.
-pub(super) fn key(place: &Place<'_, '_>, key: &str, faults: &mut Faults) {
+pub(super) fn key(place: &Place<'_, '_>, key: &str, faults: &mut Findings) {
     if let Err(why) = check_label_key(key) {
         place.invalid_as(faults, &format!("{key:?}"), &why);
         if why == "name part must be non-empty" {
@@ -18,7 +18,7 @@ pub(super) fn key(place: &Place<'_, '_>, key: &str, faults: &mut Faults) {
 }
 
 /// Checks labels, all of them under one path as the server does.
-pub(super) fn labels(place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn labels(place: &Place<'_, '_>, faults: &mut Findings) {
     for (name, value) in place.entries() {
         key(place, name, faults);
         let value = value.text();
@@ -29,7 +29,7 @@ pub(super) fn labels(place: &Place<'_, '_>, faults: &mut Faults) {
 }
 
 /// Checks a selector with its labels and requirements.
-pub(super) fn selector(place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn selector(place: &Place<'_, '_>, faults: &mut Findings) {
     labels(&place.at("matchLabels"), faults);
     for requirement in place.at("matchExpressions").items() {
         let (operator, values) = (requirement.at("operator"), requirement.at("values"));

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::{probes, selectors, words};
 
 /// Checks a Service.
-pub(super) fn service(object: &Value, before: Option<&Value>, faults: &mut Faults) {
+pub(super) fn service(object: &Value, before: Option<&Value>, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     let kind = spec.at("type");
     let is_headless = spec.at("clusterIP").text() == "None"
@@ -49,7 +49,7 @@ pub(super) fn service(object: &Value, before: Option<&Value>, faults: &mut Fault
     traffic(&spec, faults);
 }
 
-fn external_name(spec: &Place<'_, '_>, faults: &mut Faults) {
+fn external_name(spec: &Place<'_, '_>, faults: &mut Findings) {
     for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
         let field = spec.at(field);
         let given = if field.value().is_array() { field.len() > 0 } else { field.is_set() };
@@ -67,7 +67,7 @@ fn external_name(spec: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn port<'v>(place: &Place<'_, 'v>, needs_name: bool, names: &mut BTreeSet<&'v str>, faults: &mut Faults) {
+fn port<'v>(place: &Place<'_, 'v>, needs_name: bool, names: &mut BTreeSet<&'v str>, faults: &mut Findings) {
     let name = place.at("name");
     if name.text().is_empty() {
         if needs_name {
@@ -92,7 +92,7 @@ fn port<'v>(place: &Place<'_, 'v>, needs_name: bool, names: &mut BTreeSet<&'v st
     }
 }
 
-fn client_ip(place: &Place<'_, '_>, faults: &mut Faults) {
+fn client_ip(place: &Place<'_, '_>, faults: &mut Findings) {
     let timeout = place.at("clientIP");
     let timeout = timeout.at("timeoutSeconds");
     if timeout.number().is_some_and(|seconds| !(1..=86_400).contains(&seconds)) {
@@ -100,7 +100,7 @@ fn client_ip(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn addresses(spec: &Place<'_, '_>, is_new: bool, faults: &mut Faults) {
+fn addresses(spec: &Place<'_, '_>, is_new: bool, faults: &mut Findings) {
     if spec.at("type").text() == "ExternalName" {
         return;
     }
@@ -138,7 +138,7 @@ fn addresses(spec: &Place<'_, '_>, is_new: bool, faults: &mut Faults) {
     }
 }
 
-fn external_addresses(spec: &Place<'_, '_>, before: Option<&Value>, faults: &mut Faults) {
+fn external_addresses(spec: &Place<'_, '_>, before: Option<&Value>, faults: &mut Findings) {
     let had = before.map(|old| texts(&old["spec"]["externalIPs"])).unwrap_or_default();
     for address in spec.at("externalIPs").items() {
         let is_old = had.contains(address.text());
@@ -156,7 +156,7 @@ fn texts(list: &Value) -> BTreeSet<&str> {
 }
 
 /// Refuses duplicate ports, and node ports on services without them.
-fn twice(ports: &Place<'_, '_>, kind: &str, faults: &mut Faults) {
+fn twice(ports: &Place<'_, '_>, kind: &str, faults: &mut Findings) {
     let of_node = |port: &Place<'_, '_>| port.at("nodePort").number().unwrap_or(0);
     for port in ports.items().filter(|port| kind == "ClusterIP" && of_node(port) != 0) {
         port.at("nodePort").forbidden(faults, "may not be used when `type` is 'ClusterIP'");
@@ -182,7 +182,7 @@ fn twice(ports: &Place<'_, '_>, kind: &str, faults: &mut Faults) {
     }
 }
 
-fn balancer(spec: &Place<'_, '_>, before: Option<&Value>, faults: &mut Faults) {
+fn balancer(spec: &Place<'_, '_>, before: Option<&Value>, faults: &mut Findings) {
     const ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
     let is_balancer = spec.at("type").text() == "LoadBalancer";
     let ranges = spec.at("loadBalancerSourceRanges");
@@ -212,7 +212,7 @@ fn balancer(spec: &Place<'_, '_>, before: Option<&Value>, faults: &mut Faults) {
     }
 }
 
-fn traffic(spec: &Place<'_, '_>, faults: &mut Faults) {
+fn traffic(spec: &Place<'_, '_>, faults: &mut Findings) {
     let kind = spec.at("type").text();
     let outside = matches!(kind, "LoadBalancer" | "NodePort")
         || (kind == "ClusterIP" && spec.at("externalIPs").len() > 0);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::place::{Faults, Place};
+use super::place::{Findings, Place};
 use super::{claims, words};
 
 const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
@@ -49,7 +49,7 @@ const SOURCES: [&str; 30] = [
 pub(super) fn check<'v>(
     place: &Place<'_, 'v>,
     added: &[(&'v str, &'v Value)],
-    faults: &mut Faults,
+    faults: &mut Findings,
 ) -> BTreeSet<&'v str> {
     let added: BTreeSet<&str> = added.iter().map(|(name, _)| *name).collect();
     let mut right = BTreeSet::new();
@@ -75,7 +75,7 @@ pub(super) fn check<'v>(
     right
 }
 
-fn source(volume: &Place<'_, '_>, faults: &mut Faults) {
+fn source(volume: &Place<'_, '_>, faults: &mut Findings) {
     let mut found = SOURCES.into_iter().filter(|source| volume.at(source).is_set());
     let Some(first) = found.next() else {
         volume.required(faults, "must specify a volume type");
@@ -129,19 +129,19 @@ fn source(volume: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn required(place: &Place<'_, '_>, faults: &mut Faults) {
+fn required(place: &Place<'_, '_>, faults: &mut Findings) {
     if place.text().is_empty() {
         place.required(faults, "");
     }
 }
 
-fn mode(place: &Place<'_, '_>, faults: &mut Faults) {
+fn mode(place: &Place<'_, '_>, faults: &mut Findings) {
     if place.number().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
         place.invalid(faults, MODE);
     }
 }
 
-fn keys(place: &Place<'_, '_>, faults: &mut Faults) {
+fn keys(place: &Place<'_, '_>, faults: &mut Findings) {
     for item in place.items() {
         required(&item.at("key"), faults);
         let path = item.at("path");
@@ -152,7 +152,7 @@ fn keys(place: &Place<'_, '_>, faults: &mut Faults) {
 }
 
 /// Refuses paths that lead out of their folder.
-pub(super) fn local(place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn local(place: &Place<'_, '_>, faults: &mut Findings) {
     if place.text().starts_with('/') {
         place.invalid(faults, "must be a relative path");
     }
@@ -164,19 +164,19 @@ pub(super) fn local(place: &Place<'_, '_>, faults: &mut Faults) {
 }
 
 /// Refuses paths with `..` among their parts.
-pub(super) fn no_way_up(place: &Place<'_, '_>, faults: &mut Faults) {
+pub(super) fn no_way_up(place: &Place<'_, '_>, faults: &mut Findings) {
     if place.text().split('/').any(|part| part == "..") {
         place.invalid(faults, "must not contain '..'");
     }
 }
 
-fn host_path_type(place: &Place<'_, '_>, faults: &mut Faults) {
+fn host_path_type(place: &Place<'_, '_>, faults: &mut Findings) {
     const TYPES: [&str; 8] =
         ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
     place.one_of_if_set(faults, &TYPES);
 }
 
-fn projected(place: &Place<'_, '_>, faults: &mut Faults) {
+fn projected(place: &Place<'_, '_>, faults: &mut Findings) {
     let sources = place.at("sources");
     for source in sources.items() {
         for kind in ["secret", "configMap"] {
@@ -229,7 +229,7 @@ mod tests {
             (0..40_000).map(|n| json!({"name": format!("v-{n}"), "mountPath": format!("/{n}")})).collect();
         let pod =
             json!({"spec": {"containers": [{"name": "c", "volumeMounts": mounts}], "volumes": volumes}});
-        let (began, mut faults) = (Instant::now(), Faults::default());
+        let (began, mut faults) = (Instant::now(), Findings::default());
         pods::pod(&pod, true, &mut faults);
         let took = began.elapsed();
         assert!(took < Duration::from_secs(5), "{took:?}");

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::infer::Checker;
 use super::run::deepest;
 use super::types::Type;
-use super::{Parsed, Rule, roomy};
+use super::{CelRule, Parsed, roomy};
 use crate::schema::error::FieldError;
 use crate::schema::node::{ListKind, MapKind, NodeRef};
 
@@ -54,7 +54,7 @@ fn walk(node: NodeRef<'_>, path: &str, lost: Option<&str>, errors: &mut Vec<Fiel
 }
 
 /// Checks the parts of a rule other than its expressions.
-fn wording(node: NodeRef<'_>, rule: &Rule, at: &str) -> Vec<FieldError> {
+fn wording(node: NodeRef<'_>, rule: &CelRule, at: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let broken = |text: &str| text.trim().contains(['\n', '\r']);
     let (text, message) = (rule.text.trim(), rule.message.trim());
@@ -105,7 +105,7 @@ fn leads(node: NodeRef<'_>, path: &str) -> bool {
 }
 
 /// Checks what a rule's expressions mean.
-fn meaning(node: NodeRef<'_>, rule: &Rule, at: &str, lost: Option<&str>) -> Vec<FieldError> {
+fn meaning(node: NodeRef<'_>, rule: &CelRule, at: &str, lost: Option<&str>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let invalid = |what: &str, why: &str| {
         let mut error = FieldError::invalid(format!("{at}.{what}"), &Value::Null, why);
@@ -140,7 +140,7 @@ fn meaning(node: NodeRef<'_>, rule: &Rule, at: &str, lost: Option<&str>) -> Vec<
 /// Finds the type of an expression and checks that it fits.
 fn typed(
     node: NodeRef<'_>,
-    rule: &Rule,
+    rule: &CelRule,
     source: &str,
     parsed: &Parsed,
     fits: impl Fn(&Type<'_>) -> bool,

@@ -40,7 +40,7 @@ type Parsed = Result<IdedExpr, String>;
 
 /// One rule of `x-kubernetes-validations`.
 #[derive(Debug)]
-pub(crate) struct Rule {
+pub(crate) struct CelRule {
     text: String,
     message: String,
     message_expression: String,
@@ -54,21 +54,21 @@ pub(crate) struct Rule {
     depth: usize,
 }
 
-impl Rule {
+impl CelRule {
     /// Reads the rules of a schema's node.
-    pub(super) fn all(fields: &Map<String, Value>) -> Arc<[Rule]> {
+    pub(super) fn all(fields: &Map<String, Value>) -> Arc<[CelRule]> {
         match fields.get("x-kubernetes-validations").and_then(Value::as_array) {
-            Some(rules) => roomy(|| rules.iter().map(Rule::read).collect()).unwrap_or_default(),
+            Some(rules) => roomy(|| rules.iter().map(CelRule::read).collect()).unwrap_or_default(),
             None => Arc::default(),
         }
     }
 
-    fn read(rule: &Value) -> Rule {
+    fn read(rule: &Value) -> CelRule {
         let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();
         let (parsed, message_expression) = (parse(&text("rule")), text("messageExpression"));
         let depth = depth(&text("rule")).max(depth(&message_expression));
         let uses_old_self = parsed.as_ref().is_ok_and(|parsed| parsed.references().has_variable("oldSelf"));
-        Rule {
+        CelRule {
             text: text("rule"),
             message: text("message"),
             reason: rule["reason"].as_str().map(str::to_owned),

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::cost::cost;
 use super::library::evaluate;
-use super::{Reason, Rule, roomy, value};
+use super::{CelRule, Reason, roomy, value};
 use crate::limits;
 use crate::schema::error::FieldError;
-use crate::schema::node::{Kind, NodeRef};
+use crate::schema::node::{JsonType, NodeRef};
 use crate::schema::validate::{Counterparts, join};
 
 /// The depth of rules that any stack has room for.
@@ -123,7 +123,7 @@ impl Run {
         Ok(())
     }
 
-    fn spend(&mut self, cost: u64, node: NodeRef<'_>, path: &str, rule: &Rule) -> Result<(), Spent> {
+    fn spend(&mut self, cost: u64, node: NodeRef<'_>, path: &str, rule: &CelRule) -> Result<(), Spent> {
         if cost > limits::CEL_CALL {
             let why = format!(
                 "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call cost \
@@ -147,7 +147,7 @@ impl Run {
     /// Words a violation: by the rule's expression if that gives a line of text.
     fn message(
         &mut self,
-        rule: &Rule,
+        rule: &CelRule,
         scope: Vec<(&'static str, Cel)>,
         new: &Value,
         old: Option<&Value>,
@@ -182,7 +182,7 @@ fn variables<'a>(new: &'a Value, old: Option<&'a Value>) -> impl Iterator<Item =
 }
 
 /// Returns the variables of a rule.
-fn scope(rule: &Rule, own: &Cel, before: Option<&Cel>) -> Vec<(&'static str, Cel)> {
+fn scope(rule: &CelRule, own: &Cel, before: Option<&Cel>) -> Vec<(&'static str, Cel)> {
     let mut scope = vec![("self", own.clone())];
     if rule.takes_optional_old_self() {
         let old = before.cloned().map_or_else(OptionalValue::none, OptionalValue::of);
@@ -193,10 +193,10 @@ fn scope(rule: &Rule, own: &Cel, before: Option<&Cel>) -> Vec<(&'static str, Cel
     scope
 }
 
-fn violation(node: NodeRef<'_>, rule: &Rule, path: &str, value: &Value, message: String) -> FieldError {
+fn violation(node: NodeRef<'_>, rule: &CelRule, path: &str, value: &Value, message: String) -> FieldError {
     let path = join(path, rule.field_path.trim().trim_start_matches('.'));
     let path = if path.is_empty() { "<nil>".to_owned() } else { path };
-    let shown = !matches!(node.kind(), Kind::Object | Kind::Array);
+    let shown = !matches!(node.kind(), JsonType::Object | JsonType::Array);
     match rule.reason() {
         Reason::Forbidden => FieldError::forbidden(path, &message),
         Reason::Required => FieldError::required(path, &message),

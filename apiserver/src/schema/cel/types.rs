@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{escaped, has_two_names};
-use crate::schema::node::{Kind, NodeRef};
+use crate::schema::node::{JsonType, NodeRef};
 
 /// The type of an expression.
 #[derive(Clone, Debug)]
@@ -29,15 +29,15 @@ pub(super) enum Type<'a> {
 
 /// Returns whether a whole object declares its built-in fields: then rules also see its other declared metadata.
 pub(super) fn declares_metadata(node: NodeRef<'_>) -> bool {
-    let is = |node: NodeRef<'_>, name: &str, kind: Kind| {
+    let is = |node: NodeRef<'_>, name: &str, kind: JsonType| {
         node.property(name).is_some_and(|property| property.kind() == kind)
     };
     let names = |metadata: NodeRef<'_>| {
-        is(metadata, "name", Kind::String) && is(metadata, "generateName", Kind::String)
+        is(metadata, "name", JsonType::String) && is(metadata, "generateName", JsonType::String)
     };
-    is(node, "kind", Kind::String)
-        && is(node, "apiVersion", Kind::String)
-        && is(node, "metadata", Kind::Object)
+    is(node, "kind", JsonType::String)
+        && is(node, "apiVersion", JsonType::String)
+        && is(node, "metadata", JsonType::Object)
         && node.property("metadata").is_some_and(names)
 }
 
@@ -67,16 +67,16 @@ impl<'a> Type<'a> {
     pub(super) fn of(node: NodeRef<'a>) -> Type<'a> {
         let format = node.node().rules.get("format").and_then(|format| format.as_str()).unwrap_or_default();
         match (node.kind(), format) {
-            (Kind::Any | Kind::IntOrString, _) => Type::Dyn,
-            (Kind::Boolean, _) => Type::Bool,
-            (Kind::Integer, _) => Type::Int,
-            (Kind::Number, _) => Type::Double,
-            (Kind::String, "date-time" | "date") => Type::Timestamp,
-            (Kind::String, "duration") => Type::Duration,
-            (Kind::String, "byte") => Type::Bytes,
-            (Kind::String, _) => Type::Text,
-            (Kind::Array, _) => Type::List(Box::new(Type::of(node.item()))),
-            (Kind::Object, _) => match (node.properties().next(), node.node().additional) {
+            (JsonType::Any | JsonType::IntOrString, _) => Type::Dyn,
+            (JsonType::Boolean, _) => Type::Bool,
+            (JsonType::Integer, _) => Type::Int,
+            (JsonType::Number, _) => Type::Double,
+            (JsonType::String, "date-time" | "date") => Type::Timestamp,
+            (JsonType::String, "duration") => Type::Duration,
+            (JsonType::String, "byte") => Type::Bytes,
+            (JsonType::String, _) => Type::Text,
+            (JsonType::Array, _) => Type::List(Box::new(Type::of(node.item()))),
+            (JsonType::Object, _) => match (node.properties().next(), node.node().additional) {
                 (None, Some(_)) => Type::Map(Box::new(node.additional().map_or(Type::Dyn, Type::of))),
                 (None, None) if node.node().preserve => Type::Dyn,
                 _ => Type::Object(node),

@@ -12,7 +12,7 @@ use serde_json::{Number, Value};
 use super::library::evaluate;
 use super::types::declares_metadata;
 use super::{Parsed, escaped, has_two_names, parse};
-use crate::schema::node::{Kind, NodeRef};
+use crate::schema::node::{JsonType, NodeRef};
 
 /// Returns a value as its node declares it.
 pub(super) fn of(node: NodeRef<'_>, value: &Value) -> Cel {
@@ -20,8 +20,8 @@ pub(super) fn of(node: NodeRef<'_>, value: &Value) -> Cel {
         Value::Null => Cel::Null,
         Value::Bool(flag) => Cel::Bool(*flag),
         Value::Number(number) => match node.kind() {
-            Kind::Number => Cel::Float(number.as_f64().unwrap_or_default()),
-            Kind::Integer => Cel::Int(whole(number)),
+            JsonType::Number => Cel::Float(number.as_f64().unwrap_or_default()),
+            JsonType::Integer => Cel::Int(whole(number)),
             _ => plain_number(number),
         },
         Value::String(text) => formatted(node, text),
@@ -94,10 +94,10 @@ fn whole(number: &Number) -> i64 {
 fn formatted(node: NodeRef<'_>, text: &str) -> Cel {
     let format = node.node().rules.get("format").and_then(Value::as_str).unwrap_or_default();
     let special = match (node.kind(), format) {
-        (Kind::String, "byte") => STANDARD.decode(text).ok().map(|bytes| Cel::Bytes(Arc::new(bytes))),
-        (Kind::String, "date-time") => time(text),
-        (Kind::String, "date") => time(&format!("{text}T00:00:00Z")),
-        (Kind::String, "duration") => duration(text),
+        (JsonType::String, "byte") => STANDARD.decode(text).ok().map(|bytes| Cel::Bytes(Arc::new(bytes))),
+        (JsonType::String, "date-time") => time(text),
+        (JsonType::String, "date") => time(&format!("{text}T00:00:00Z")),
+        (JsonType::String, "duration") => duration(text),
         _ => None,
     };
     special.unwrap_or_else(|| Cel::String(Arc::new(text.to_owned())))

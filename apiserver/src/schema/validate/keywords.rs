@@ -4,12 +4,12 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::super::error::{FieldError, FieldReason};
-use super::super::node::{Kind, NodeRef};
+use super::super::node::{JsonType, NodeRef};
 use super::formats;
-use super::place::{Place, join};
+use super::place::{ValuePlace, join};
 
 /// Checks a value against the keywords of its node, without its children.
-pub(super) fn check(node: NodeRef<'_>, place: Place<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn check(node: NodeRef<'_>, place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     let rules = &node.node().rules;
     types(node.kind(), place, value, errors);
     combined(rules, place, value, errors);
@@ -34,29 +34,29 @@ fn is_integer(value: &Value) -> bool {
     value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
-fn types(kind: Kind, place: Place<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+fn types(kind: JsonType, place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     let (fits, wanted) = match kind {
-        Kind::Any => return,
-        Kind::Object => (value.is_object(), "object"),
-        Kind::Array => (value.is_array(), "array"),
-        Kind::String => (value.is_string(), "string"),
-        Kind::Integer => (is_integer(value), "integer"),
-        Kind::Number => (value.is_number(), "number"),
-        Kind::Boolean => (value.is_boolean(), "boolean"),
-        Kind::IntOrString => (value.is_string() || is_integer(value), "integer,string"),
+        JsonType::Any => return,
+        JsonType::Object => (value.is_object(), "object"),
+        JsonType::Array => (value.is_array(), "array"),
+        JsonType::String => (value.is_string(), "string"),
+        JsonType::Integer => (is_integer(value), "integer"),
+        JsonType::Number => (value.is_number(), "number"),
+        JsonType::Boolean => (value.is_boolean(), "boolean"),
+        JsonType::IntOrString => (value.is_string() || is_integer(value), "integer,string"),
     };
     if fits {
         return;
     }
     let detail = format!("{} must be of type {wanted}", place.body());
     errors.push(FieldError::type_invalid(place.field(), type_name(value), &detail));
-    if kind == Kind::Integer && value.is_number() {
+    if kind == JsonType::Integer && value.is_number() {
         errors.push(checked(place, "type integer (default format)"));
     }
 }
 
 /// Reports a number outside its format's range, without a field.
-fn checked(place: Place<'_>, what: &str) -> FieldError {
+fn checked(place: ValuePlace<'_>, what: &str) -> FieldError {
     unnamed(&format!("Checked value must be of {what} in {}", place.name))
 }
 
@@ -68,7 +68,7 @@ fn unnamed(detail: &str) -> FieldError {
     }
 }
 
-fn plain(rules: &Map<String, Value>, place: Place<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+fn plain(rules: &Map<String, Value>, place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     match value {
         Value::String(text) => string(rules, place, text, errors),
         Value::Number(_) => number(rules, place, value, errors),
@@ -83,12 +83,12 @@ fn plain(rules: &Map<String, Value>, place: Place<'_>, value: &Value, errors: &m
     }
 }
 
-fn invalid(place: Place<'_>, value: &Value, detail: &str, errors: &mut Vec<FieldError>) {
+fn invalid(place: ValuePlace<'_>, value: &Value, detail: &str, errors: &mut Vec<FieldError>) {
     let detail = format!("{} {detail}", place.body());
     errors.push(FieldError::invalid(place.field(), value, &detail));
 }
 
-fn string(rules: &Map<String, Value>, place: Place<'_>, text: &str, errors: &mut Vec<FieldError>) {
+fn string(rules: &Map<String, Value>, place: ValuePlace<'_>, text: &str, errors: &mut Vec<FieldError>) {
     let value = Value::from(text);
     let length = text.chars().count() as u64;
     if let Some(most) = rules.get("maxLength").and_then(Value::as_u64)
@@ -117,7 +117,7 @@ fn string(rules: &Map<String, Value>, place: Place<'_>, text: &str, errors: &mut
     }
 }
 
-fn number(rules: &Map<String, Value>, place: Place<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+fn number(rules: &Map<String, Value>, place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     let Some(number) = value.as_f64() else { return };
     if let Some(format) = rules.get("format").and_then(Value::as_str)
         && !formats::holds(format, number)
@@ -151,7 +151,7 @@ fn number(rules: &Map<String, Value>, place: Place<'_>, value: &Value, errors: &
 
 fn sizes(
     rules: &Map<String, Value>,
-    place: Place<'_>,
+    place: ValuePlace<'_>,
     found: usize,
     [least, most]: [&str; 2],
     errors: &mut Vec<FieldError>,
@@ -172,7 +172,7 @@ fn sizes(
 
 fn object(
     rules: &Map<String, Value>,
-    place: Place<'_>,
+    place: ValuePlace<'_>,
     fields: &Map<String, Value>,
     errors: &mut Vec<FieldError>,
 ) {
@@ -186,7 +186,7 @@ fn object(
 }
 
 /// Checks `allOf`, `anyOf`, `oneOf` and `not`.
-fn combined(rules: &Map<String, Value>, place: Place<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+fn combined(rules: &Map<String, Value>, place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     if rules.contains_key("x-kubernetes-int-or-string") {
         // Their `anyOf` only repeats the type.
         return;
@@ -233,17 +233,17 @@ fn fewest(tried: &mut Vec<Vec<FieldError>>) -> Vec<FieldError> {
 }
 
 /// Checks a value against a schema that only restricts: one of an alternative.
-fn alternative(schema: &Value, place: Place<'_>, value: &Value) -> Vec<FieldError> {
+fn alternative(schema: &Value, place: ValuePlace<'_>, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let Value::Object(rules) = schema else { return errors };
     let kind = match rules.get("type").and_then(Value::as_str) {
-        Some("object") => Kind::Object,
-        Some("array") => Kind::Array,
-        Some("string") => Kind::String,
-        Some("integer") => Kind::Integer,
-        Some("number") => Kind::Number,
-        Some("boolean") => Kind::Boolean,
-        _ => Kind::Any,
+        Some("object") => JsonType::Object,
+        Some("array") => JsonType::Array,
+        Some("string") => JsonType::String,
+        Some("integer") => JsonType::Integer,
+        Some("number") => JsonType::Number,
+        Some("boolean") => JsonType::Boolean,
+        _ => JsonType::Any,
     };
     types(kind, place, value, &mut errors);
     combined(rules, place, value, &mut errors);
@@ -252,13 +252,13 @@ fn alternative(schema: &Value, place: Place<'_>, value: &Value) -> Vec<FieldErro
         for (name, schema) in properties {
             let Some(value) = fields.get(name) else { continue };
             let name = join(place.name, name);
-            errors.extend(alternative(schema, Place { name: &name, ..place }, value));
+            errors.extend(alternative(schema, ValuePlace { name: &name, ..place }, value));
         }
     }
     if let (Some(schema), Value::Array(items)) = (rules.get("items"), value) {
         for (index, value) in items.iter().enumerate() {
             let name = format!("{}[{index}]", place.name);
-            errors.extend(alternative(schema, Place { name: &name, ..place }, value));
+            errors.extend(alternative(schema, ValuePlace { name: &name, ..place }, value));
         }
     }
     errors

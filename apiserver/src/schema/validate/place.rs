@@ -2,14 +2,14 @@
 
 /// Names the place of a value.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct ValuePlace<'a> {
     /// Leads to the checked root from outside of it, such as `status`.
     pub(super) prefix: &'a str,
     /// Leads from the root to the value, such as `conditions[0].type`.
     pub(super) name: &'a str,
 }
 
-impl Place<'_> {
+impl ValuePlace<'_> {
     /// Names the field of an error here.
     pub(super) fn field(self) -> String {
         join(self.prefix, self.name)
