@@ -59,7 +59,7 @@
 // vocabulary
 mod plain;
 pub mod object;
-mod key_list;
+mod api_request;
 mod chain;
 mod users_code;
 #[cfg(test)]

@@ -76,7 +76,7 @@ fn of_many(objects: usize, title: String, job: Job) -> Contest {
 /// The same for Pods, whose typed form is large.
 fn pods(settings: &Settings) -> anyhow::Result<()> {
     Contest::served(
-        "initial-list: 50000 pods of 2.6 KB, each key through a queue",
+        "initial-list: 50000 pods of 3.7 KB, each key through a queue",
         Job::new(Bench::InitialList, 50_000).question(Question::Pods),
     )
     .column(Column::cost("wall", "until synced and all keys are handed out, s"))

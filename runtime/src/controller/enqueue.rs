@@ -12,11 +12,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
 use super::{Reason, patience::Patience, predicate::Predicate};
 use crate::{
-    informer::{Accepted, AddOrigin, Change, Gone, Listed, Observer, Progress, Via},
+    informer::{AddOrigin, Change, Gone, Observer, Progress, Via},
     keys::{FeedId, Keys, RunActivity, SourceId},
     object::{Kind, Object, ObjectKey, Scope, Version},
     store::CachedObject,
-    users_code::{contained, discard},
+    users_code::discard,
     writes::Writer,
 };
 
@@ -190,22 +190,6 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
                     }
                 }
             }
-        }
-    }
-
-    /// Takes those that the predicate lets pass. One that panics is asked again, in the way of a single change.
-    fn listed(&self, listed: &Listed<'_, K>) -> Accepted {
-        let judge = |change| self.is_worth_a_run(change, self.enqueuer.observe(self.feed, None, change));
-        let verdicts: Vec<bool> = listed.changes().map_while(|change| contained(|| judge(change))).collect();
-        let passing = listed.changes().zip(&verdicts).filter_map(|(change, passes)| match change {
-            Change::Added { object, .. } if *passes => Some(object.key().clone()),
-            _ => None,
-        });
-        let mut table = self.enqueuer.keys.table();
-        passing.for_each(|key| table.add(key, Reason::InitialList));
-        match verdicts.len() == listed.len() {
-            true => Accepted::All,
-            false => Accepted::First(verdicts.len()),
         }
     }
 

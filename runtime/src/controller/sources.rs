@@ -14,10 +14,11 @@ use super::{
 };
 use crate::{
     informer::{
-        FailureCause, FetchFailure, Form, Observer, ObserverRegistration, SharedInformer,
-        SharedInformerFactory, SyncPhase, SyncState, TermStart, Watched, name_of,
+        FailureCause, FetchFailure, Observer, ObserverRegistration, SharedInformer, SharedInformerFactory,
+        SyncPhase, SyncState, TermStart, Watched, name_of,
     },
     keys::SourceId,
+    list_watch::Representation,
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
     store::{CachedObject, Lister, Lookup},
@@ -128,7 +129,8 @@ fn cache_view<W: Watched>(
         namespace,
         selects: selects.clone(),
         look_up: Box::new(move |key| look_up(&watched, &lister, key, &selects)),
-        show: (W::form() == Form::Whole).then(|| -> Show { Box::new(move |key| show(&shown, key)) }),
+        show: (W::form() == Representation::Whole)
+            .then(|| -> Show { Box::new(move |key| show(&shown, key)) }),
         is_open: Box::new(move || !failing.is_failing()),
         compare: Box::new(move |key| compared.compare(key)),
         report_history_loss: Box::new(move |key| lost.report_history_loss(key)),

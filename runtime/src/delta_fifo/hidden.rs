@@ -1,9 +1,8 @@
 //! Objects that a transform hid: kept as they came, to be tried again at the next resync.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Delta, Transform};
 use crate::{
@@ -34,7 +33,7 @@ impl<K: Object> Hidden<K> {
     }
 
     pub(super) fn lock(&self) -> Originals<'_, K> {
-        self.originals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.originals.lock()
     }
 
     /// Transforms what comes, and keeps the original where that fails.

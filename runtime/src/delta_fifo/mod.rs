@@ -5,17 +5,15 @@
 //! as one delta, and the consumer works out what is missing from it. An object that a transform fails on travels
 //! as unreadable; its original stays behind, and every resync tries it again.
 
-mod queue;
-mod sink;
 mod transform;
 mod hidden;
+mod queue;
 
 #[cfg(test)]
 mod tests;
 
-pub use queue::{Batch, DeltaFifo};
-pub use sink::FifoSink;
-pub use transform::{Outcome, Transform, Transformed};
+pub use queue::{Batch, DeltaFifo, FifoSink};
+pub use transform::{Transform, TransformOutcome, Transformed};
 
 pub(crate) use transform::decoded;
 
@@ -105,14 +103,14 @@ pub enum Audience {
 
 /// A delta, and the extent it belongs to.
 #[derive(Debug)]
-pub struct Entry<K> {
+pub struct DeltaEntry<K> {
     /// Where it holds.
     pub extent: Extent,
     /// What happened.
     pub delta: Delta<K>,
 }
 
-impl<K: Object> Entry<K> {
+impl<K: Object> DeltaEntry<K> {
     fn key(&self) -> Option<ObjectKey> {
         match &self.delta {
             Delta::Upserted(item) | Delta::Deleted(item) => item.key(),

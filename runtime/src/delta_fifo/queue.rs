@@ -1,18 +1,23 @@
-//! The queue itself: what is pending, in which order, and what has been handled.
+//! The queue: what is pending, in which order, and what has been handled; and the sinks that feed it.
 
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
     num::NonZeroUsize,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use super::{Audience, Delta, Entry, Extent, Sync, hidden::Hidden};
+use super::{
+    Audience, Delta, DeltaEntry, Extent, Sync, Transform,
+    hidden::{Hidden, Originals},
+};
 use crate::{
     list_watch::Item,
     object::{Object, ObjectKey},
+    reflector::{FetchReport, List, ReflectorStore, StoreChange},
 };
 
 /// Queues deltas for one consumer.
@@ -26,58 +31,46 @@ use crate::{
 ///
 /// Clones are the same queue. There is one consumer: two that pop at once share the deltas between them.
 pub struct DeltaFifo<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<SharedQueue<K>>,
 }
 
-pub(super) struct Shared<K> {
-    state: Mutex<State<K>>,
+struct SharedQueue<K> {
+    state: Mutex<FifoState<K>>,
     ready: Notify,
     hidden: Mutex<Vec<(Extent, Arc<Hidden<K>>)>>,
 }
 
-struct State<K> {
-    entries: VecDeque<Entry<K>>,
+struct FifoState<K> {
+    entries: VecDeque<DeltaEntry<K>>,
     /// The sequence number of the first entry.
     first: u64,
     /// The deletions that wait, with their numbers, as long as nothing else of their key follows.
     ///
     /// Only a deletion can fold what comes after it, so that other deltas need no key here.
     deletions: HashMap<ObjectKey, u64, foldhash::fast::RandomState>,
-    extents: Vec<(Extent, Replace)>,
+    /// Whether the first replace of each extent has been handled.
+    extents: Vec<(Extent, bool)>,
     /// How many batches are being handled.
     under_way: usize,
     /// Up to which number deltas have been handled.
     handled: u64,
-    closing: Closing,
-}
-
-/// Follows the first replace of an extent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Replace {
-    Awaited,
-    Handled,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Closing {
-    Open,
-    Closed,
+    closed: bool,
 }
 
 impl<K: Object> DeltaFifo<K> {
     /// Creates an empty queue without extents.
     pub fn new() -> Self {
-        let state = State {
+        let state = FifoState {
             entries: VecDeque::new(),
             first: 0,
             deletions: HashMap::default(),
             extents: Vec::new(),
             under_way: 0,
             handled: 0,
-            closing: Closing::Open,
+            closed: false,
         };
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedQueue {
                 state: Mutex::new(state),
                 ready: Notify::new(),
                 hidden: Mutex::default(),
@@ -85,12 +78,17 @@ impl<K: Object> DeltaFifo<K> {
         }
     }
 
-    /// Opens an extent, perhaps with objects that its transform hides.
-    pub(super) fn open(&self, extent: &Extent, hidden: Option<&Arc<Hidden<K>>>) {
-        self.shared.lock().extents.push((extent.clone(), Replace::Awaited));
-        if let Some(hidden) = hidden {
-            self.shared.hidden().push((extent.clone(), hidden.clone()));
+    /// Opens an extent; what is returned is what its reflector writes to.
+    ///
+    /// Extents must not overlap, and are all opened before the first is fed: from then on `has_synced` waits for
+    /// each of them.
+    pub fn sink(&self, extent: Extent, transform: Option<Transform<K>>) -> FifoSink<K> {
+        let hidden = transform.map(|transform| Arc::new(Hidden::new(transform)));
+        self.shared.lock().extents.push((extent.clone(), false));
+        if let Some(hidden) = &hidden {
+            self.shared.hidden.lock().push((extent.clone(), hidden.clone()));
         }
+        FifoSink { fifo: self.clone(), extent, hidden }
     }
 
     /// Takes the next batch, waiting for one; `None` once the queue is closed and empty.
@@ -105,7 +103,7 @@ impl<K: Object> DeltaFifo<K> {
                     let entries = state.take(limit.get());
                     return Some(Batch::of(entries, state.first, &self.shared));
                 }
-                if state.closing == Closing::Closed {
+                if state.closed {
                     return None;
                 }
             }
@@ -115,14 +113,14 @@ impl<K: Object> DeltaFifo<K> {
 
     /// Refuses further deltas, and ends the wait of a consumer once the queue is empty.
     pub fn close(&self) {
-        self.shared.lock().closing = Closing::Closed;
+        self.shared.lock().closed = true;
         self.shared.ready.notify_one();
     }
 
     /// Returns whether the first replace of every extent has been handled.
     pub fn has_synced(&self) -> bool {
         let state = self.shared.lock();
-        !state.extents.is_empty() && state.extents.iter().all(|(_, replace)| *replace == Replace::Handled)
+        !state.extents.is_empty() && state.extents.iter().all(|(_, replaced)| *replaced)
     }
 
     /// Returns whether nothing waits and all that was popped has been handled.
@@ -159,7 +157,7 @@ impl<K: Object> DeltaFifo<K> {
 
     /// Asks for every known object to be shown again; transforms that failed are tried again.
     pub fn resync(&self, audience: Audience) {
-        let hidden = self.shared.hidden().clone();
+        let hidden = self.shared.hidden.lock().clone();
         for (extent, hidden) in hidden {
             let mut originals = hidden.lock();
             let seen = hidden.retry(&mut originals);
@@ -170,32 +168,28 @@ impl<K: Object> DeltaFifo<K> {
     }
 
     /// Queues deltas of one extent, in order.
-    pub(super) fn push(&self, extent: &Extent, deltas: impl IntoIterator<Item = Delta<K>>) {
+    fn push(&self, extent: &Extent, deltas: impl IntoIterator<Item = Delta<K>>) {
         {
             let mut state = self.shared.lock();
             for delta in deltas {
-                state.push(Entry { extent: extent.clone(), delta });
+                state.push(DeltaEntry { extent: extent.clone(), delta });
             }
         }
         self.shared.ready.notify_one();
     }
 }
 
-impl<K> Shared<K> {
-    fn hidden(&self) -> MutexGuard<'_, Vec<(Extent, Arc<Hidden<K>>)>> {
-        self.hidden.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl<K> SharedQueue<K> {
+    fn lock(&self) -> MutexGuard<'_, FifoState<K>> {
+        self.state.lock()
     }
 }
 
-impl<K: Object> State<K> {
-    fn push(&mut self, entry: Entry<K>) {
+impl<K: Object> FifoState<K> {
+    fn push(&mut self, entry: DeltaEntry<K>) {
         #[cfg(test)]
         crate::counted::count(1);
-        if self.closing == Closing::Closed || self.folds(&entry) {
+        if self.closed || self.folds(&entry) {
             return;
         }
         match &entry.delta {
@@ -214,12 +208,12 @@ impl<K: Object> State<K> {
     }
 
     /// Returns whether an entry adds nothing to what waits; a repeated delete leaves its version behind.
-    fn folds(&mut self, entry: &Entry<K>) -> bool {
+    fn folds(&mut self, entry: &DeltaEntry<K>) -> bool {
         match &entry.delta {
             Delta::Reached(version) => self.reach(&entry.extent, version.clone()),
             Delta::Deleted(item) if self.deletes_already(item) => {
                 if let Some(version) = item.resource_version() {
-                    self.push(Entry {
+                    self.push(DeltaEntry {
                         extent: entry.extent.clone(),
                         delta: Delta::Reached(version.to_owned()),
                     });
@@ -232,7 +226,7 @@ impl<K: Object> State<K> {
 
     fn reach(&mut self, extent: &Extent, version: String) -> bool {
         match self.entries.back_mut() {
-            Some(Entry { extent: unchanged, delta: Delta::Reached(reached) }) if unchanged == extent => {
+            Some(DeltaEntry { extent: unchanged, delta: Delta::Reached(reached) }) if unchanged == extent => {
                 *reached = version;
                 true
             }
@@ -255,7 +249,7 @@ impl<K: Object> State<K> {
     }
 
     fn sync(&mut self, audience: Audience) {
-        if self.closing == Closing::Closed {
+        if self.closed {
             return;
         }
         #[cfg(test)]
@@ -266,28 +260,28 @@ impl<K: Object> State<K> {
                 return;
             }
         }
-        let pending = self.entries.iter().filter_map(Entry::key).collect();
+        let pending = self.entries.iter().filter_map(DeltaEntry::key).collect();
         let delta = Delta::Sync(Sync { audience, pending });
-        self.entries.push_back(Entry { extent: Extent::All, delta });
+        self.entries.push_back(DeltaEntry { extent: Extent::All, delta });
     }
 
     /// Takes entries up to the limit; a replace only as the first and last, a resync only as the last.
-    fn take(&mut self, limit: usize) -> Vec<Entry<K>> {
-        let replaces = |entry: &Entry<K>| matches!(entry.delta, Delta::Replaced(_));
+    fn take(&mut self, limit: usize) -> Vec<DeltaEntry<K>> {
+        let replaces = |entry: &DeltaEntry<K>| matches!(entry.delta, Delta::Replaced(_));
         let count = match self.entries.front() {
             Some(first) if replaces(first) => 1,
             _ => {
                 let changes = self.entries.iter().take(limit).take_while(|entry| !replaces(entry)).count();
-                let syncs = |entry: &Entry<K>| matches!(entry.delta, Delta::Sync(_));
+                let syncs = |entry: &DeltaEntry<K>| matches!(entry.delta, Delta::Sync(_));
                 self.entries.iter().take(changes).position(syncs).map_or(changes, |at| at + 1)
             }
         };
         #[cfg(test)]
         crate::counted::count(count);
-        let taken: Vec<Entry<K>> = self.entries.drain(..count).collect();
+        let taken: Vec<DeltaEntry<K>> = self.entries.drain(..count).collect();
         self.first += count as u64;
         let deleted = taken.iter().filter(|entry| matches!(entry.delta, Delta::Deleted(_)));
-        for key in deleted.filter_map(Entry::key) {
+        for key in deleted.filter_map(DeltaEntry::key) {
             if self.deletions.get(&key).is_some_and(|number| *number < self.first) {
                 self.deletions.remove(&key);
             }
@@ -298,22 +292,22 @@ impl<K: Object> State<K> {
 
 /// Deltas to handle; dropping it says that they were.
 pub struct Batch<K> {
-    entries: Vec<Entry<K>>,
+    entries: Vec<DeltaEntry<K>>,
     replaced: Option<Extent>,
     /// The number of the delta that follows.
     end: u64,
-    shared: Arc<Shared<K>>,
+    shared: Arc<SharedQueue<K>>,
 }
 
 impl<K> Batch<K> {
-    fn of(entries: Vec<Entry<K>>, end: u64, shared: &Arc<Shared<K>>) -> Self {
-        let replaces = |entry: &&Entry<K>| matches!(entry.delta, Delta::Replaced(_));
+    fn of(entries: Vec<DeltaEntry<K>>, end: u64, shared: &Arc<SharedQueue<K>>) -> Self {
+        let replaces = |entry: &&DeltaEntry<K>| matches!(entry.delta, Delta::Replaced(_));
         let replaced = entries.iter().find(replaces).map(|entry| entry.extent.clone());
         Self { entries, replaced, end, shared: shared.clone() }
     }
 
     /// Takes the deltas out; the batch stays behind to say when they are handled.
-    pub fn take(&mut self) -> Vec<Entry<K>> {
+    pub fn take(&mut self) -> Vec<DeltaEntry<K>> {
         std::mem::take(&mut self.entries)
     }
 }
@@ -324,11 +318,91 @@ impl<K> Drop for Batch<K> {
         state.under_way -= 1;
         state.handled = state.handled.max(self.end);
         let Some(replaced) = &self.replaced else { return };
-        for (extent, replace) in &mut state.extents {
-            if extent == replaced {
-                *replace = Replace::Handled;
-            }
+        for (extent, is_replaced) in &mut state.extents {
+            *is_replaced |= extent == replaced;
         }
+    }
+}
+
+/// Feeds one extent of a [`DeltaFifo`].
+///
+/// The transform, if there is one, runs here, before an object is queued; one that fails makes the object
+/// unreadable, as if it had not decoded, until a later event, list or resync brings it through.
+pub struct FifoSink<K> {
+    fifo: DeltaFifo<K>,
+    extent: Extent,
+    hidden: Option<Arc<Hidden<K>>>,
+}
+
+impl<K: Object> FifoSink<K> {
+    /// Returns the extent that is fed.
+    pub fn extent(&self) -> &Extent {
+        &self.extent
+    }
+
+    /// Counts the deltas that wait, of all extents.
+    pub fn waiting(&self) -> usize {
+        self.fifo.len()
+    }
+
+    /// Numbers what is written here next, among all extents.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.fifo.next_number()
+    }
+
+    /// Returns up to which number deltas have been handled.
+    pub(crate) fn handled(&self) -> u64 {
+        self.fifo.handled()
+    }
+
+    /// Returns whether all that was written here, or into other extents, has been handled.
+    pub fn is_settled(&self) -> bool {
+        self.fifo.is_settled()
+    }
+
+    /// Returns the transform that objects pass on their way in.
+    pub fn transform(&self) -> Option<&Transform<K>> {
+        self.hidden.as_ref().map(|hidden| hidden.transform())
+    }
+
+    fn delta(&self, change: StoreChange<K>, originals: &mut Option<Originals<'_, K>>) -> Delta<K> {
+        match (change, self.hidden.as_ref().zip(originals.as_mut())) {
+            (StoreChange::Upsert(item), None) => Delta::Upserted(item),
+            (StoreChange::Upsert(item), Some((hidden, originals))) => {
+                Delta::Upserted(hidden.transformed(originals, item))
+            }
+            (StoreChange::Delete(item), None) => Delta::Deleted(item),
+            (StoreChange::Delete(item), Some((hidden, originals))) => {
+                Delta::Deleted(hidden.transformed_last(originals, item))
+            }
+            (StoreChange::Bookmark(resource_version), _) => Delta::Reached(resource_version),
+        }
+    }
+}
+
+impl<K: Object> ReflectorStore<K> for FifoSink<K> {
+    fn replace(&self, mut list: List<K>) {
+        let mut originals = self.hidden.as_ref().map(|hidden| hidden.lock());
+        if let Some((hidden, originals)) = self.hidden.as_ref().zip(originals.as_mut()) {
+            originals.clear();
+            let items = list.items.into_iter();
+            list.items = items.map(|item| hidden.transformed(originals, item)).collect();
+        }
+        self.fifo.push(&self.extent, [Delta::Replaced(list)]);
+    }
+
+    fn apply(&self, changes: Vec<StoreChange<K>>) {
+        let mut originals = self.hidden.as_ref().map(|hidden| hidden.lock());
+        let deltas: Vec<_> = changes.into_iter().map(|change| self.delta(change, &mut originals)).collect();
+        self.fifo.push(&self.extent, deltas);
+    }
+
+    fn resync(&self) {
+        self.fifo.resync(Audience::All);
+    }
+
+    fn report(&self, report: FetchReport) {
+        tracing::trace!(extent = %self.extent, ?report, "fetch report");
     }
 }
 
@@ -353,5 +427,11 @@ impl<K> fmt::Debug for DeltaFifo<K> {
 impl<K> fmt::Debug for Batch<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch").field("deltas", &self.entries.len()).finish()
+    }
+}
+
+impl<K> fmt::Debug for FifoSink<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FifoSink").field("extent", &self.extent).finish()
     }
 }

@@ -42,7 +42,7 @@ fn named(item: &Item<ConfigMap>) -> String {
     format!("{key}@{}", item.resource_version().unwrap_or("?"))
 }
 
-fn told(entry: &Entry<ConfigMap>) -> String {
+fn told(entry: &DeltaEntry<ConfigMap>) -> String {
     match &entry.delta {
         Delta::Upserted(item) => format!("~{}", named(item)),
         Delta::Deleted(item) => format!("-{}", named(item)),
@@ -100,7 +100,7 @@ async fn a_resync_leaves_out_what_had_a_delta_pending_and_waits_only_once() {
     assert_eq!(fifo.len(), 3);
     assert_eq!(popped(&fifo, 1).await, ["~a@1"]);
     let mut batch = fifo.pop(limit(1)).await.unwrap();
-    let [Entry { delta: Delta::Sync(sync), .. }] = &batch.take()[..] else { panic!("a resync was due") };
+    let [DeltaEntry { delta: Delta::Sync(sync), .. }] = &batch.take()[..] else { panic!("a resync was due") };
     assert_eq!(sync.audience, Audience::All);
     assert!(!sync.shows(&ObjectKey::new("shop", "a")));
     assert!(sync.shows(&ObjectKey::new("shop", "b")) && sync.shows(&ObjectKey::new("shop", "c")));
@@ -118,7 +118,7 @@ async fn a_resync_stays_behind_a_list_that_is_pending_and_ends_its_batch() {
     assert!(fifo.awaits_resync());
     assert_eq!(popped(&fifo, 9).await.len(), 1);
     let mut batch = fifo.pop(limit(9)).await.unwrap();
-    let [Entry { delta: Delta::Sync(sync), .. }] = &batch.take()[..] else { panic!("a resync was due") };
+    let [DeltaEntry { delta: Delta::Sync(sync), .. }] = &batch.take()[..] else { panic!("a resync was due") };
     assert!(sync.shows(&ObjectKey::new("shop", "a")) && !fifo.awaits_resync());
     assert_eq!(popped(&fifo, 9).await, ["~later@2"]);
 }
@@ -228,7 +228,7 @@ async fn a_transform_runs_once_for_each_object_and_changes_it_in_place() {
     sink.replace(List::new(vec![object("b", "b", 2), object("c", "c", 2)], "2", Epoch::Same));
     sink.resync();
     let entries = fifo.pop(limit(9)).await.unwrap().take();
-    let [Entry { delta: Delta::Upserted(Item::Object(changed)), .. }] = &entries[..] else {
+    let [DeltaEntry { delta: Delta::Upserted(Item::Object(changed)), .. }] = &entries[..] else {
         panic!("an object")
     };
     assert!(changed.data.is_some());
@@ -263,7 +263,7 @@ async fn an_item_that_a_transform_breaks_leaves_as_unreadable_and_the_rest_goes_
         upsert("fine", 5),
     ]);
     let mut errors = Vec::new();
-    for Entry { delta, .. } in fifo.pop(limit(9)).await.unwrap().take() {
+    for DeltaEntry { delta, .. } in fifo.pop(limit(9)).await.unwrap().take() {
         match delta {
             Delta::Upserted(Item::Unreadable(unreadable)) => {
                 let Unreadable { identity: Identity { key, .. }, error } = *unreadable;

@@ -10,7 +10,7 @@ use crate::{
     users_code::contained,
 };
 
-type Change<K> = dyn Fn(&mut K) -> Result<(), String> + Send + Sync;
+type TransformFn<K> = dyn Fn(&mut K) -> Result<(), String> + Send + Sync;
 
 /// Changes an object in place before it is cached.
 ///
@@ -20,13 +20,13 @@ type Change<K> = dyn Fn(&mut K) -> Result<(), String> + Send + Sync;
 /// the object as it came, at every resync (up to 10,000 objects at a time), and costs a copy of each object. What a
 /// list repeats is transformed on a copy, and compared with what is cached.
 pub struct Transform<K> {
-    change: Arc<Change<K>>,
-    outcome: Outcome,
+    change: Arc<TransformFn<K>>,
+    outcome: TransformOutcome,
 }
 
 /// Whether a transform can fail otherwise than by a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TransformOutcome {
     /// It always succeeds: nothing is kept to try it again.
     Certain,
     /// It may fail.
@@ -36,14 +36,14 @@ pub enum Outcome {
 /// What a transform may return: nothing, or a result.
 pub trait Transformed {
     /// Says whether it can be a failure.
-    const OUTCOME: Outcome;
+    const OUTCOME: TransformOutcome;
 
     /// Turns into a result whose error is text.
     fn into_outcome(self) -> Result<(), String>;
 }
 
 impl Transformed for () {
-    const OUTCOME: Outcome = Outcome::Certain;
+    const OUTCOME: TransformOutcome = TransformOutcome::Certain;
 
     fn into_outcome(self) -> Result<(), String> {
         Ok(())
@@ -51,7 +51,7 @@ impl Transformed for () {
 }
 
 impl<E: fmt::Display> Transformed for Result<(), E> {
-    const OUTCOME: Outcome = Outcome::MayFail;
+    const OUTCOME: TransformOutcome = TransformOutcome::MayFail;
 
     fn into_outcome(self) -> Result<(), String> {
         self.map_err(|error| error.to_string())
@@ -88,8 +88,8 @@ impl<K: Object> Transform<K> {
     /// Changes what an item holds; if the transform fails, the item comes back as it was, to be tried again.
     pub(super) fn attempt(&self, item: Item<K>) -> (Item<K>, Option<Item<K>>) {
         let original = match self.outcome {
-            Outcome::Certain => None,
-            Outcome::MayFail => item.copy(),
+            TransformOutcome::Certain => None,
+            TransformOutcome::MayFail => item.copy(),
         };
         let item = self.apply(item);
         let original = original.filter(|_| matches!(item, Item::Unreadable(_)));

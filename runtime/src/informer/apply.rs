@@ -6,23 +6,21 @@ use foldhash::fast::RandomState;
 
 use super::change::{AddOrigin, Change, Gone, Progress, ProgressVia, Via};
 use crate::{
-    delta_fifo::{Delta, Entry, Extent, Sync},
-    list_watch::{Identity, Item, ItemForm, Unreadable},
+    delta_fifo::{Delta, DeltaEntry, Extent, Sync},
+    list_watch::{Identity, Item, Unreadable},
     object::{Kind, Object, ObjectKey, Version},
     reflector::{Epoch, List},
     store::{CachedObject, WriteBatch},
 };
 
 /// What a batch of deltas did.
-pub(super) struct Applied<K> {
+pub(super) struct AppliedDeltas<K> {
     pub(super) changes: Vec<Change<K>>,
     pub(super) progress: Progress,
     /// Items that could not even be named.
     pub(super) nameless: Vec<(Extent, Arc<Unreadable>)>,
     /// The extent that was replaced as a whole, if the batch was a replace.
     pub(super) replaced: Option<Extent>,
-    /// Whether a list named an object twice.
-    pub(super) repeats: bool,
     /// Events that were skipped although the cache has been shown all up to their versions.
     pub(super) fallen: Vec<Fallen>,
     /// The resync that was the last of them, if there was one.
@@ -40,7 +38,7 @@ pub(super) struct Fallen {
     pub(super) cached: Version,
 }
 
-impl<K> Applied<K> {
+impl<K> AppliedDeltas<K> {
     /// Shows the objects that were found to be unreadable.
     pub(super) fn unreadable(&self) -> impl Iterator<Item = &Arc<Unreadable>> {
         let named = self.changes.iter().filter_map(|change| match change {
@@ -58,17 +56,16 @@ impl<K> Applied<K> {
 /// followed whatever its versions: it is the truth.
 pub(super) fn apply<K: Object>(
     batch: &mut WriteBatch<K>,
-    entries: Vec<Entry<K>>,
+    entries: Vec<DeltaEntry<K>>,
     kind: &Kind,
     origin: AddOrigin,
-) -> Applied<K> {
+) -> AppliedDeltas<K> {
     let progress = Progress { version: None, via: ProgressVia::Watch };
-    let applied = Applied {
+    let applied = AppliedDeltas {
         changes: Vec::with_capacity(entries.len()),
         progress,
         nameless: Vec::new(),
         replaced: None,
-        repeats: false,
         fallen: Vec::new(),
         resync: None,
     };
@@ -86,11 +83,11 @@ struct Applier<'b, K> {
     via: Via,
     /// Whether versions mean what they meant before.
     epoch: Epoch,
-    applied: Applied<K>,
+    applied: AppliedDeltas<K>,
 }
 
 impl<K: Object> Applier<'_, K> {
-    fn entry(&mut self, Entry { extent, delta }: Entry<K>) {
+    fn entry(&mut self, DeltaEntry { extent, delta }: DeltaEntry<K>) {
         match delta {
             Delta::Upserted(item) => {
                 let version = version_of(&item);
@@ -143,14 +140,7 @@ impl<K: Object> Applier<'_, K> {
         }
         let mark = self.batch.clear_unreadable(&key);
         let via = self.via;
-        // What a list repeats is not held twice: whoever holds it decoded, or knows that it does not, goes on.
-        let object = match object.form() {
-            ItemForm::Typed => object,
-            ItemForm::Bytes => match self.batch.get(&key) {
-                Some(held) if held.same_bytes(&object) => held.clone(),
-                _ => object,
-            },
-        };
+        let object = object.or_cached(self.batch.get(&key));
         match self.batch.put(object.clone()) {
             Some(old) if same_uid(old.uid(), object.uid()) => {
                 // A server that lost its history may have given the same version to another state.
@@ -266,7 +256,7 @@ impl<K: Object> Applier<'_, K> {
         self.applied.changes.reserve(items.len());
         for item in items {
             match self.upsert(extent, item) {
-                Some(key) => self.applied.repeats |= !listed.insert(key),
+                Some(key) => drop(listed.insert(key)),
                 None => named = false,
             }
         }

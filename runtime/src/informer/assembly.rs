@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{core::Parts, reflector_task::ReflectorTask, shared::SharedInformer, watched::Watched};
+use super::{core::InformerParts, reflector_task::ReflectorTask, shared::SharedInformer, watched::Watched};
 use crate::{
     delta_fifo::{Extent, Transform, Transformed},
     list_watch::ListerWatcher,
@@ -13,7 +13,7 @@ use crate::{
     store::{DuplicateIndex, IndexDefinition},
 };
 
-type Source<K> = Box<dyn FnOnce(ReflectorConfig) -> ReflectorTask<K> + Send>;
+type SourceFn<K> = Box<dyn FnOnce(ReflectorConfig) -> ReflectorTask<K> + Send>;
 
 /// Puts an informer together from sources: the user's own, or `ClientListWatch` without a factory.
 ///
@@ -35,7 +35,7 @@ type Source<K> = Box<dyn FnOnce(ReflectorConfig) -> ReflectorTask<K> + Send>;
 #[must_use = "nothing is watched until the informer is built and started"]
 pub struct Assembly<W: Watched> {
     kind: Kind,
-    sources: Vec<(Extent, Source<W::Object>)>,
+    sources: Vec<(Extent, SourceFn<W::Object>)>,
     config: ReflectorConfig,
     transform: Option<Transform<W::Object>>,
     indexes: Vec<IndexDefinition<W::Object>>,
@@ -73,7 +73,7 @@ pub enum AssemblyError {
 }
 
 impl<W: Watched> Assembly<W> {
-    /// Begins with the indexes that come with the type; `question` is `()` for typed kinds.
+    /// Begins with the indexes that come with the type; `dynamic_type` is `()` for typed kinds.
     pub fn new(dynamic_type: &W::DynamicType) -> Self {
         Self {
             kind: W::kind_of(dynamic_type),
@@ -132,7 +132,7 @@ impl<W: Watched> Assembly<W> {
     pub fn build(self) -> Result<SharedInformer<W>, AssemblyError> {
         self.check()?;
         let config = self.config.named(|| self.kind.to_string());
-        let informer = SharedInformer::of_parts(Parts {
+        let informer = SharedInformer::of_parts(InformerParts {
             metrics: config.metrics.clone(),
             seed: config.seed,
             on_error: config.on_error.clone(),

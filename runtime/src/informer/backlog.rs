@@ -5,12 +5,12 @@ use std::{collections::VecDeque, sync::Arc};
 use tokio::time::Instant;
 
 use super::{
-    change::{AddOrigin, Gone},
+    change::Gone,
     notification::Notification,
     notification_queue::NotificationQueue,
     resync::{ResyncCursor, ResyncSnapshot},
 };
-use crate::{object::Object, store::CachedObject};
+use crate::object::Object;
 
 /// Most deletions that wait with their object's last state; later ones keep key, UID and owners.
 const FULL_DELETIONS: usize = 10_000;
@@ -27,11 +27,11 @@ const PASSED_OVER: usize = 64;
 /// Holds at most one notification a live object, and one a deleted one, in the order of their first.
 ///
 /// Add and update fold to an add, updates to one with the oldest old state, anything and a delete to the delete.
-/// The add of a successor stays apart from a delete. No delete is swallowed of what the handler was shown; of one name that
-/// comes and goes all the time, the lives that it was never shown are bounded.
+/// The add of a successor stays apart from a delete. No delete of an object that the handler was shown is lost. If one name
+/// comes and goes all the time, only the last few objects that the handler was never shown are kept.
 ///
-/// Resyncs wait in a queue of their own, behind changes: while both wait, one call in nine goes to a resync. What changes
-/// before its turn is shown as a change alone. Content that was listed at once comes before any resync.
+/// Changes take precedence over resyncs: while both wait, one call in nine belongs to a resync. An object that changes
+/// first is delivered once, as the change. The initial content comes before any resync.
 pub(super) struct Backlog<K> {
     changes: NotificationQueue<K>,
     /// One that is under way, and one that follows it.
@@ -79,12 +79,7 @@ impl<K: Object> Backlog<K> {
         }
     }
 
-    /// Adds objects that are new to the handler, or new since their deletion.
-    pub(super) fn push_adds(&mut self, objects: Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant) {
-        self.changes.append_adds(objects, origin, now);
-    }
-
-    /// Adds a resync of objects without a pending change; it replaces one that has not begun.
+    /// Adds a resync of what does not wait as a change; it stands in for one that has not begun.
     pub(super) fn push_resync(&mut self, snapshot: Arc<ResyncSnapshot<K>>, now: Instant) {
         ResyncCursor::of(snapshot, now).except(self.changes.keys()).line_up(&mut self.resyncs);
     }
@@ -92,7 +87,8 @@ impl<K: Object> Backlog<K> {
     /// Takes the next call; `None` also where a resync has yet to find something to show.
     pub(super) fn pop(&mut self) -> Option<Notification<K>> {
         let resyncs_wait = !self.resyncs.is_empty();
-        let changes_turn = !resyncs_wait || self.in_a_row < IN_A_ROW || self.changes.last_adds().is_some();
+        let changes_turn =
+            !resyncs_wait || self.in_a_row < IN_A_ROW || matches!(self.initial, Initial::Before(_));
         if let Some(notification) = changes_turn.then(|| self.changes.pop()).flatten() {
             self.in_a_row = if resyncs_wait { self.in_a_row.saturating_add(1) } else { 0 };
             self.full_deletions -= usize::from(notification.is_full_deletion());
@@ -145,12 +141,6 @@ impl<K: Object> Backlog<K> {
         self.changes.oldest().into_iter().chain(resync).min()
     }
 
-    /// Counts what is held in memory.
-    #[cfg(test)]
-    pub(super) fn room(&self) -> usize {
-        self.changes.room()
-    }
-
     fn push_delete(&mut self, gone: Gone<K>, now: Instant) {
         let (mut live, mut told, mut unseen) = (None, None, Vec::new());
         for number in self.changes.numbers(gone.key()) {
@@ -163,8 +153,6 @@ impl<K: Object> Backlog<K> {
             }
         }
         let never_shown = self.was_never_shown(live, told);
-        // The object may have come back among many additions: then this ends what they tell.
-        let told = told.filter(|number| self.changes.last_adds().is_none_or(|adds| *number > adds));
         // Where the object's own notification stands, else where its earlier deletion does.
         let Some(number) = live.or(told) else {
             let notification = self.slimmed(gone, Notification::Delete);

@@ -2,22 +2,22 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    command::Command,
-    latch::Latch,
-    name::name_of,
+    handler::{EventHandler, Observer},
+    listener::Hears,
     reflector_task::{AskLatest, ReflectorTask},
-    registration::{KeepAlive, Slot},
+    registration::{HandlerSlot, KeepAlive, Latch, ObserverLatches},
     reliability::Reliability,
     report::{FailureReport, InformerReport, UNREADABLE_SHOWN, named},
-    sync_state::{Health, SyncPhase, SyncState},
+    sync_state::{Health, SyncPhase, SyncState, name_of},
 };
 use crate::{
     clock::Moment,
@@ -53,11 +53,27 @@ pub(super) struct InformerCore<K> {
     heard: Mutex<Option<Instant>>,
     /// Whether there are index functions that did not come with the type.
     users_indexes: Latch,
-    inbox: Mutex<Inbox<K>>,
-    handlers: Mutex<Vec<Weak<dyn Slot>>>,
+    inbox: Mutex<CommandInbox<K>>,
+    handlers: Mutex<Vec<Weak<dyn HandlerSlot>>>,
 }
 
-struct Inbox<K> {
+/// What the processor is to do.
+pub(super) enum Command<K> {
+    /// Add a handler.
+    Join(Arc<dyn Hears<K>>, Box<dyn EventHandler<K>>),
+    /// Add an observer.
+    Look(ObserverEntry<K>),
+    /// Forget those that were removed.
+    Sweep,
+}
+
+/// An observer, and what its registration watches.
+pub(super) struct ObserverEntry<K> {
+    pub(super) observer: Arc<dyn Observer<K>>,
+    pub(super) watcher: Arc<ObserverLatches>,
+}
+
+struct CommandInbox<K> {
     commands: Vec<Command<K>>,
     feeds: Vec<(ReflectorTask<K>, FifoSink<K>)>,
     life: Life,
@@ -71,7 +87,7 @@ enum Life {
 }
 
 /// What an informer is made of.
-pub(super) struct Parts<K> {
+pub(super) struct InformerParts<K> {
     pub(super) kind: Kind,
     /// The cluster that it is read from; `None`: the manager's own.
     pub(super) cluster: Option<Arc<str>>,
@@ -90,8 +106,9 @@ pub(super) struct Parts<K> {
 }
 
 impl<K: Object> InformerCore<K> {
-    pub(super) fn new(parts: Parts<K>) -> Arc<Self> {
-        let Parts { kind, cluster, indexes, feeds, transform, metrics, seed, on_error, stop, fleet } = parts;
+    pub(super) fn new(parts: InformerParts<K>) -> Arc<Self> {
+        let InformerParts { kind, cluster, indexes, feeds, transform, metrics, seed, on_error, stop, fleet } =
+            parts;
         let name = name_of(&kind, cluster.as_deref());
         let meter =
             metrics.as_ref().map(|metrics| metrics.fetch().cache_meter(&name, &kind)).unwrap_or_default();
@@ -112,8 +129,11 @@ impl<K: Object> InformerCore<K> {
             let sink = fifo.sink(feed.extent.clone(), transform.clone());
             (feed, sink)
         };
-        let inbox =
-            Inbox { commands: Vec::new(), feeds: feeds.into_iter().map(sink).collect(), life: Life::Unborn };
+        let inbox = CommandInbox {
+            commands: Vec::new(),
+            feeds: feeds.into_iter().map(sink).collect(),
+            life: Life::Unborn,
+        };
         let core = Arc::new(Self {
             kind,
             cluster,
@@ -152,15 +172,15 @@ impl<K: Object> InformerCore<K> {
     }
 
     /// Notes a handler, whose backlog is measured for as long as somebody holds it.
-    pub(super) fn note_handler(&self, handler: &Arc<dyn Slot>) {
-        let mut handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn note_handler(&self, handler: &Arc<dyn HandlerSlot>) {
+        let mut handlers = self.handlers.lock();
         handlers.retain(|handler| handler.strong_count() > 0);
         handlers.push(Arc::downgrade(handler));
     }
 
     /// Returns the handlers that somebody holds.
-    pub(super) fn handlers(&self) -> Vec<Arc<dyn Slot>> {
-        let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn handlers(&self) -> Vec<Arc<dyn HandlerSlot>> {
+        let handlers = self.handlers.lock();
         handlers.iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -240,7 +260,7 @@ impl<K: Object> InformerCore<K> {
 
     /// Counts what the cache holds, once something came.
     pub(super) fn measure(&self) {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.heard.lock() = Some(Instant::now());
         let lister = self.indexer.lister();
         let version = lister.resource_version().map(|version| version.0);
         self.meter.holds(lister.len(), lister.count_unreadable(), version);
@@ -276,7 +296,7 @@ impl<K: Object> InformerCore<K> {
     /// Shows how the cache stands, for debug pages.
     pub(super) fn report(&self) -> InformerReport {
         let (state, lister) = (self.state(), self.indexer.lister());
-        let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let heard = *self.heard.lock();
         let extents = self.latest.iter().map(|(extent, _)| extent);
         let namespaces = extents.filter_map(|extent| match extent {
             Extent::All => None,
@@ -316,8 +336,8 @@ impl<K: Object> InformerCore<K> {
         tracing::warn!(kind = %self.kind, "the informer was stopped: a handler was refused");
     }
 
-    fn inbox(&self) -> MutexGuard<'_, Inbox<K>> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inbox(&self) -> MutexGuard<'_, CommandInbox<K>> {
+        self.inbox.lock()
     }
 }
 

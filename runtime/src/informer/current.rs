@@ -11,13 +11,14 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use futures::future::{BoxFuture, join_all};
+use parking_lot::Mutex;
 use tokio::{sync::OnceCell, time::sleep};
 
 use super::{core::InformerCore, reflector_task::AskLatest, reliability::Reliability};
@@ -59,12 +60,12 @@ pub(crate) struct TermStart {
 
 impl TermStart {
     fn version(&self, kind: &Kind, losses: u64) -> Arc<OnceCell<Version>> {
-        let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut versions = self.versions.lock();
         versions.entry((kind.clone(), losses)).or_default().clone()
     }
 
     fn cache<C: Send + Sync + 'static>(&self, cache: &Arc<C>) -> UpToDate {
-        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut caches = self.caches.lock();
         let address = Arc::as_ptr(cache) as usize;
         let of_cache = || (Arc::downgrade(cache) as Weak<Cache>, Arc::default());
         caches.entry(address).or_insert_with(of_cache).1.clone()
@@ -96,7 +97,7 @@ fn ask<'a, K: Object>(core: &'a InformerCore<K>, start: &'a TermStart) -> BoxFut
         let cache = cache.clone();
         Box::pin(async move { cache.wait_for_version(version, within).await })
     };
-    let asked = Asked {
+    let asked = CurrencyCheck {
         start,
         kind: &core.kind,
         reliability: &core.reliability,
@@ -107,7 +108,7 @@ fn ask<'a, K: Object>(core: &'a InformerCore<K>, start: &'a TermStart) -> BoxFut
 }
 
 /// A cache whose type is forgotten: what asks is compiled once, not for each kind.
-struct Asked<'a> {
+struct CurrencyCheck<'a> {
     start: &'a TermStart,
     kind: &'a Kind,
     reliability: &'a Reliability,
@@ -119,7 +120,7 @@ struct Asked<'a> {
 
 type Shows = dyn Fn(Version, Duration) -> BoxFuture<'static, Result<(), VersionNotReached>> + Send + Sync;
 
-impl<'a> Asked<'a> {
+impl<'a> CurrencyCheck<'a> {
     fn all_current(self) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             join_all(self.latest.iter().map(|(extent, latest)| self.part_current(extent, latest))).await;

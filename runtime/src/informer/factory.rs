@@ -1,30 +1,37 @@
-//! Hands out one informer a question, starts and stops them together.
+//! Hands out one informer for each query, and starts and stops them together.
 
 use std::{
     any::{Any, TypeId},
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    core::{Handle, Parts},
-    query::{NameRefused, Query},
+    core::{Handle, InformerParts},
+    handler::EventHandler,
+    processor::start,
+    query::{Function, NameRefused, Query},
+    reflector_task::ReflectorTask,
+    registration::Registration,
     report::InformerReport,
-    shared::SharedInformer,
-    start::start,
-    sync_state::{NotSynced, SyncState},
+    shared::{HandlerBuilder, SharedInformer},
+    sync_state::{NotSynced, SyncState, name_of},
     watched::Watched,
 };
 use crate::{
     clock::WallClock,
-    object::Object,
-    reflector::{ReflectorConfig, Server},
+    delta_fifo::{Extent, Transform, Transformed},
+    list_watch::{ClientListWatch, ItemForm, ListOptions, ManagedFields},
+    object::{Object, Scope},
+    reflector::{FirstList, ReflectorConfig, Server, WatchError, WatchErrorHandler},
+    store::{IndexDefinition, InvalidSelector, Selector},
 };
 
 /// Shares informers: one list and one watch per query.
@@ -32,21 +39,21 @@ use crate::{
 /// Clones are the same factory. Informers live as long as somebody uses them; the factory alone keeps none alive.
 #[derive(Clone)]
 pub struct SharedInformerFactory {
-    shared: Arc<Shared>,
+    shared: Arc<SharedFactory>,
 }
 
-struct Shared {
+struct SharedFactory {
     client: Client,
     /// Its name, where it is not the manager's own.
     cluster: Option<Arc<str>>,
     config: ReflectorConfig,
     stop: CancellationToken,
     tasks: TaskTracker,
-    known: Mutex<Known>,
+    known: Mutex<KnownInformers>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownInformers {
     informers: Vec<SharedEntry>,
     functions: HashMap<Arc<str>, TypeId>,
 }
@@ -134,7 +141,7 @@ impl SharedInformerFactory {
     }
 
     fn of(client: Client, config: ReflectorConfig, cluster: Option<Arc<str>>) -> Self {
-        let shared = Shared {
+        let shared = SharedFactory {
             client,
             cluster,
             config,
@@ -143,6 +150,21 @@ impl SharedInformerFactory {
             known: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Asks for an informer of a typed kind.
+    pub fn informer<W: Watched<DynamicType = ()>>(&self) -> InformerBuilder<W> {
+        InformerBuilder::new(self.clone(), ())
+    }
+
+    /// Asks for an informer of what a marker says: `informer_for(Dynamic::new(kind))`.
+    pub fn informer_for<W: Watched>(&self, marker: W) -> InformerBuilder<W> {
+        InformerBuilder::new(self.clone(), marker.dynamic_type())
+    }
+
+    /// Asks for an informer of what a marker's question says.
+    pub fn informer_of<W: Watched>(&self, query: W::DynamicType) -> InformerBuilder<W> {
+        InformerBuilder::new(self.clone(), query)
     }
 
     /// Starts every informer that was not started before.
@@ -223,19 +245,19 @@ impl SharedInformerFactory {
         self.shared.cluster.clone()
     }
 
-    pub(super) fn client(&self) -> Client {
+    fn client(&self) -> Client {
         self.shared.client.clone()
     }
 
-    pub(super) fn reflector_config(&self) -> ReflectorConfig {
+    fn reflector_config(&self) -> ReflectorConfig {
         self.shared.config.clone()
     }
 
-    pub(super) fn find_or_build<W: Watched>(
+    fn find_or_build<W: Watched>(
         &self,
         query: Query,
         dynamic_type: W::DynamicType,
-        parts: impl FnOnce(CancellationToken, TaskTracker) -> Parts<W::Object>,
+        parts: impl FnOnce(CancellationToken, TaskTracker) -> InformerParts<W::Object>,
     ) -> SharedInformer<W> {
         let mut known = self.known();
         let same = |answer: &&SharedEntry| {
@@ -264,7 +286,7 @@ impl SharedInformerFactory {
     /// Gives a function a name, once and for all.
     ///
     /// One that captures values is refused: two of one type may differ in what they captured.
-    pub(super) fn name_function<F: 'static>(&self, name: &str) -> Result<Arc<str>, NameRefused> {
+    fn name_function<F: 'static>(&self, name: &str) -> Result<Arc<str>, NameRefused> {
         if size_of::<F>() != 0 {
             return Err(NameRefused::Captures(name.to_owned()));
         }
@@ -281,8 +303,275 @@ impl SharedInformerFactory {
         self.known().informers.iter().filter_map(|answer| answer.informer.upgrade()).collect()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, KnownInformers> {
+        self.shared.known.lock()
+    }
+}
+
+/// Asks a factory for an informer.
+///
+/// Equal queries get the same informer; everything that decides what is cached is part of the query.
+#[must_use = "nothing is watched until the informer is built"]
+pub struct InformerBuilder<W: Watched> {
+    factory: SharedInformerFactory,
+    dynamic_type: W::DynamicType,
+    query: Query,
+    /// Labels to index, which changes no answer.
+    labels: BTreeSet<Arc<str>>,
+    transform: Option<Transform<W::Object>>,
+    hook: Option<Hook>,
+    on_error: Vec<WatchErrorHandler>,
+}
+
+type Hook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
+
+impl<W: Watched> InformerBuilder<W> {
+    fn new(factory: SharedInformerFactory, dynamic_type: W::DynamicType) -> Self {
+        let query = Query {
+            marker: TypeId::of::<W>(),
+            kind: W::kind_of(&dynamic_type),
+            representation: W::form(),
+            namespaces: BTreeSet::new(),
+            labels: Selector::default(),
+            fields: Default::default(),
+            first_list: FirstList::default(),
+            page_size: None,
+            poll: None,
+            item_form: W::item_form(),
+            managed_fields: ManagedFields::default(),
+            largest_object: None,
+            transform: Function::None,
+            hook: Function::None,
+        };
+        let labels = BTreeSet::new();
+        Self { factory, dynamic_type, query, labels, transform: None, hook: None, on_error: Vec::new() }
+    }
+
+    /// Keeps to a namespace; called again, to several, merged into one cache.
+    ///
+    /// An empty one means all, whatever else is named: a namespace that is not configured then narrows nothing.
+    /// A cluster-scoped kind ignores it, which is logged.
+    pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
+        let namespace = namespace.into();
+        match self.query.kind.scope {
+            Scope::Cluster if namespace.is_empty() => {}
+            Scope::Namespaced => drop(self.query.namespaces.insert(namespace)),
+            Scope::Cluster => {
+                tracing::warn!(kind = %self.query.kind, "cluster-scoped: namespace left out")
+            }
+        }
+        self
+    }
+
+    /// Keeps to the objects whose labels match, in Kubernetes' syntax.
+    ///
+    /// # Errors
+    /// The selector can't be read.
+    pub fn label_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
+        self.query.labels = selector.parse()?;
+        Ok(self)
+    }
+
+    /// Keeps to the objects whose fields match, in Kubernetes' syntax; the server knows only some fields.
+    ///
+    /// # Errors
+    /// The selector can't be read.
+    pub fn field_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
+        self.query.fields = selector.parse()?;
+        Ok(self)
+    }
+
+    /// Lists in pages of this size, instead of as a stream.
+    pub fn page_size(mut self, size: u32) -> Self {
+        self.query.page_size = Some(size);
+        if self.query.first_list == FirstList::Streaming {
+            self.query.first_list = FirstList::Paged;
+        }
+        self
+    }
+
+    /// Takes the first list at whatever version the server has at hand: cheap, and possibly stale.
+    pub fn any_version(mut self) -> Self {
+        self.query.first_list = FirstList::AnyVersion;
+        self
+    }
+
+    /// Lists so often and opens no watch: for kinds that can be listed and not watched, as those of `metrics.k8s.io`.
+    ///
+    /// A second at least. The cache shows what the last list showed; a controller's own write is shown by the next.
+    pub fn poll_every(mut self, period: Duration) -> Self {
+        self.query.poll = Some(period);
+        self
+    }
+
+    /// Decodes and keeps managedFields, which are dropped otherwise.
+    pub fn keep_managed_fields(mut self) -> Self {
+        self.query.managed_fields = ManagedFields::Keep;
+        self
+    }
+
+    /// Keeps the objects as bytes, and decodes each when somebody reads it: a tenth of the memory, or less.
+    ///
+    /// The listers, handlers and indexes are the same. A read costs the decoding (a few microseconds) unless
+    /// somebody still holds the object; a controller's own enqueuing costs none. An object that does not decode is noticed
+    /// when it is read: it is unreadable from then on, and no earlier state of it is kept.
+    ///
+    /// An index by a function of the whole object decodes every object on arrival, and a
+    /// [transform](Self::transform) decodes and encodes it.
+    pub fn compact(mut self) -> Self {
+        self.query.item_form = ItemForm::Bytes;
+        self
+    }
+
+    /// Indexes a label, so that selectors that ask for it need not look at every object.
+    ///
+    /// It is not part of the query: whoever shares the informer shares the index.
+    pub fn index_label(mut self, key: impl Into<Arc<str>>) -> Self {
+        self.labels.insert(key.into());
+        self
+    }
+
+    /// Bounds the JSON of one object: 32 MiB unless set; a larger one fails the list or watch that holds it.
+    pub fn largest_object(mut self, bytes: usize) -> Self {
+        self.query.largest_object = Some(bytes);
+        self
+    }
+
+    /// Changes each object before it is cached; such an informer is not shared.
+    ///
+    /// One that fails hides the object: see [`Transform`].
+    pub fn transform<T: Transformed>(
+        mut self,
+        change: impl Fn(&mut W::Object) -> T + Send + Sync + 'static,
+    ) -> Self {
+        self.transform = Some(Transform::new(change));
+        self.query.transform = Function::Unnamed;
+        self
+    }
+
+    /// Changes each object before it is cached; the name makes the informer one that can be shared.
+    ///
+    /// # Errors
+    /// The name stands for another function in this factory, or the function captures values.
+    pub fn named_transform<T, F>(mut self, name: &str, change: F) -> Result<Self, NameRefused>
+    where
+        T: Transformed,
+        F: Fn(&mut W::Object) -> T + Send + Sync + 'static,
+    {
+        let name = self.factory.name_function::<F>(name)?;
+        self.transform = Some(Transform::new(change));
+        self.query.transform = Function::Named(name);
+        Ok(self)
+    }
+
+    /// Changes the options of every list and watch; such an informer is not shared.
+    pub fn options_hook(mut self, hook: impl Fn(&mut ListOptions) + Send + Sync + 'static) -> Self {
+        self.hook = Some(Arc::new(hook));
+        self.query.hook = Function::Unnamed;
+        self
+    }
+
+    /// Changes the options of every list and watch; the name makes the informer one that can be shared.
+    ///
+    /// # Errors
+    /// The name stands for another function in this factory, or the function captures values.
+    pub fn named_options_hook<F>(mut self, name: &str, hook: F) -> Result<Self, NameRefused>
+    where
+        F: Fn(&mut ListOptions) + Send + Sync + 'static,
+    {
+        let name = self.factory.name_function::<F>(name)?;
+        self.hook = Some(Arc::new(hook));
+        self.query.hook = Function::Named(name);
+        Ok(self)
+    }
+
+    /// Calls a function at every failure to list or watch, besides the factory's handler or the log.
+    ///
+    /// It is not part of the query: a shared informer calls the handlers of all who asked for it, for as
+    /// long as something of theirs is held: the informer that [`build`](Self::build) returned, a lister, a registration.
+    pub fn on_watch_error(mut self, handler: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
+        self.on_error.push(WatchErrorHandler::new(handler));
+        self
+    }
+
+    /// Finds the informer of this query, or builds it; a factory's `start` starts it.
+    pub fn build(mut self) -> SharedInformer<W> {
+        self.query.normalise();
+        let factory = self.factory.clone();
+        let query = self.query.clone();
+        let labels = self.labels.clone();
+        let informer = factory.find_or_build(query, self.dynamic_type.clone(), |stop, fleet| InformerParts {
+            kind: self.query.kind.clone(),
+            cluster: factory.cluster(),
+            indexes: W::indexes(),
+            feeds: self.query.extents().into_iter().map(|extent| self.feed(extent)).collect(),
+            transform: self.transform.clone(),
+            metrics: factory.reflector_config().metrics,
+            seed: factory.reflector_config().seed,
+            on_error: factory.reflector_config().on_error,
+            stop,
+            fleet,
+        });
+        for key in labels {
+            // There is one already where somebody else asked for it.
+            informer.handle().core.indexer.add_index(IndexDefinition::label(key)).ok();
+        }
+        informer.hearing(self.on_error)
+    }
+
+    /// Builds the informer and returns its reader.
+    pub fn lister(self) -> W::Lister {
+        self.build().lister()
+    }
+
+    /// Builds the informer and begins a handler.
+    pub fn handler(self) -> HandlerBuilder<W> {
+        self.build().handler()
+    }
+
+    /// Builds the informer and registers a handler.
+    pub fn add_handler(self, handler: impl EventHandler<W::Object>) -> Registration {
+        self.build().add_handler(handler)
+    }
+
+    fn feed(&self, extent: Extent) -> ReflectorTask<W::Object> {
+        let query = &self.query;
+        let mut source = ClientListWatch::new(self.factory.client(), query.kind.clone())
+            .managed_fields(query.managed_fields)
+            .item_form(query.item_form)
+            .representation(query.representation);
+        if let Extent::Namespace(namespace) = &extent {
+            source = source.namespace(&**namespace);
+        }
+        if let Some(bytes) = query.largest_object {
+            source = source.largest_object(bytes);
+        }
+        if !query.labels.is_everything() {
+            source = source.label_selector(query.labels.to_string());
+        }
+        if !query.fields.is_everything() {
+            source = source.field_selector(query.fields.to_string());
+        }
+        if let Some(hook) = self.hook.clone() {
+            source = source.options_hook(move |options| hook(options));
+        }
+        let config = ReflectorConfig {
+            name: name_of(&query.kind, self.factory.cluster().as_deref()).into(),
+            first_list: query.first_list,
+            page_size: query.page_size,
+            poll: query.poll.or(self.factory.reflector_config().poll),
+            ..self.factory.reflector_config()
+        };
+        ReflectorTask::new(extent, source, config)
+    }
+}
+
+impl<W: Watched> fmt::Debug for InformerBuilder<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InformerBuilder")
+            .field("dynamic_type", &self.dynamic_type)
+            .field("query", &self.query)
+            .finish()
     }
 }
 

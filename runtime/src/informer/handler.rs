@@ -1,19 +1,19 @@
-//! What handlers are: three functions, as one type or as closures.
+//! What handlers and observers are: the functions that an informer calls.
 
 use std::{cell::RefCell, fmt, sync::Arc};
 
-use super::change::{AddOrigin, Deleted};
+use super::change::{AddOrigin, Change, Deleted, Progress};
 
 /// Handles the changes of the objects of an informer.
 ///
-/// Calls come one at a time, in order, from a task of the handler's own. A slow handler delays only itself; changes
-/// that wait are merged per object (add and update to an add, updates to one with the oldest old state,
-/// anything and a delete to the delete). If a name is reused often meanwhile, the handler sees only
-/// the last few of the objects that it has missed, each by its deletion. A panic is contained and counted, and the next call comes. The cache
+/// Calls come one at a time, in order, from a task of the handler's own: being slow delays nobody else, and what
+/// piles up meanwhile is folded per object (add and update to an add, updates to one with the oldest old state,
+/// anything and a delete to the delete). If a name is taken again and again meanwhile, only the last few objects that the
+/// handler was never shown are reported, each by its deletion. A panic is contained and counted, and the next call comes. The cache
 /// shows at least the state that a call brings.
 ///
-/// Changes take precedence over a resync: while both are pending, one call in nine belongs to the resync. An object
-/// that changes first is delivered once, as the change.
+/// Changes take precedence over a resync: while both are pending, one call in nine belongs to the resync. An object that
+/// changes first is delivered once, as the change.
 ///
 /// A compact cache decodes each object just before the call. A state that does not decode is left out; the next one
 /// that does comes as an add, since no earlier state was kept.
@@ -30,6 +30,26 @@ pub trait EventHandler<K>: Send + 'static {
 
     /// An object is gone, or gone from the selection.
     fn on_delete(&self, _deleted: Deleted<K>) {}
+}
+
+/// Sees each change as the informer applies it: no buffer, no task, nothing is left out.
+///
+/// Called from the informer's own task, in order, after the cache and its indexes have changed. Must return at
+/// once: everything else waits. A panic is contained and counted. This is what controllers use; handlers, which
+/// may be slow, are [`EventHandler`](super::EventHandler)s.
+pub trait Observer<K>: Send + Sync + 'static {
+    /// Sees one change.
+    fn changed(&self, change: &Change<K>);
+
+    /// Returns whether code of the user's runs in its calls, which may block although it must not.
+    ///
+    /// The informer then holds up no other task while it calls, which costs a task hop for each batch.
+    fn may_block(&self) -> bool {
+        true
+    }
+
+    /// Called with the version that the cache has reached, after all changes up to there were shown.
+    fn progressed(&self, _progress: Progress) {}
 }
 
 type OnAdd<K> = Box<dyn FnMut(Arc<K>, AddOrigin) + Send>;

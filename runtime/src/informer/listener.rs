@@ -3,7 +3,7 @@
 use std::{
     future::poll_fn,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     task::{Poll, Waker},
@@ -11,32 +11,29 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, task, time::Instant};
 
 use super::{
     backlog::Backlog,
     change::{AddOrigin, Change},
     handler::EventHandler,
-    latch::Latch,
     notification::Notification,
-    registration::{HandlerBacklog, Slot},
+    registration::{HandlerBacklog, HandlerSlot, Latch},
     resync::ResyncSnapshot,
 };
 use crate::{
     metrics::CacheMeter,
     object::Object,
-    store::CachedObject,
     users_code::{contained, may_block, others_go_on},
 };
 
 /// A handler as the processor feeds it.
 ///
 /// A trait object: where a program has no handlers of a kind, nothing of this is compiled for it.
-pub(super) trait Hears<K>: Slot {
+pub(super) trait Hears<K>: HandlerSlot {
     /// Puts what changed into the backlog; never waits for the handler.
-    fn notify(&self, changes: &[Change<K>], additions: Additions, resync: Resync, now: Instant) -> Idler;
-    /// Puts many additions into the backlog, which others have in theirs too.
-    fn add(&self, objects: &Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant) -> Idler;
+    fn notify(&self, changes: &[Change<K>], resync: Resync, now: Instant) -> Idler;
     /// Shows a resync, behind whatever changes.
     fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant) -> Idler;
     /// Says that the initial content is in the backlog.
@@ -64,18 +61,9 @@ pub(super) enum Resync {
     Due,
 }
 
-/// How additions among changes come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Additions {
-    /// One by one, as other changes.
-    InLine,
-    /// All at once, behind the rest.
-    Apart,
-}
-
 /// What processor, task and registration of one handler share.
 pub(super) struct Listener<K> {
-    state: Mutex<State<K>>,
+    state: Mutex<ListenerState<K>>,
     /// A call has ended.
     idle: Notify,
     synced: Latch,
@@ -86,7 +74,7 @@ pub(super) struct Listener<K> {
     resync_every: Option<Duration>,
 }
 
-struct State<K> {
+struct ListenerState<K> {
     backlog: Backlog<K>,
     call: Call,
     /// Notified once something waits, or the handler was removed.
@@ -105,7 +93,7 @@ enum Call {
 impl<K: Object> Listener<K> {
     pub(super) fn new(resync_every: Option<Duration>, meter: CacheMeter) -> Self {
         Self {
-            state: Mutex::new(State { backlog: Backlog::new(), call: Call::None, idler: None }),
+            state: Mutex::new(ListenerState { backlog: Backlog::new(), call: Call::None, idler: None }),
             idle: Notify::new(),
             synced: Latch::default(),
             removed: Latch::default(),
@@ -121,7 +109,7 @@ impl<K: Object> Listener<K> {
         let ends = Ends(&self);
         loop {
             let next = poll_fn(|cx| self.next(Some(cx.waker())).map_or(Poll::Pending, Poll::Ready)).await;
-            if let Next::End = next {
+            if let NextCall::End = next {
                 break;
             }
             may_block(|| self.call_in_turn(&*handler, next));
@@ -132,13 +120,13 @@ impl<K: Object> Listener<K> {
     }
 
     /// Calls the handler; where that holds up no other task, until nothing waits.
-    fn call_in_turn(&self, handler: &dyn EventHandler<K>, first: Next<K>) {
+    fn call_in_turn(&self, handler: &dyn EventHandler<K>, first: NextCall<K>) {
         let mut next = Some(first);
         while let Some(now) = next {
             match now {
-                Next::Call(notification) => self.call(handler, notification),
-                Next::Seek => {}
-                Next::End => return,
+                NextCall::Call(notification) => self.call(handler, notification),
+                NextCall::Seek => {}
+                NextCall::End => return,
             }
             next = if others_go_on() { self.next(None) } else { None };
         }
@@ -154,13 +142,13 @@ impl<K: Object> Listener<K> {
     }
 
     /// Ends the call that was under way, and begins the next; where there is none, somebody may be woken for it.
-    fn next(&self, idler: Option<&Waker>) -> Option<Next<K>> {
+    fn next(&self, idler: Option<&Waker>) -> Option<NextCall<K>> {
         let mut state = self.lock();
         if state.is_removed() {
             state.call = Call::Never;
             drop(state);
             self.idle.notify_waiters();
-            return Some(Next::End);
+            return Some(NextCall::End);
         }
         if state.call == Call::UnderWay {
             state.call = Call::None;
@@ -171,9 +159,9 @@ impl<K: Object> Listener<K> {
         match state.backlog.pop() {
             Some(notification) => {
                 state.call = Call::UnderWay;
-                Some(Next::Call(notification))
+                Some(NextCall::Call(notification))
             }
-            None if state.backlog.len() > 0 => Some(Next::Seek),
+            None if state.backlog.len() > 0 => Some(NextCall::Seek),
             None => {
                 state.idler = idler.cloned();
                 None
@@ -207,25 +195,20 @@ impl<K: Object> Listener<K> {
         drop(dropped);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ListenerState<K>> {
+        self.state.lock()
     }
 }
 
 impl<K: Object> Hears<K> for Listener<K> {
-    fn notify(&self, changes: &[Change<K>], additions: Additions, resync: Resync, now: Instant) -> Idler {
-        let told = changes.iter().filter(|change| additions == Additions::InLine || added(change).is_none());
+    fn notify(&self, changes: &[Change<K>], resync: Resync, now: Instant) -> Idler {
         self.fill(|backlog| {
-            told.filter_map(|change| notification(change, resync)).for_each(|notification| {
+            changes.iter().filter_map(|change| notification(change, resync)).for_each(|notification| {
                 #[cfg(test)]
                 crate::counted::count(1);
                 backlog.push(notification, now);
             });
         })
-    }
-
-    fn add(&self, objects: &Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant) -> Idler {
-        self.fill(|backlog| backlog.push_adds(objects.clone(), origin, now))
     }
 
     fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant) -> Idler {
@@ -246,14 +229,6 @@ impl<K: Object> Hears<K> for Listener<K> {
 
     fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) -> BoxFuture<'static, ()> {
         Box::pin(self.call_until_removed(handler))
-    }
-}
-
-/// Finds what a change added.
-pub(super) fn added<K>(change: &Change<K>) -> Option<(&CachedObject<K>, AddOrigin)> {
-    match change {
-        Change::Added { object, origin, .. } => Some((object, *origin)),
-        _ => None,
     }
 }
 
@@ -298,20 +273,20 @@ fn tell<K: Object>(handler: &dyn EventHandler<K>, notification: &Notification<K>
     }
 }
 
-enum Next<K> {
+enum NextCall<K> {
     Call(Notification<K>),
     /// A resync waits, but many of its objects need not be shown any more.
     Seek,
     End,
 }
 
-impl<K> State<K> {
+impl<K> ListenerState<K> {
     fn is_removed(&self) -> bool {
         matches!(self.call, Call::Never | Call::Last)
     }
 }
 
-impl<K: Object> Slot for Listener<K> {
+impl<K: Object> HandlerSlot for Listener<K> {
     fn remove(&self) {
         let (dropped, idler) = {
             let mut state = self.lock();

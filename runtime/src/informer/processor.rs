@@ -11,19 +11,17 @@ use futures::future::ready;
 use tokio::{task, time::Instant};
 
 use super::{
-    apply::{Applied, Fallen, apply},
+    apply::{AppliedDeltas, Fallen, apply},
     change::{AddOrigin, Change, Progress, ProgressVia, Via},
-    command::{Command, ObserverEntry},
-    core::InformerCore,
+    core::{Command, InformerCore, ObserverEntry},
     handler::EventHandler,
-    listed::{Accepted, Listed, Portion, portions},
-    listener::{Additions, Hears, Idler, Resync, added},
+    listener::{Hears, Idler, Resync},
+    reflector_task::InformerSink,
     resync::{ResyncCursor, ResyncSnapshot},
 };
 use crate::{
-    delta_fifo::{Audience, Batch, Delta, Entry, Sync},
+    delta_fifo::{Audience, Batch, Delta, DeltaEntry, Sync},
     object::{Object, ObjectKey},
-    store::CachedObject,
     users_code::{contained, may_block},
 };
 
@@ -42,12 +40,29 @@ struct HandlerEntry<K> {
 }
 
 /// What there is to do.
-enum Turn<K> {
+enum ProcessorTurn<K> {
     Commands,
     Resync,
     Batch(Batch<K>),
     /// Nothing but a resync that observers are being shown.
     Slice,
+}
+
+/// Starts the tasks, unless they were started before.
+pub(super) fn start<K: Object>(core: &Arc<InformerCore<K>>) {
+    let Some(feeds) = core.begin() else { return };
+    core.spawn_vital("the task that applies changes", Box::pin(Processor::new(core.clone()).run()));
+    for (feed, sink) in feeds {
+        let sink = Arc::new(InformerSink {
+            sink,
+            cache: core.indexer.lister(),
+            health: core.health.clone(),
+            reliability: core.reliability.clone(),
+            meter: core.meter.clone(),
+        });
+        core.spawn_vital("the task that fetches", (feed.run)(sink, core.stop.clone()));
+    }
+    core.wake.notify_one();
 }
 
 pub(super) struct Processor<K: Object> {
@@ -73,13 +88,13 @@ impl<K: Object> Processor<K> {
             let turn = tokio::select! {
                 biased;
                 () = core.stop.cancelled() => break,
-                () = core.wake.notified() => Turn::Commands,
-                () = until(next) => Turn::Resync,
+                () = core.wake.notified() => ProcessorTurn::Commands,
+                () = until(next) => ProcessorTurn::Resync,
                 batch = core.fifo.pop(BATCH) => match batch {
-                    Some(batch) => Turn::Batch(batch),
+                    Some(batch) => ProcessorTurn::Batch(batch),
                     None => break,
                 },
-                () = ready(()), if !self.readings.is_empty() => Turn::Slice,
+                () = ready(()), if !self.readings.is_empty() => ProcessorTurn::Slice,
             };
             match self.runs_users_code(&turn) {
                 true => may_block(|| self.take_turn(turn)),
@@ -97,23 +112,23 @@ impl<K: Object> Processor<K> {
     }
 
     /// Returns whether the user's code runs in a turn: a mapping, a predicate, an index function, a transform.
-    fn runs_users_code(&self, turn: &Turn<K>) -> bool {
+    fn runs_users_code(&self, turn: &ProcessorTurn<K>) -> bool {
         match turn {
-            Turn::Batch(_) => {
+            ProcessorTurn::Batch(_) => {
                 self.core.has_users_indexes() || self.observers.iter().any(|entry| entry.observer.may_block())
             }
             // They are seldom; a handler that goes is dropped in one, a transform tried again in the other.
-            Turn::Commands | Turn::Resync => true,
-            Turn::Slice => false,
+            ProcessorTurn::Commands | ProcessorTurn::Resync => true,
+            ProcessorTurn::Slice => false,
         }
     }
 
-    fn take_turn(&mut self, turn: Turn<K>) {
+    fn take_turn(&mut self, turn: ProcessorTurn<K>) {
         match turn {
-            Turn::Commands => self.heed_commands(),
-            Turn::Resync => self.ask_for_resync(),
-            Turn::Batch(batch) => self.process(batch),
-            Turn::Slice => {}
+            ProcessorTurn::Commands => self.heed_commands(),
+            ProcessorTurn::Resync => self.ask_for_resync(),
+            ProcessorTurn::Batch(batch) => self.process(batch),
+            ProcessorTurn::Slice => {}
         }
     }
 
@@ -140,8 +155,10 @@ impl<K: Object> Processor<K> {
 
     /// Replays the cache to a handler; no batch comes between the replay and what follows.
     fn join(&mut self, listener: Arc<dyn Hears<K>>, handler: Box<dyn EventHandler<K>>) {
-        let cached = self.core.indexer.lister().list_cached();
-        listener.add(&cached.into(), AddOrigin::InitialList, Instant::now()).wake();
+        let cached = self.core.indexer.lister().list_cached().into_iter();
+        let replayed = |object| Change::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
+        let replay: Vec<_> = cached.map(replayed).collect();
+        listener.notify(&replay, Resync::NotDue, Instant::now()).wake();
         if self.core.synced.is_set() {
             listener.mark_initial();
         }
@@ -186,7 +203,7 @@ impl<K: Object> Processor<K> {
         let entries = batch.take();
         let core = &self.core;
         let origin = if core.synced.is_set() { AddOrigin::Watch } else { AddOrigin::InitialList };
-        let lists = matches!(entries[..], [Entry { delta: Delta::Replaced(_), .. }]);
+        let lists = matches!(entries[..], [DeltaEntry { delta: Delta::Replaced(_), .. }]);
         let resync_waits = lists && core.fifo.awaits_resync();
         let mut applied = core.indexer.write(|store| apply(store, entries, &core.kind, origin));
         if applied.unreadable().next().is_some() || !applied.fallen.is_empty() {
@@ -220,7 +237,7 @@ impl<K: Object> Processor<K> {
     }
 
     /// Tells the handlers of errors what can't be read, and what contradicts the cache.
-    fn tell_errors(&self, applied: &Applied<K>) {
+    fn tell_errors(&self, applied: &AppliedDeltas<K>) {
         let core = &self.core;
         applied.unreadable().for_each(|unreadable| core.health.tell_unreadable(&core.name(), unreadable));
         applied.fallen.iter().for_each(|fallen| self.doubt(fallen));
@@ -233,46 +250,25 @@ impl<K: Object> Processor<K> {
         }
     }
 
-    fn tell_observers(&self, applied: &Applied<K>) {
+    fn tell_observers(&self, applied: &AppliedDeltas<K>) {
         if self.observers.is_empty() {
             return;
         }
-        let portions = portions(&applied.changes);
         for observer in &self.observers {
-            for portion in &portions {
-                match portion {
-                    Portion::InOneGo(listed) => self.show_listed(observer, listed),
-                    Portion::OneByOne(changes) => self.show_all(observer, changes.iter()),
-                }
-            }
+            applied.changes.iter().for_each(|change| self.show(observer, change));
         }
         // Only now: several observers may be one controller's, which judges progress by what all have seen.
         self.observers.iter().for_each(|observer| self.tell_progress(observer, applied.progress));
     }
 
-    /// Fills the backlogs; what a list added is shared among them.
-    fn tell_handlers(&self, applied: &Applied<K>) {
+    /// Fills the backlogs; wakes the handlers only then, so that their tasks do not delay it.
+    fn tell_handlers(&self, applied: &AppliedDeltas<K>) {
         if applied.changes.is_empty() || self.joined.is_empty() {
             return;
         }
         let now = Instant::now();
-        let additions: Vec<_> = match applied.replaced {
-            Some(_) if !applied.repeats => applied.changes.iter().filter_map(added).collect(),
-            // What a list names twice is not as its addition shows it: the order counts.
-            Some(_) | None => Vec::new(),
-        };
-        let origin = additions.first().map(|(_, origin)| *origin);
-        let additions: Arc<[CachedObject<K>]> =
-            additions.into_iter().map(|(object, _)| object.clone()).collect();
-        let come = if origin.is_some() { Additions::Apart } else { Additions::InLine };
-        let mut idlers = Vec::with_capacity(self.joined.len());
-        for joined in &self.joined {
-            idlers.push(joined.listener.notify(&applied.changes, come, joined.resync, now));
-            // Behind the deletions of those that bore the names before.
-            if let Some(origin) = origin {
-                idlers.push(joined.listener.add(&additions, origin, now));
-            }
-        }
+        let notify = |joined: &HandlerEntry<K>| joined.listener.notify(&applied.changes, joined.resync, now);
+        let idlers: Vec<_> = self.joined.iter().map(notify).collect();
         idlers.into_iter().for_each(Idler::wake);
     }
 
@@ -307,26 +303,8 @@ impl<K: Object> Processor<K> {
         }
     }
 
-    /// Shows additions at once, and one by one those that the observer did not care for so.
-    fn show_listed(&self, observer: &ObserverEntry<K>, listed: &Listed<'_, K>) {
-        if observer.watcher.removed.is_set() {
-            return;
-        }
-        match self.contained(|| observer.observer.listed(listed)) {
-            Some(Accepted::First(heard)) => self.show_all(observer, listed.changes().skip(heard)),
-            Some(Accepted::All) | None => {}
-        }
-    }
-
     fn show(&self, observer: &ObserverEntry<K>, change: &Change<K>) {
-        self.show_all(observer, std::iter::once(change));
-    }
-
-    fn show_all<'c>(&self, observer: &ObserverEntry<K>, changes: impl Iterator<Item = &'c Change<K>>) {
-        for change in changes {
-            if observer.watcher.removed.is_set() {
-                return;
-            }
+        if !observer.watcher.removed.is_set() {
             self.contained(|| observer.observer.changed(change));
         }
     }

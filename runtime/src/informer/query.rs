@@ -2,10 +2,9 @@
 
 use std::{any::TypeId, collections::BTreeSet, sync::Arc, time::Duration};
 
-use super::watched::Form;
 use crate::{
     delta_fifo::Extent,
-    list_watch::{ItemForm, ManagedFields},
+    list_watch::{ItemForm, ManagedFields, Representation},
     object::Kind,
     reflector::FirstList,
     store::{FieldSelector, Selector},
@@ -17,7 +16,7 @@ pub(super) struct Query {
     /// The marker type: it decides object, lister and indexes.
     pub(super) marker: TypeId,
     pub(super) kind: Kind,
-    pub(super) form: Form,
+    pub(super) representation: Representation,
     /// Empty: all namespaces; while it is asked, an empty name among them means the same.
     pub(super) namespaces: BTreeSet<Arc<str>>,
     pub(super) labels: Selector,
@@ -75,7 +74,7 @@ impl Query {
     fn plain(&self) -> impl PartialEq + '_ {
         let dynamic_type = (&self.namespaces, &self.labels, &self.fields, self.managed_fields);
         let lists = (self.first_list, self.page_size, self.poll, self.largest_object);
-        ((self.marker, &self.kind, self.form, self.item_form), dynamic_type, lists)
+        ((self.marker, &self.kind, self.representation, self.item_form), dynamic_type, lists)
     }
 }
 

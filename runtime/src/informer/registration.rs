@@ -1,13 +1,30 @@
-//! The guard of a registered handler or observer.
+//! What the code that registered a handler or an observer holds.
 
 use std::{fmt, future::Future, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{sync::Notify, task};
+use tokio_util::sync::CancellationToken;
 
-use super::latch::Latch;
+/// A flag that is set once, for good, and awaited by any number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Latch(CancellationToken);
+
+impl Latch {
+    pub(super) fn set(&self) {
+        self.0.cancel();
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    pub(super) async fn wait(&self) {
+        self.0.cancelled().await;
+    }
+}
 
 /// What a registration needs of its handler, whatever the object's type.
-pub(super) trait Slot: Send + Sync {
+pub(super) trait HandlerSlot: Send + Sync {
     fn remove(&self);
     fn is_calling(&self) -> bool;
     fn idle(&self) -> &Notify;
@@ -44,12 +61,12 @@ pub struct HandlerBacklog {
 /// Once it is dropped no call starts. It keeps the informer alive.
 #[must_use = "dropping a registration removes its handler"]
 pub struct Registration {
-    slot: Arc<dyn Slot>,
+    slot: Arc<dyn HandlerSlot>,
     keep: Arc<dyn KeepAlive>,
 }
 
 impl Registration {
-    pub(super) fn new(slot: Arc<dyn Slot>, keep: Arc<dyn KeepAlive>) -> Self {
+    pub(super) fn new(slot: Arc<dyn HandlerSlot>, keep: Arc<dyn KeepAlive>) -> Self {
         Self { slot, keep }
     }
 

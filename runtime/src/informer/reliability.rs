@@ -1,11 +1,8 @@
 //! How an informer's cache stands to its server: whether it can be relied on, and when it lists to compare.
 
-use std::{
-    future::pending,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{future::pending, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
@@ -199,7 +196,7 @@ impl Part {
     }
 
     fn lock(&self) -> MutexGuard<'_, PartState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

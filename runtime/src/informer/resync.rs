@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use crate::{
     object::{Object, ObjectKey},
-    store::{CachedObject, Lister, Steps, StoreView},
+    store::{CachedObject, Lister},
 };
 
 /// What a resync shows; shared by all who are shown it, each at its own pace.
 pub(super) struct ResyncSnapshot<K> {
-    moment: StoreView<K>,
+    moment: Vec<CachedObject<K>>,
     /// Keys that are shown otherwise.
     except: HashSet<ObjectKey>,
     cache: Lister<K>,
@@ -23,7 +23,7 @@ pub(super) struct ResyncSnapshot<K> {
 impl<K: Object> ResyncSnapshot<K> {
     /// Fixes what is shown: what is cached now, except some.
     pub(super) fn of(cache: Lister<K>, except: HashSet<ObjectKey>) -> Arc<Self> {
-        Arc::new(Self { moment: cache.view(), except, cache })
+        Arc::new(Self { moment: cache.list_cached(), except, cache })
     }
 
     /// Finds a cached object; `None` once it has changed (a delta shows that) or is gone.
@@ -38,7 +38,6 @@ impl<K: Object> ResyncSnapshot<K> {
 /// How far somebody has been shown a resync.
 pub(super) struct ResyncCursor<K> {
     snapshot: Arc<ResyncSnapshot<K>>,
-    steps: Steps,
     passed: usize,
     /// Keys that this one is shown otherwise.
     except: HashSet<ObjectKey>,
@@ -47,7 +46,7 @@ pub(super) struct ResyncCursor<K> {
 
 impl<K: Object> ResyncCursor<K> {
     pub(super) fn of(snapshot: Arc<ResyncSnapshot<K>>, since: Instant) -> Self {
-        Self { snapshot, steps: Steps::default(), passed: 0, except: HashSet::new(), since }
+        Self { snapshot, passed: 0, except: HashSet::new(), since }
     }
 
     /// Leaves out a key that is shown otherwise.
@@ -59,9 +58,10 @@ impl<K: Object> ResyncCursor<K> {
     pub(super) fn step(&mut self) -> Option<CachedObject<K>> {
         #[cfg(test)]
         crate::counted::count(1);
-        self.passed += 1;
         let snapshot = &*self.snapshot;
-        let shown = snapshot.moment.next(&mut self.steps)?;
+        let shown = snapshot.moment.get(self.passed);
+        self.passed += 1;
+        let shown = shown?;
         let excepted = |keys: &HashSet<ObjectKey>| !keys.is_empty() && keys.contains(shown.key());
         if excepted(&snapshot.except) || excepted(&self.except) {
             return None;

@@ -7,16 +7,14 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     change::{AddOrigin, Deleted},
-    command::{Command, ObserverEntry},
-    core::{Handle, InformerCore, Parts},
+    core::{Command, Handle, InformerCore, InformerParts, ObserverEntry},
     current::{TermStart, current},
-    handler::{Closures, EventHandler},
+    handler::{Closures, EventHandler, Observer},
     listener::Listener,
-    observer::Observer,
+    processor::start,
     reflector_task::ReflectorTask,
-    registration::{KeepAlive, ObserverLatches, ObserverRegistration, Registration, Slot},
+    registration::{HandlerSlot, KeepAlive, ObserverLatches, ObserverRegistration, Registration},
     reliability::Comparison,
-    start::start,
     sync_state::{NotSynced, SyncState},
     watched::Watched,
 };
@@ -59,7 +57,7 @@ impl<K: Object> KeepAlive for Share<K> {
 impl<W: Watched> SharedInformer<W> {
     /// Builds an informer on any source; it is shared only by clones.
     ///
-    /// `question` is `()` for typed kinds. Nothing runs before [`start`](SharedInformer::start). For several
+    /// `dynamic_type` is `()` for typed kinds. Nothing runs before [`start`](SharedInformer::start). For several
     /// sources, a transform or more indexes there is [`Assembly`](super::Assembly).
     pub fn from_source<L: ListerWatcher<W::Object>>(
         dynamic_type: &W::DynamicType,
@@ -68,7 +66,7 @@ impl<W: Watched> SharedInformer<W> {
     ) -> Self {
         let kind = W::kind_of(dynamic_type);
         let config = config.named(|| kind.to_string());
-        Self::of_parts(Parts {
+        Self::of_parts(InformerParts {
             kind,
             cluster: None,
             indexes: W::indexes(),
@@ -82,7 +80,7 @@ impl<W: Watched> SharedInformer<W> {
         })
     }
 
-    pub(super) fn of_parts(parts: Parts<W::Object>) -> Self {
+    pub(super) fn of_parts(parts: InformerParts<W::Object>) -> Self {
         Self::of_handle(Arc::new(Handle { core: InformerCore::new(parts) }))
     }
 
@@ -177,7 +175,7 @@ impl<W: Watched> SharedInformer<W> {
     ) -> Registration {
         let core = &self.handle.core;
         let listener = Arc::new(Listener::new(resync_every, core.meter.clone()));
-        let slot: Arc<dyn Slot> = listener.clone();
+        let slot: Arc<dyn HandlerSlot> = listener.clone();
         core.note_handler(&slot);
         core.send(Command::Join(listener.clone(), handler));
         Registration::new(listener, self.share())

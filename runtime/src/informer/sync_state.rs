@@ -3,13 +3,14 @@
 use std::{
     error::Error,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use super::{apply::Fallen, name::name_of};
+use super::apply::Fallen;
 use crate::{
     chain::one_line,
     clock::{Moment, after, readable},
@@ -21,6 +22,14 @@ use crate::{
 
 /// Most items without a name that are remembered a cache.
 const NAMELESS: usize = 100;
+
+/// Names a kind for messages, metrics and pages; one of another cluster as `hub/configmaps`.
+pub(crate) fn name_of(kind: &Kind, cluster: Option<&str>) -> String {
+    match cluster {
+        None => kind.to_string(),
+        Some(cluster) => format!("{cluster}/{kind}"),
+    }
+}
 
 /// How an informer is doing at one moment.
 #[derive(Clone, Debug)]
@@ -379,6 +388,6 @@ impl Health {
     }
 
     fn lock(&self) -> MutexGuard<'_, HealthState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

@@ -14,9 +14,9 @@ use crate::{
     delta_fifo::{Extent, Transform},
     informer::{
         change::{AddOrigin, Change, Deleted, Gone, Progress},
-        core::Parts,
+        core::InformerParts,
         handler::EventHandler,
-        observer::Observer,
+        handler::Observer,
         reflector_task::{InformerSink, ReflectorTask},
         shared::SharedInformer,
         watched::Watched,
@@ -128,7 +128,7 @@ impl Fed {
     pub(super) fn of(extents: &[Extent], transform: Option<Transform<ConfigMap>>) -> Self {
         let sources: Vec<Source> = extents.iter().map(|_| Arc::default()).collect();
         let feeds = extents.iter().zip(&sources).map(|(extent, source)| feed(extent, source)).collect();
-        let informer = SharedInformer::of_parts(Parts {
+        let informer = SharedInformer::of_parts(InformerParts {
             kind: ConfigMap::kind_of(&()),
             cluster: None,
             indexes: vec![by_content()],

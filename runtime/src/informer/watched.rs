@@ -6,7 +6,7 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 
 use crate::{
-    list_watch::ItemForm,
+    list_watch::{ItemForm, Representation},
     object::{Kind, Object, Scope},
     store::{IndexDefinition, Lister},
 };
@@ -68,23 +68,14 @@ pub trait Watched: Marker<Seen = <Self as Watched>::Object> + Send + Sync + 'sta
     }
 
     /// Says how much of each object is asked for.
-    fn form() -> Form {
-        Form::Whole
+    fn form() -> Representation {
+        Representation::Whole
     }
 
     /// Says in which form objects are cached, unless the one who asks says otherwise.
     fn item_form() -> ItemForm {
         ItemForm::Typed
     }
-}
-
-/// How much of each object is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
-    /// The whole object.
-    Whole,
-    /// `PartialObjectMetadata`: apiVersion, kind and metadata.
-    Metadata,
 }
 
 /// Maps the scopes that a type can have to [`Scope`].
@@ -189,7 +180,7 @@ impl<W: Watched> Watched for Compact<W> {
         W::indexes()
     }
 
-    fn form() -> Form {
+    fn form() -> Representation {
         W::form()
     }
 
@@ -230,8 +221,8 @@ where
         W::kind_of(&())
     }
 
-    fn form() -> Form {
-        Form::Metadata
+    fn form() -> Representation {
+        Representation::Metadata
     }
 }
 

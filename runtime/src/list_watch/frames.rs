@@ -20,12 +20,12 @@ use crate::object::Object;
 const LONG_LINE: usize = 64 << 10;
 
 /// What a frame comes to: an event, or the error that ends the stream.
-pub(super) type Event<K> = Result<WatchEvent<K>, ListWatchError>;
+pub(super) type DecodedEvent<K> = Result<WatchEvent<K>, ListWatchError>;
 
 /// Splits the body of a watch into frames, one a line, and decodes them.
 #[derive(Debug)]
 pub(super) struct Frames {
-    decoder: Decoder,
+    decoder: EventDecoder,
     /// Most bytes of a line.
     largest: usize,
     /// The line that has not ended yet.
@@ -34,13 +34,13 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new(decoder: Decoder, largest: usize) -> Self {
-        Self { decoder, largest, rest: Vec::new() }
+        Self { decoder: EventDecoder(decoder), largest, rest: Vec::new() }
     }
 
     /// Takes a chunk, and appends what the lines that are complete now come to.
     ///
     /// Nothing follows an error.
-    pub(super) fn feed<K: Object>(&mut self, chunk: &[u8], events: &mut VecDeque<Event<K>>) {
+    pub(super) fn feed<K: Object>(&mut self, chunk: &[u8], events: &mut VecDeque<DecodedEvent<K>>) {
         let (chunk, too_large) = self.admitted(chunk);
         let (lines, rest) = match memchr::memrchr(b'\n', chunk) {
             Some(last) => (Some(&chunk[..last]), &chunk[last + 1..]),
@@ -108,12 +108,12 @@ impl Frames {
         (chunk, None)
     }
 
-    pub(super) fn decoder(&self) -> &Decoder {
+    pub(super) fn decoder(&self) -> &EventDecoder {
         &self.decoder
     }
 
     /// Ends the body: a last line needs no line break, but must be whole.
-    pub(super) fn finish<K: Object>(&mut self) -> Option<Event<K>> {
+    pub(super) fn finish<K: Object>(&mut self) -> Option<DecodedEvent<K>> {
         let line = std::mem::take(&mut self.rest);
         let line = json::trimmed(&line);
         match serde_json::from_slice::<&RawValue>(line) {
@@ -134,9 +134,13 @@ struct EventLine<'a> {
     object: Raw<'a>,
 }
 
-impl Decoder {
+/// Decodes lines into events.
+#[derive(Clone, Debug)]
+pub(super) struct EventDecoder(Decoder);
+
+impl EventDecoder {
     /// Decodes lines, one an event; nothing follows an error.
-    pub(super) fn lines<K: Object>(&self, lines: &[u8], events: &mut impl Extend<Event<K>>) {
+    pub(super) fn lines<K: Object>(&self, lines: &[u8], events: &mut impl Extend<DecodedEvent<K>>) {
         for line in lines.split(|byte| *byte == b'\n') {
             let Some(event) = self.event(line) else { continue };
             let ended = event.is_err();
@@ -147,14 +151,14 @@ impl Decoder {
         }
     }
 
-    fn event<K: Object>(&self, line: &[u8]) -> Option<Event<K>> {
+    fn event<K: Object>(&self, line: &[u8]) -> Option<DecodedEvent<K>> {
         let line = json::trimmed(line);
         if line.is_empty() {
             return None;
         }
         let Ok(line) = std::str::from_utf8(line) else { return Some(Err(not_json())) };
         if let Some((event, object)) = usual(line)
-            && let Ok(decoded) = self.decode(object)
+            && let Ok(decoded) = self.0.decode(object)
         {
             return Some(Ok(of_object(event, decoded)));
         }
@@ -162,7 +166,7 @@ impl Decoder {
     }
 
     /// Decodes a line member by member, whatever their order, and says what is wrong with it.
-    fn unusual<K: Object>(&self, line: &str) -> Event<K> {
+    fn unusual<K: Object>(&self, line: &str) -> DecodedEvent<K> {
         let EventLine { kind, object } = json::object(line).or_else(|_| match json::check(line) {
             Ok(()) => Ok(EventLine::default()),
             Err(_) => Err(not_json()),
@@ -174,7 +178,7 @@ impl Decoder {
             };
         };
         let object = object.get();
-        let item = |event| Ok(of_object(event, self.decode(object).map_err(|_| not_json())?));
+        let item = |event| Ok(of_object(event, self.0.decode(object).map_err(|_| not_json())?));
         match kind.as_str() {
             "ADDED" => item(WatchEvent::Added),
             "MODIFIED" => item(WatchEvent::Modified),

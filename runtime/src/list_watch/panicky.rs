@@ -17,7 +17,7 @@ pub(crate) struct Panicky {
 
 /// What travels.
 #[derive(Serialize, Deserialize)]
-struct Plain {
+struct PlainConfigMap {
     metadata: ObjectMeta,
 }
 
@@ -38,7 +38,7 @@ impl Panicky {
 
 impl<'de> Deserialize<'de> for Panicky {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Plain { metadata } = Plain::deserialize(deserializer)?;
+        let PlainConfigMap { metadata } = PlainConfigMap::deserialize(deserializer)?;
         Self::calm(&metadata, "panicky");
         Ok(Self::of(metadata))
     }
@@ -47,6 +47,6 @@ impl<'de> Deserialize<'de> for Panicky {
 impl Serialize for Panicky {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         Self::calm(&self.metadata, "shy");
-        Plain { metadata: self.metadata.clone() }.serialize(serializer)
+        PlainConfigMap { metadata: self.metadata.clone() }.serialize(serializer)
     }
 }

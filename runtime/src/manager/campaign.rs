@@ -9,7 +9,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::tasks::InFlight;
+use super::tasks::WorkInFlight;
 use crate::{
     clock::after,
     controller::{Stop, Term, Terms, Waits},
@@ -27,7 +27,7 @@ pub(super) struct Campaign {
     /// What was asked of caches since somebody else may have worked.
     start: Arc<TermStart>,
     grace_period: Duration,
-    in_flight: InFlight,
+    in_flight: WorkInFlight,
 }
 
 /// What follows a term.
@@ -44,7 +44,7 @@ impl Campaign {
         waits: Vec<Arc<Waits>>,
         stop: Stop,
         grace_period: Duration,
-        in_flight: InFlight,
+        in_flight: WorkInFlight,
     ) -> (Self, Terms) {
         let (terms, present) = watch::channel(None);
         let start = Arc::default();
@@ -118,7 +118,7 @@ async fn any_could_start(waits: &[Arc<Waits>]) {
 }
 
 /// An election that a manager holds once it runs.
-pub(super) struct Held {
+pub(super) struct HeldElection {
     pub(super) candidate: Result<Candidate, crate::leader_election::ElectionError>,
     pub(super) leadership: Leadership,
 }

@@ -1,36 +1,35 @@
-//! Checks of the program, in addition to those of the manager.
+//! The checks that a program adds to those of its manager.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, sync::Arc};
+
+use parking_lot::Mutex;
 
 use super::health::HealthCheck;
 use crate::{chain::one_line, users_code::contained};
 
-/// What a check belongs to.
+/// The probe that runs a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probe {
     Health,
     Readiness,
 }
 
-type Run = dyn Fn() -> Result<(), String> + Send + Sync;
+type RunCheck = dyn Fn() -> Result<(), String> + Send + Sync;
 
 /// The checks that a program added.
 #[derive(Default)]
-pub(super) struct Checks {
-    added: Mutex<Vec<Added>>,
+pub(super) struct ProgramChecks {
+    added: Mutex<Vec<ProgramCheck>>,
 }
 
 #[derive(Clone)]
-struct Added {
+struct ProgramCheck {
     probe: Probe,
     name: Arc<str>,
-    run: Arc<Run>,
+    run: Arc<RunCheck>,
 }
 
-impl Checks {
+impl ProgramChecks {
     pub(super) fn add<E>(
         &self,
         probe: Probe,
@@ -40,13 +39,13 @@ impl Checks {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let run = move || check().map_err(|error| one_line(&*error.into()));
-        let added = Added { probe, name: name.into(), run: Arc::new(run) };
-        self.added.lock().unwrap_or_else(PoisonError::into_inner).push(added);
+        let added = ProgramCheck { probe, name: name.into(), run: Arc::new(run) };
+        self.added.lock().push(added);
     }
 
-    /// Runs those of a probe; one that panics fails.
+    /// Runs the checks of a probe; one that panics fails.
     pub(super) fn run(&self, probe: Probe) -> Vec<HealthCheck> {
-        let added = self.added.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let added = self.added.lock().clone();
         let of_probe = added.into_iter().filter(|added| added.probe == probe);
         of_probe
             .map(|added| match contained(&*added.run) {
@@ -58,8 +57,8 @@ impl Checks {
     }
 }
 
-impl fmt::Debug for Checks {
+impl fmt::Debug for ProgramChecks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Checks")
+        f.write_str("ProgramChecks")
     }
 }

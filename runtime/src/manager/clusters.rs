@@ -1,6 +1,6 @@
 //! The other clusters that a manager reads from, and whether they can be.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     controller::{Cluster, Plan},
@@ -44,7 +44,7 @@ impl Clusters {
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Vec<Cluster>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::{health::HealthReport, process::Process};
+use super::{health::HealthReport, process::ManagerProcess};
 use crate::{
     clock::Moment,
     controller::{ControllerReport, KeyReports},
@@ -105,7 +105,7 @@ impl SearchReport {
 
 impl DebugReport {
     pub(super) async fn new(
-        process: Option<&Process>,
+        process: Option<&ManagerProcess>,
         (health, readiness): (HealthReport, HealthReport),
         search: Option<SearchReport>,
         controllers: Vec<ControllerReport>,
@@ -132,7 +132,7 @@ impl DebugReport {
     }
 }
 
-fn program(process: Option<&Process>) -> ProgramReport {
+fn program(process: Option<&ManagerProcess>) -> ProgramReport {
     let file = std::env::current_exe().ok();
     let name =
         file.as_ref().and_then(|file| file.file_name()).map(|name| name.to_string_lossy().into_owned());

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use serde::Serialize;
 
-use super::process::Process;
+use super::process::ManagerProcess;
 use crate::{
     clock::{Moment, readable},
     controller::{ControllerPhase, Inspected},
@@ -122,13 +122,13 @@ impl fmt::Display for HealthCheck {
 }
 
 /// A controller that was started; `None` once it has ended and nobody holds it.
-pub(super) struct Standing {
+pub(super) struct ControllerStatus {
     pub(super) name: Arc<str>,
     pub(super) controller: Option<Arc<dyn Inspected>>,
 }
 
 /// Checks what only a new process could mend.
-pub(super) fn of_process(process: Option<&Process>) -> Vec<HealthCheck> {
+pub(super) fn of_process(process: Option<&ManagerProcess>) -> Vec<HealthCheck> {
     let mut checks = vec![HealthCheck::passed("ping")];
     let Some(process) = process else { return checks };
     checks.extend(process.leadership.as_ref().map(leads_by_a_lease));
@@ -156,7 +156,10 @@ fn lost(state: &SyncState) -> HealthCheck {
 }
 
 /// Checks whether controllers could work.
-pub(super) fn readiness_of(process: Option<&Process>, controllers: &[Standing]) -> Vec<HealthCheck> {
+pub(super) fn readiness_of(
+    process: Option<&ManagerProcess>,
+    controllers: &[ControllerStatus],
+) -> Vec<HealthCheck> {
     let Some(process) = process else {
         return vec![HealthCheck::failed("manager", None, "it has not started")];
     };
@@ -165,7 +168,7 @@ pub(super) fn readiness_of(process: Option<&Process>, controllers: &[Standing]) 
     }
     let mut checks = vec![HealthCheck::passed("manager")];
     checks.extend(process.leadership.as_ref().map(stands));
-    checks.extend(controllers.iter().map(|standing| could_work(standing, process.started)));
+    checks.extend(controllers.iter().map(|status| could_work(status, process.started)));
     let states = process.factories.sync_states();
     checks.extend(states.iter().filter_map(|state| synced(state, process.started)));
     checks
@@ -183,10 +186,10 @@ fn stands(leadership: &Leadership) -> HealthCheck {
     })
 }
 
-fn could_work(standing: &Standing, started: Moment) -> HealthCheck {
-    let name = format!("controller/{}", standing.name);
+fn could_work(status: &ControllerStatus, started: Moment) -> HealthCheck {
+    let name = format!("controller/{}", status.name);
     let stopped = |name| HealthCheck::failed(name, None, "it has stopped");
-    let Some(controller) = &standing.controller else { return stopped(name) };
+    let Some(controller) = &status.controller else { return stopped(name) };
     match controller.phase() {
         ControllerPhase::Stopped => stopped(name),
         ControllerPhase::WaitsForCaches => {

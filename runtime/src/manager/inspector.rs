@@ -3,14 +3,16 @@
 use std::{
     any::TypeId,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, OnceLock, Weak},
 };
 
+use parking_lot::{Mutex, MutexGuard};
+
 use super::{
-    checks::{Checks, Probe},
+    checks::{Probe, ProgramChecks},
     debug_report::{DebugReport, SearchReport},
-    health::{self, HealthReport, Standing},
-    process::Process,
+    health::{self, ControllerStatus, HealthReport},
+    process::ManagerProcess,
 };
 use crate::{
     controller::{ControllerReport, Inspected, KeyReport, KeyReports, Why},
@@ -27,26 +29,26 @@ const LISTED: usize = 100;
 /// has ended, the report says so. Each report is a snapshot, and may be outdated when it is read.
 #[derive(Clone, Default)]
 pub struct Inspector {
-    shared: Arc<Shared>,
+    manager: Arc<InspectedManager>,
 }
 
 #[derive(Default)]
-struct Shared {
-    controllers: Mutex<Vec<Known>>,
-    process: OnceLock<Process>,
-    checks: Checks,
+struct InspectedManager {
+    controllers: Mutex<Vec<StartedController>>,
+    process: OnceLock<ManagerProcess>,
+    checks: ProgramChecks,
 }
 
 /// A controller that was started, and what is left of it.
-struct Known {
+struct StartedController {
     name: Arc<str>,
     reconciles: TypeId,
     controller: Weak<dyn Inspected>,
 }
 
-impl Known {
-    fn standing(&self) -> Standing {
-        Standing { name: self.name.clone(), controller: self.controller.upgrade() }
+impl StartedController {
+    fn status(&self) -> ControllerStatus {
+        ControllerStatus { name: self.name.clone(), controller: self.controller.upgrade() }
     }
 
     /// Returns how the controller stands to all objects of a name; it has an answer, whether or not there is one.
@@ -78,18 +80,18 @@ impl Known {
 impl Inspector {
     /// Returns how each controller of a kind stands to a key; none, where the kind is not reconciled.
     pub fn why<K: Watched>(&self, key: &ObjectKey) -> KeyReports {
-        let of_kind = |known: &&Known| known.reconciles == TypeId::of::<K>();
+        let of_kind = |known: &&StartedController| known.reconciles == TypeId::of::<K>();
         let reports = self.controllers().iter().filter(of_kind).map(|known| known.report(key)).collect();
         KeyReports::new(reports)
     }
 
-    /// Returns whether the process is healthy, as `/healthz` does: if not, it should be restarted.
+    /// Returns whether the process works, as `/healthz` does: if not, it should be restarted.
     ///
     /// It fails where a replica leads without renewing its Lease, where an informer is over by a defect, and where a
     /// [check](super::Manager::health_check) of the program's own does.
     pub fn health(&self) -> HealthReport {
-        let mut checks = health::of_process(self.shared.process.get());
-        checks.extend(self.shared.checks.run(Probe::Health));
+        let mut checks = health::of_process(self.manager.process.get());
+        checks.extend(self.manager.checks.run(Probe::Health));
         HealthReport::new("healthz", checks)
     }
 
@@ -97,9 +99,9 @@ impl Inspector {
     ///
     /// A replica that stands by is ready. One that has not started, or stops, is not.
     pub fn readiness(&self) -> HealthReport {
-        let standings: Vec<_> = self.controllers().iter().map(Known::standing).collect();
-        let mut checks = health::readiness_of(self.shared.process.get(), &standings);
-        checks.extend(self.shared.checks.run(Probe::Readiness));
+        let statuses: Vec<_> = self.controllers().iter().map(StartedController::status).collect();
+        let mut checks = health::readiness_of(self.manager.process.get(), &statuses);
+        checks.extend(self.manager.checks.run(Probe::Readiness));
         HealthReport::new("readyz", checks)
     }
 
@@ -112,26 +114,26 @@ impl Inspector {
         let controllers = self.live();
         let controllers: Vec<ControllerReport> =
             controllers.iter().map(|controller| controller.overview(LISTED)).collect();
-        DebugReport::new(self.shared.process.get(), (health, readiness), search, controllers).await
+        DebugReport::new(self.manager.process.get(), (health, readiness), search, controllers).await
     }
 
     /// Returns how each controller stands to a key, whatever it reconciles.
     ///
     /// The key is written `namespace/name`; a name alone is looked for in all namespaces.
     pub fn find(&self, key: &str) -> KeyReports {
-        let of_one = |known: &Known| match key.trim().split_once('/') {
+        let of_one = |known: &StartedController| match key.trim().split_once('/') {
             Some((namespace, name)) => vec![known.report(&ObjectKey::new(namespace, name))],
             None => known.reports_by_name(key.trim()),
         };
         KeyReports::new(self.controllers().iter().flat_map(of_one).collect())
     }
 
-    pub(super) fn begin(&self, process: Process) {
-        let _ = self.shared.process.set(process);
+    pub(super) fn begin(&self, process: ManagerProcess) {
+        let _ = self.manager.process.set(process);
     }
 
-    pub(super) fn checks(&self) -> &Checks {
-        &self.shared.checks
+    pub(super) fn checks(&self) -> &ProgramChecks {
+        &self.manager.checks
     }
 
     fn live(&self) -> Vec<Arc<dyn Inspected>> {
@@ -147,11 +149,11 @@ impl Inspector {
 
     pub(super) fn add(&self, name: Arc<str>, controller: &Arc<dyn Inspected>) {
         let (reconciles, controller) = (controller.reconciles(), Arc::downgrade(controller));
-        self.controllers().push(Known { name, reconciles, controller });
+        self.controllers().push(StartedController { name, reconciles, controller });
     }
 
-    fn controllers(&self) -> MutexGuard<'_, Vec<Known>> {
-        self.shared.controllers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn controllers(&self) -> MutexGuard<'_, Vec<StartedController>> {
+        self.manager.controllers.lock()
     }
 }
 

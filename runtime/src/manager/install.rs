@@ -1,6 +1,6 @@
-//! Installing the definition of a custom resource: what an operator does before it starts.
+//! Installs the CRD of a custom resource, before the manager starts.
 
-use std::{future::Future, time::Duration};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::StatusCode;
@@ -9,15 +9,14 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::APIResourceList,
 };
 use kube::{
-    Api, Client, CustomResourceExt, ResourceExt,
+    Api, Client, ResourceExt,
     api::{Patch, PatchParams},
     core::Status,
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Manager;
 use crate::{
-    backoff::{Backoff, BackoffSchedule, random_seed},
+    backoff::{Backoff, BackoffSchedule},
     clock::readable,
     controller::Writes,
     error::Error,
@@ -25,83 +24,37 @@ use crate::{
     reflector::{Reminder, rounded, unreachable},
 };
 
-/// How long a definition may take until it is served, by a server that answers.
+/// How long a server that answers may take until it serves the CRD.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked at meanwhile.
+/// How often it is asked meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long it may take without an answer to probes.
-const UNPROBED: Duration = Duration::from_secs(1);
+/// Probes are not answered for this long.
+pub(super) const UNPROBED: Duration = Duration::from_secs(1);
 /// How long a request may take.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// How long a server that is out of reach is left alone at first, and at most; jitter up to doubles it.
+/// The first and the longest wait after a failure; jitter adds up to as much again.
 const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(2_400)];
 
-impl Manager {
-    /// Installs, or updates, the definition of a custom resource, and waits until the type's version is served.
-    ///
-    /// This is a forced server-side apply as field manager `watchkeeper`: it takes over the fields that the definition sets,
-    /// and leaves other fields to their owners.
-    ///
-    /// Only the version of the type is waited for, not the others of the definition. Where a webhook converts objects, no
-    /// object is asked for: that webhook may be part of this program, and answer only once the manager runs.
-    ///
-    /// A server that is not there yet, or answers that it can't now, is asked again until it does, however long that
-    /// takes; the log says so when that begins, after 30 s, and then ever more seldom. After a second the probes are
-    /// served meanwhile, where HTTP is to be served as far as was said before this call: `/healthz` passes, `/readyz`
-    /// does not.
-    ///
-    /// # Errors
-    /// [`Error::Definition`] where the server refuses it for good (it names the right that is missing), or answers but
-    /// does not serve it within 30 s; [`Error::Client`] where no request can be made.
-    pub fn install_crd<K: CustomResourceExt>(
-        &self,
-    ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
-        // Not the manager but its client goes along: the future may be sent to another thread.
-        let seed = self.seed.unwrap_or_else(random_seed);
-        let writes = if self.dry_run.is_on() { Writes::Tried } else { Writes::Sent };
-        let version = K::api_resource().version;
-        let install = Installer::new(self.direct.clone(), K::crd(), version, seed, writes).install();
-        let (serve, cluster) = (self.serve.clone(), self.cluster.clone());
-        let (inspector, metrics, client) = (self.inspector(), self.metrics(), self.direct.clone());
-        // Boxed: the futures of programs that await it stay small.
-        Box::pin(async move {
-            tokio::pin!(install);
-            if let Ok(installed) = timeout(UNPROBED, &mut install).await {
-                return installed;
-            }
-            // A port that can't be had ends the start later.
-            let port = serve.bind(&cluster).unwrap_or_else(|error| {
-                tracing::warn!(%error, "probes are not answered while CRDs are installed");
-                Default::default()
-            });
-            let mut served = serve.start(port, &inspector, &metrics, &client);
-            let installed = install.await;
-            served.stop().await;
-            installed
-        })
-    }
-}
-
-/// A definition on its way to a server.
-struct Installer {
+/// Installs one CRD.
+pub(super) struct Installer {
     client: Client,
     definition: CustomResourceDefinition,
     /// The version that the program uses.
     version: String,
     name: String,
     backoff: Backoff,
-    failing: Option<Failing>,
+    failing: Option<ServerFailure>,
     writes: Writes,
 }
 
-/// Since when the server fails, and when the log says so again, once it has.
-struct Failing {
+/// Since when the server fails, and when that is logged again.
+struct ServerFailure {
     since: Instant,
     reminder: Option<Reminder>,
 }
 
-/// What a look at a definition showed.
-enum Look {
+/// The state of a CRD.
+enum CrdState {
     Done,
     NotYet,
     Refused(String),
@@ -111,7 +64,7 @@ enum Look {
 type RequestFuture<T> = BoxFuture<'static, Result<T, kube::Error>>;
 
 impl Installer {
-    fn new(
+    pub(super) fn new(
         client: Client,
         definition: CustomResourceDefinition,
         version: String,
@@ -123,7 +76,7 @@ impl Installer {
         Self { name: definition.name_any(), client, definition, version, backoff, failing: None, writes }
     }
 
-    async fn install(mut self) -> Result<(), Error> {
+    pub(super) async fn install(mut self) -> Result<(), Error> {
         let api = Api::<CustomResourceDefinition>::all(self.client.clone());
         let (name, definition) = (self.name.clone(), self.definition.clone());
         let applied = {
@@ -134,50 +87,50 @@ impl Installer {
                 Box::pin(async move { api.patch(&name, &who, &patch).await })
             }
         };
-        self.insist(applied).await?;
+        self.retry(applied).await?;
         if self.writes == Writes::Tried {
             return Ok(());
         }
-        self.look_until_done(&established(api, name)).await?;
+        self.wait_until_ready(&established(api, name)).await?;
         let spec = definition.spec;
         let discovery = format!("/apis/{}/{}", spec.group, self.version);
         let found = discovered(self.client.clone(), discovery.clone(), spec.names.plural.clone());
-        self.look_until_done(&found).await?;
+        self.wait_until_ready(&found).await?;
         // The conversion webhook may be this program, which answers only once it runs.
         if spec.conversion.is_some_and(|conversion| conversion.strategy == "Webhook") {
             return Ok(());
         }
         let path = format!("{discovery}/{}", spec.names.plural);
-        self.look_until_done(&listed(self.client.clone(), path)).await
+        self.wait_until_ready(&listed(self.client.clone(), path)).await
     }
 
-    /// Looks again and again; an outage in between costs none of the patience.
-    async fn look_until_done(
+    /// Asks until the CRD is ready; the time of an outage does not count.
+    async fn wait_until_ready(
         &mut self,
-        look: &(impl Fn() -> RequestFuture<Look> + Sync),
+        look: &(impl Fn() -> RequestFuture<CrdState> + Sync),
     ) -> Result<(), Error> {
         let mut looked = Duration::ZERO;
         while looked < PATIENCE {
-            match self.insist(look).await? {
-                Look::Done => return Ok(()),
-                Look::Refused(why) => return Err(self.refused(why)),
-                Look::NotYet => sleep(LOOK_EVERY).await,
+            match self.retry(look).await? {
+                CrdState::Done => return Ok(()),
+                CrdState::Refused(why) => return Err(self.refused(why)),
+                CrdState::NotYet => sleep(LOOK_EVERY).await,
             }
             looked += LOOK_EVERY;
         }
         Err(self.refused(format!("the server has not established and served it within {PATIENCE:?}")))
     }
 
-    /// Asks until there is an answer, or a refusal that time does not heal.
-    async fn insist<T>(&mut self, ask: impl Fn() -> RequestFuture<T>) -> Result<T, Error> {
+    /// Sends a request until it is answered, or refused for good.
+    async fn retry<T>(&mut self, ask: impl Fn() -> RequestFuture<T>) -> Result<T, Error> {
         loop {
             let (code, why) = match timeout(DEADLINE, ask()).await {
                 Ok(Ok(answer)) => {
-                    self.is_through();
+                    self.succeeded();
                     return Ok(answer);
                 }
                 Ok(Err(kube::Error::Api(status))) if !passes(status.code) => {
-                    let (name, why) = (self.name.clone(), spelled(&status));
+                    let (name, why) = (self.name.clone(), explained(&status));
                     return Err(Error::Definition { name, why, status: Some(status) });
                 }
                 Ok(Err(error @ (kube::Error::Auth(_) | kube::Error::BuildRequest(_)))) => {
@@ -190,15 +143,15 @@ impl Installer {
                 Err(_) => (0, format!("the server gave no answer within {DEADLINE:?}")),
             };
             let wait = self.backoff.next_delay();
-            self.tell(code, &why, wait);
+            self.log_failure(code, &why, wait);
             sleep(wait).await;
         }
     }
 
-    /// Says now and then that the server fails; not that it is overloaded for a moment.
-    fn tell(&mut self, code: u16, why: &str, wait: Duration) {
+    /// Logs from time to time that the server fails, but not that it is overloaded for a moment.
+    fn log_failure(&mut self, code: u16, why: &str, wait: Duration) {
         let now = Instant::now();
-        let failing = self.failing.get_or_insert(Failing { since: now, reminder: None });
+        let failing = self.failing.get_or_insert(ServerFailure { since: now, reminder: None });
         let lasting = now - failing.since;
         let still = match &mut failing.reminder {
             Some(reminder) => match reminder.is_due(now) {
@@ -214,11 +167,11 @@ impl Installer {
         let (name, wait) = (&self.name, rounded(wait));
         tracing::warn!(
             crd = %name,
-            "{still}the definition {name} can't be installed yet: {why}; trying again in {wait:?}"
+            "{still}the CRD {name} can't be installed yet: {why}; trying again in {wait:?}"
         );
     }
 
-    fn is_through(&mut self) {
+    fn succeeded(&mut self) {
         self.backoff.reset();
         if let Some(failing) = self.failing.take().filter(|failing| failing.reminder.is_some()) {
             let (name, lasted) = (&self.name, readable(failing.since.elapsed()));
@@ -231,8 +184,11 @@ impl Installer {
     }
 }
 
-/// Looks whether the server has accepted the definition.
-fn established(api: Api<CustomResourceDefinition>, name: String) -> impl Fn() -> RequestFuture<Look> + Sync {
+/// Asks whether the server has accepted the CRD.
+fn established(
+    api: Api<CustomResourceDefinition>,
+    name: String,
+) -> impl Fn() -> RequestFuture<CrdState> + Sync {
     move || {
         let (api, name) = (api.clone(), name.clone());
         Box::pin(async move {
@@ -241,66 +197,66 @@ fn established(api: Api<CustomResourceDefinition>, name: String) -> impl Fn() ->
             let says =
                 |kind: &str, status: &str| conditions.iter().find(|c| c.type_ == kind && c.status == status);
             Ok(match says("NamesAccepted", "False") {
-                _ if says("Established", "True").is_some() => Look::Done,
+                _ if says("Established", "True").is_some() => CrdState::Done,
                 Some(refused) => {
-                    Look::Refused(said(refused.message.as_deref().unwrap_or_default()).to_string())
+                    CrdState::Refused(said(refused.message.as_deref().unwrap_or_default()).to_string())
                 }
-                None => Look::NotYet,
+                None => CrdState::NotYet,
             })
         })
     }
 }
 
-/// Looks whether the server shows the resource among those of its version.
-fn discovered(client: Client, path: String, plural: String) -> impl Fn() -> RequestFuture<Look> + Sync {
+/// Asks whether discovery shows the resource.
+fn discovered(client: Client, path: String, plural: String) -> impl Fn() -> RequestFuture<CrdState> + Sync {
     move || {
         let request = http::Request::get(&path).body(Vec::new()).expect("names make a path");
         let (client, plural) = (client.clone(), plural.clone());
         Box::pin(async move {
             match client.request::<APIResourceList>(request).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(Look::NotYet),
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(CrdState::NotYet),
                 // Permission to install does not imply permission to look.
-                Err(kube::Error::Api(status)) if !passes(status.code) => Ok(Look::Done),
+                Err(kube::Error::Api(status)) if !passes(status.code) => Ok(CrdState::Done),
                 answer => answer.map(|list| match list.resources.iter().any(|one| one.name == plural) {
-                    true => Look::Done,
-                    false => Look::NotYet,
+                    true => CrdState::Done,
+                    false => CrdState::NotYet,
                 }),
             }
         })
     }
 }
 
-/// Looks whether the objects at a path can be watched.
+/// Asks whether the objects at a path can be watched.
 ///
-/// A server says that a definition is established a moment before it serves it (404), and then refuses to watch
-/// while its cache fills (429). Only a list that its cache answers tells: at any version, and with a selector.
-fn listed(client: Client, path: String) -> impl Fn() -> RequestFuture<Look> + Sync {
+/// A server reports a CRD as established a moment before it serves it (404), and then refuses watches while its
+/// cache fills (429). Only a list that the cache answers shows when it is ready: at any version, and with a selector.
+fn listed(client: Client, path: String) -> impl Fn() -> RequestFuture<CrdState> + Sync {
     let path = format!("{path}?resourceVersion=0&fieldSelector=metadata.name%3Dnone");
     move || {
         let request = http::Request::get(&path).body(Vec::new()).expect("names make a path");
         let client = client.clone();
         Box::pin(async move {
             match client.request_text(request).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(Look::NotYet),
-                // Whoever may not list may still install.
-                Err(kube::Error::Api(status)) if !passes(status.code) => Ok(Look::Done),
-                answer => answer.map(|_| Look::Done),
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(CrdState::NotYet),
+                // Permission to install does not imply permission to list.
+                Err(kube::Error::Api(status)) if !passes(status.code) => Ok(CrdState::Done),
+                answer => answer.map(|_| CrdState::Done),
             }
         })
     }
 }
 
-/// Returns whether a refusal may be another answer in a while.
+/// Returns whether the same request may succeed later.
 fn passes(code: u16) -> bool {
     matches!(code, 404 | 408 | 409 | 425 | 429) || code >= 500
 }
 
-/// Spells a refusal, and what would mend it.
-fn spelled(status: &Status) -> String {
+/// Explains a refusal, and what to do.
+fn explained(status: &Status) -> String {
     let said = said(&status.message);
     match StatusCode::from_u16(status.code) {
         Ok(StatusCode::FORBIDDEN) => format!(
-            "a right is missing: allow this user to `get`, `create` and `patch` \
+            "a permission is missing: allow this user to `get`, `create` and `patch` \
              customresourcedefinitions.apiextensions.k8s.io ({said})"
         ),
         Ok(StatusCode::UNAUTHORIZED) => {

@@ -17,15 +17,12 @@ mod dry_run;
 mod client;
 #[cfg(feature = "http")]
 pub mod http;
-mod added_checks;
 mod informers;
 mod install;
 mod rules;
 mod clusters;
 mod serve;
 mod running;
-#[cfg(feature = "http")]
-mod over_http;
 mod over_clusters;
 mod signals;
 mod tasks;
@@ -52,15 +49,17 @@ use std::{
     time::Duration,
 };
 
-use campaign::Held;
+use campaign::HeldElection;
+use checks::Probe;
 use clusters::Clusters;
 use dry_run::DryRun;
 use factories::Factories;
 use futures::future::BoxFuture;
 use informers::{AskedOf, Requested};
-use process::{ClientOrigin, Process};
+use kube::CustomResourceExt;
+use process::{ClientOrigin, ManagerProcess};
 use prometheus_client::registry::Registry;
-use running::Parts;
+use running::ManagerParts;
 use serve::Serve;
 use tasks::{Runs, Task};
 
@@ -116,10 +115,10 @@ const GRACE_PERIOD: Duration = Duration::from_secs(30);
 pub struct Manager {
     /// What controllers and the program use: gated, where there is an election.
     client: kube::Client,
-    /// Not gated by leadership: used by informers and for the Lease.
+    /// A client that does not depend on leadership: for informers and the Lease.
     direct: kube::Client,
     client_taken: AtomicBool,
-    election: Option<Held>,
+    election: Option<HeldElection>,
     clock: WallClock,
     factory: SharedInformerFactory,
     /// The other clusters that it reads from.
@@ -231,7 +230,7 @@ impl Manager {
         if !self.dry_run.is_on() {
             self.client = gated(&self.direct, &gate);
         }
-        self.election = Some(Held { candidate, leadership });
+        self.election = Some(HeldElection { candidate, leadership });
         self
     }
 
@@ -360,9 +359,9 @@ impl Manager {
         self
     }
 
-    /// Runs a task in the leader: started in each term, asked to stop when it ends, and dropped after the grace period.
+    /// Runs a task in the replica that leads: once in each term, which also ends it.
     ///
-    /// Without [`leader_election`](Self::leader_election), and in all else, as [`task`](Self::task).
+    /// Without [`leader_election`](Self::leader_election), and otherwise, it is like [`task`](Self::task).
     pub fn leader_task<F, E>(
         mut self,
         name: impl Into<String>,
@@ -376,7 +375,71 @@ impl Manager {
         self
     }
 
-    /// Sets the source of trace IDs: a run's log lines and its events' annotations contain the ID.
+    /// Adds a check to `/healthz`: while it fails, the process should be restarted.
+    ///
+    /// Each probe calls it, so it must return at once. A check that panics fails.
+    ///
+    /// ```
+    /// # use watchkeeper::prelude::*;
+    /// # fn checked(manager: Manager, disk_is_full: impl Fn() -> bool + Send + Sync + 'static) -> Manager {
+    /// manager.health_check("disk", move || if disk_is_full() { Err("the disk is full") } else { Ok(()) })
+    /// # }
+    /// ```
+    pub fn health_check<E>(
+        self,
+        name: impl Into<String>,
+        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.inspector.checks().add(Probe::Health, name.into(), check);
+        self
+    }
+
+    /// Adds a check to `/readyz`: while it fails, the program does not do its work. Otherwise like
+    /// [`health_check`](Self::health_check).
+    pub fn readiness_check<E>(
+        self,
+        name: impl Into<String>,
+        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.inspector.checks().add(Probe::Readiness, name.into(), check);
+        self
+    }
+
+    /// Serves `/healthz`, `/readyz`, `/metrics` and `/debug` at an address; see [`manager::http`](super::http).
+    ///
+    /// In a pod, which [`infer`](Self::infer) finds out, the default is `:8080`; elsewhere nothing is served by default.
+    /// `/debug` is shown only to this machine, unless [`Http`] says otherwise. The start takes the port first, and the
+    /// stop gives it up last. If the port is in use or the address can't be read, the start ends with
+    /// [`Error::Http`](crate::Error::Http).
+    ///
+    /// ```no_run
+    /// # use watchkeeper::prelude::*;
+    /// # async fn run() -> Result<(), watchkeeper::Error> {
+    /// Manager::infer().await?.http("0.0.0.0:8080").run().await
+    /// # }
+    /// ```
+    #[cfg(feature = "http")]
+    pub fn http(mut self, http: impl Into<Http>) -> Self {
+        self.serve.http = Some(http.into());
+        self
+    }
+
+    /// Returns a service that answers the same, for an HTTP server of your own.
+    ///
+    /// It has the settings that [`http`](Self::http) was given so far; with [`Http::off`] the manager itself serves
+    /// nothing.
+    #[cfg(feature = "http")]
+    pub fn http_service(&self) -> HttpService {
+        self.serve.service(&self.inspector, &self.metrics, &self.direct)
+    }
+
+    /// Names the trace of a run: its id is in the run's log lines, and in the annotations of its events.
     ///
     /// The function is asked as each run begins, inside the run's span `reconcile`, and must return at once. What it
     /// returns is recorded in that span as `trace_id`, is [`Context::trace_id`](crate::Context::trace_id), and goes into
@@ -428,6 +491,49 @@ impl Manager {
         let watch = what.to_watch();
         let asked_of = AskedOf::Manager(&self.requested);
         ManagedInformerBuilder::narrowed(watch.builder(&self.factory, None), asked_of, watch.narrowing())
+    }
+
+    /// Installs or updates the CRD of a custom resource, and waits until the server serves the type's version.
+    ///
+    /// It is a forced server-side apply as field manager `watchkeeper`: fields of the CRD are taken over, and all other
+    /// fields keep their owner and value.
+    ///
+    /// It waits only for the version of the type, not for other versions of the CRD. If a webhook converts objects, it
+    /// does not list them: the webhook may be part of this program, and answer only once the manager runs.
+    ///
+    /// If the server is unreachable or overloaded, it tries again until it succeeds. This is logged at the beginning,
+    /// after 30 s, and then less and less often. After one second, probes are served meanwhile, if HTTP was configured
+    /// before this call: `/healthz` passes, `/readyz` does not.
+    ///
+    /// # Errors
+    /// [`Error::Definition`] if the server refuses the CRD for good (it names the missing permission), or does not serve
+    /// it within 30 s; [`Error::Client`] if no request can be made.
+    pub fn install_crd<K: CustomResourceExt>(
+        &self,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
+        // The future holds the client, not the manager, so that it can be sent to another thread.
+        let seed = self.seed.unwrap_or_else(random_seed);
+        let writes = if self.dry_run.is_on() { Writes::Tried } else { Writes::Sent };
+        let version = K::api_resource().version;
+        let install = install::Installer::new(self.direct.clone(), K::crd(), version, seed, writes).install();
+        let (serve, cluster) = (self.serve.clone(), self.cluster.clone());
+        let (inspector, metrics, client) = (self.inspector(), self.metrics(), self.direct.clone());
+        // Boxed, so that the futures of programs that await it stay small.
+        Box::pin(async move {
+            tokio::pin!(install);
+            if let Ok(installed) = tokio::time::timeout(install::UNPROBED, &mut install).await {
+                return installed;
+            }
+            // If the port can't be taken, the start fails later.
+            let port = serve.bind(&cluster).unwrap_or_else(|error| {
+                tracing::warn!(%error, "probes are not answered while CRDs are installed");
+                Default::default()
+            });
+            let mut served = serve.start(port, &inspector, &metrics, &client);
+            let installed = install.await;
+            served.stop().await;
+            installed
+        })
     }
 
     /// Runs until SIGTERM or SIGINT, then stops within the grace period.
@@ -537,7 +643,7 @@ impl Manager {
         planned.iter().for_each(|one| self.inspector.add(one.name.clone(), &one.inspected));
         let factories = Factories::new(self.factory, clusters);
         let (grace_period, inspector, stop) = (self.grace_period, self.inspector, Stop::new());
-        inspector.begin(Process {
+        inspector.begin(ManagerProcess {
             started: Moment::now(),
             factories: factories.clone(),
             leadership: leadership.filter(|_| candidate.is_some()),
@@ -549,7 +655,7 @@ impl Manager {
         let served = self.serve.start(http, &inspector, &self.metrics, &self.direct);
         factories.start();
         let tasks = self.tasks;
-        Ok(Running::start(Parts {
+        Ok(Running::start(ManagerParts {
             planned,
             tasks,
             candidate,

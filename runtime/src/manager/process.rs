@@ -1,4 +1,4 @@
-//! What a manager runs as: program, server, election; what does not depend on any kind.
+//! The manager as a process: its start, server, and election.
 
 use std::{fmt, time::Duration};
 
@@ -35,18 +35,18 @@ pub(super) enum Surroundings {
 }
 
 /// A manager that was started.
-pub(super) struct Process {
+pub(super) struct ManagerProcess {
     pub(super) started: Moment,
     pub(super) factories: Factories,
     pub(super) leadership: Option<Leadership>,
     pub(super) cluster: ClientOrigin,
-    /// A client without a gate.
+    /// A client that does not depend on leadership.
     pub(super) client: kube::Client,
     pub(super) stop: CancellationToken,
-    pub(super) version: Version,
+    pub(super) version: ServerVersion,
 }
 
-impl Process {
+impl ManagerProcess {
     /// Asks the server for its version, unless that is known.
     pub(super) async fn server_version(&self) -> Option<String> {
         self.version.of(&self.client).await
@@ -57,19 +57,19 @@ impl Process {
     }
 }
 
-impl fmt::Debug for Process {
+impl fmt::Debug for ManagerProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process").field("cluster", &self.cluster).finish_non_exhaustive()
+        f.debug_struct("ManagerProcess").field("cluster", &self.cluster).finish_non_exhaustive()
     }
 }
 
 /// The server's version, asked for when somebody wants to see it.
 #[derive(Debug, Default)]
-pub(super) struct Version {
+pub(super) struct ServerVersion {
     known: Mutex<Option<(Instant, Option<String>)>>,
 }
 
-impl Version {
+impl ServerVersion {
     async fn of(&self, client: &kube::Client) -> Option<String> {
         // One asks, the others wait for the answer.
         let mut known = self.known.lock().await;

@@ -10,8 +10,9 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{CustomResourceExt, ResourceExt as _, core::ObjectMeta};
 
 use crate::{
+    api_request::ApiVerb,
     object::ObjectKey,
-    writes::{ApiVerb, RightScope, Rights},
+    writes::{RightScope, Rights},
 };
 
 /// The least that a program must be allowed to do; made by [`Manager::rules`](super::Manager::rules).
@@ -38,12 +39,12 @@ use crate::{
 pub struct Rules {
     name: String,
     /// By namespace; `None`: everywhere.
-    granted: BTreeMap<Option<Arc<str>>, BTreeMap<Resource, BTreeSet<ApiVerb>>>,
+    granted: BTreeMap<Option<Arc<str>>, BTreeMap<RuleResource, BTreeSet<ApiVerb>>>,
 }
 
 /// What a rule is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Resource {
+struct RuleResource {
     group: String,
     resource: String,
     /// The one object that is meant; `None`: all.
@@ -65,7 +66,7 @@ impl Rules {
                 true => vec![None],
                 false => namespaces.iter().cloned().map(Some).collect(),
             };
-            let resource = Resource {
+            let resource = RuleResource {
                 group: right.group.to_string(),
                 resource: right.resource.clone(),
                 name: named.clone(),
@@ -76,8 +77,11 @@ impl Rules {
 
     /// Adds what it takes to lead by a Lease.
     pub(super) fn lead(&mut self, lease: &ObjectKey) {
-        let of =
-            |name| Resource { group: "coordination.k8s.io".to_owned(), resource: "leases".to_owned(), name };
+        let of = |name| RuleResource {
+            group: "coordination.k8s.io".to_owned(),
+            resource: "leases".to_owned(),
+            name,
+        };
         let place = lease.namespace().map(Arc::from);
         self.grant(place.clone(), of(Some(lease.name().to_owned())), &[ApiVerb::Get, ApiVerb::Update]);
         // What is not there yet can't be named.
@@ -90,17 +94,17 @@ impl Rules {
             [("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews")]
         {
             let (group, resource) = (group.to_owned(), resource.to_owned());
-            self.grant(None, Resource { group, resource, name: None }, &[ApiVerb::Create]);
+            self.grant(None, RuleResource { group, resource, name: None }, &[ApiVerb::Create]);
         }
     }
 
-    fn grant(&mut self, place: Option<Arc<str>>, resource: Resource, verbs: &[ApiVerb]) {
+    fn grant(&mut self, place: Option<Arc<str>>, resource: RuleResource, verbs: &[ApiVerb]) {
         self.granted.entry(place).or_default().entry(resource).or_default().extend(verbs);
     }
 
     /// Adds what it takes to install a definition, as [`Manager::install_crd`](super::Manager::install_crd) does.
     pub fn with_crd<K: CustomResourceExt>(mut self) -> Self {
-        let of = |name| Resource {
+        let of = |name| RuleResource {
             group: "apiextensions.k8s.io".to_owned(),
             resource: "customresourcedefinitions".to_owned(),
             name,
@@ -135,8 +139,8 @@ impl Rules {
 }
 
 /// One rule for each resource, in order.
-fn policy(granted: &BTreeMap<Resource, BTreeSet<ApiVerb>>) -> Vec<PolicyRule> {
-    let rule = |(resource, verbs): (&Resource, &BTreeSet<ApiVerb>)| PolicyRule {
+fn policy(granted: &BTreeMap<RuleResource, BTreeSet<ApiVerb>>) -> Vec<PolicyRule> {
+    let rule = |(resource, verbs): (&RuleResource, &BTreeSet<ApiVerb>)| PolicyRule {
         api_groups: Some(vec![resource.group.clone()]),
         resources: Some(vec![resource.resource.clone()]),
         resource_names: resource.name.clone().map(|name| vec![name]),

@@ -1,4 +1,4 @@
-//! Controllers under way, and how they stop.
+//! A manager that runs, and how it stops.
 
 use std::{
     fmt, mem,
@@ -30,7 +30,7 @@ use super::{
     factories::Factories,
     informers::{AskedOf, ManagedInformerBuilder},
     serve::Served,
-    tasks::{InFlight, Task},
+    tasks::{Task, WorkInFlight},
 };
 
 /// How long aborted reconciles may take to be dropped; only one that blocks its thread takes longer.
@@ -50,12 +50,12 @@ pub struct Running {
     failed: Option<Error>,
     inspector: Inspector,
     campaign: Option<JoinHandle<()>>,
-    in_flight: InFlight,
+    in_flight: WorkInFlight,
     pub(super) served: Served,
 }
 
 /// What a manager is made of when it starts.
-pub(super) struct Parts {
+pub(super) struct ManagerParts {
     pub(super) planned: Vec<PreparedController>,
     pub(super) tasks: Vec<Task>,
     pub(super) candidate: Option<Candidate>,
@@ -68,14 +68,27 @@ pub(super) struct Parts {
 }
 
 impl Running {
-    pub(super) fn start(parts: Parts) -> Self {
-        let Parts { planned, tasks, candidate, factories, grace_period, inspector, leftovers, stop, served } =
-            parts;
+    pub(super) fn start(parts: ManagerParts) -> Self {
+        let ManagerParts {
+            planned,
+            tasks,
+            candidate,
+            factories,
+            grace_period,
+            inspector,
+            leftovers,
+            stop,
+            served,
+        } = parts;
         let tasks: Vec<_> = tasks.into_iter().map(|task| task.noting(&leftovers)).collect();
-        let in_flight = InFlight::new(inspector.clone(), &tasks, leftovers);
+        let in_flight = WorkInFlight::new(inspector.clone(), &tasks, leftovers);
         let mut controllers = JoinSet::new();
-        let end =
-            End { stop: stop.clone(), factories: factories.clone(), live: TaskTracker::new(), grace_period };
+        let end = ManagerEnd {
+            stop: stop.clone(),
+            factories: factories.clone(),
+            live: TaskTracker::new(),
+            grace_period,
+        };
         let (campaign, terms) = match candidate {
             None => (None, Terms::endless(&stop)),
             Some(candidate) => {
@@ -121,7 +134,7 @@ impl Running {
             failed: Some(error),
             inspector: Inspector::default(),
             campaign: None,
-            in_flight: InFlight::default(),
+            in_flight: WorkInFlight::default(),
             served: Served::default(),
         }
     }
@@ -163,6 +176,18 @@ impl Running {
     /// Asks for the shared informer of what a marker asks for, as [`informer`](Self::informer) does.
     pub fn informer_for<W: Watched>(&self, marker: W) -> ManagedInformerBuilder<'_, W> {
         ManagedInformerBuilder::new(self.informers.informer_of(marker.dynamic_type()), AskedOf::Running)
+    }
+
+    /// Returns the address at which HTTP is served, if any.
+    #[cfg(feature = "http")]
+    pub fn http_address(&self) -> Option<std::net::SocketAddr> {
+        self.served.serving.as_ref().map(|serving| serving.address)
+    }
+
+    /// Returns a service that answers the same, for an HTTP server of your own; `None` if the start failed.
+    #[cfg(feature = "http")]
+    pub fn http_service(&self) -> Option<super::HttpService> {
+        self.served.service.clone()
     }
 
     /// Returns how each controller of a kind stands to a key: why it is not being reconciled.
@@ -274,7 +299,7 @@ impl Running {
 
 /// What it takes to end a manager that nobody awaits.
 #[derive(Clone)]
-struct End {
+struct ManagerEnd {
     stop: Stop,
     factories: Factories,
     /// The controllers that run.
@@ -282,7 +307,7 @@ struct End {
     grace_period: Duration,
 }
 
-impl End {
+impl ManagerEnd {
     /// Ends everything, as a stop does.
     async fn all(self) {
         self.stop.finish.cancel();
@@ -293,8 +318,12 @@ impl End {
     }
 }
 
-/// Runs a controller; its panic ends the manager, and resumes in the task that awaits it.
-async fn ending_all_by_a_panic(controller: PreparedController, terms: Terms, end: End) -> Result<(), Error> {
+/// Runs a controller; its panic ends the manager, and propagates to the task that awaits it.
+async fn ending_all_by_a_panic(
+    controller: PreparedController,
+    terms: Terms,
+    end: ManagerEnd,
+) -> Result<(), Error> {
     let name = controller.name.clone();
     let run = AssertUnwindSafe(controller.run(end.stop.clone(), terms)).catch_unwind();
     let ended = run.await.unwrap_or_else(|panic| {

@@ -6,11 +6,12 @@
 use std::{
     future::pending,
     io,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{runtime::Builder, sync::watch, time::sleep};
 
 use crate::error::Error;
@@ -38,7 +39,7 @@ pub(super) struct Signals {
 impl Signals {
     /// Listens from now on, for as long as the process lives.
     pub(super) fn listen() -> Result<Self, Error> {
-        let mut listener = LISTENER.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listener = LISTENER.lock();
         let came = match &*listener {
             Some(came) => came.clone(),
             None => listener.insert(begin().map_err(Error::Signals)?).clone(),

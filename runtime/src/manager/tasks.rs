@@ -66,13 +66,13 @@ pub(super) enum Runs {
 
 /// Names what runs: reconciles and tasks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct InFlight {
+pub(super) struct WorkInFlight {
     inspector: Inspector,
     tasks: Vec<(Arc<str>, Arc<AtomicBool>)>,
     leftovers: Arc<Leftovers>,
 }
 
-impl InFlight {
+impl WorkInFlight {
     pub(super) fn new(inspector: Inspector, tasks: &[Task], leftovers: Arc<Leftovers>) -> Self {
         let tasks = tasks.iter().map(|task| (task.name.clone(), task.running.clone())).collect();
         Self { inspector, tasks, leftovers }

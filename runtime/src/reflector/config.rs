@@ -14,7 +14,7 @@ pub struct ReflectorConfig {
     pub first_list: FirstList,
     /// Most items a page; an explicit size always wins. `None`: 500, where lists are paged at all.
     pub page_size: Option<u32>,
-    /// How long each watch stays open: a random time from 5 to 10 min. At least a second, at most 68 years.
+    /// How long a watch is asked to stay open: drawn again for each watch; 5 to 10 min. At least a second, at most 68 years.
     pub watch_timeout: RangeInclusive<Duration>,
     /// Lists so often, and opens no watch: for kinds that can be listed and not watched. A second at least.
     ///
@@ -35,8 +35,8 @@ pub struct ReflectorConfig {
     pub resync: Option<Duration>,
     /// How often the cache is compared with a list at the same version; `None` and zero: never.
     ///
-    /// This checks the runtime itself, for tests and canaries: a difference is a bug. It is logged as an error, and the
-    /// cache is listed again. At most one check a second. Each check costs a whole list, during which the watch is not read.
+    /// A check on the runtime itself, for tests and canaries: a difference is a defect. It is logged as an error, and the
+    /// cache is listed again. At most every second. Each check costs a whole list, during which the watch is not read.
     pub consistency_check: Option<Duration>,
     /// Handles failures; they are logged unless set.
     pub on_error: WatchErrorHandler,

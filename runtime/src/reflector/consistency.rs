@@ -1,66 +1,94 @@
-//! Compares what the store shows with a list at the same version: a check on this crate itself, off by default.
+//! Compares what the store shows with a list at the same version: a check of this crate itself, off by default.
 
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::debug;
 
-use super::{
-    FetchPart, ReflectorStore,
-    difference::{Checked, Difference},
-    run::ReflectorLoop,
-};
+use super::sink::{Difference, ReflectorStore};
 use crate::{
+    clock::after,
     list_watch::{Item, ListOptions, ListWatchError, ListerWatcher, VersionMatch},
     object::Object,
 };
 
-/// How long a check may take in all; the watch is not read meanwhile.
+/// How long a check may take; the watch is not read meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long the store may take to show what it was given, and how often it is asked.
+/// How often the store is asked until it shows what it was given, and the pause between.
 const SETTLES: (u32, Duration) = (50, Duration::from_millis(100));
 
 /// Most differences that a log line names.
 const NAMED: usize = 5;
 
-impl<K, L, S> ReflectorLoop<K, L, S>
-where
-    K: Object,
-    L: ListerWatcher<K>,
-    S: ReflectorStore<K>,
-{
-    /// Compares the store with the source at the version that the watch has reached.
-    pub(super) async fn check(&mut self) -> Checked {
-        let found = timeout(PATIENCE, self.differences()).await;
-        self.checks.done();
-        let name = &self.reporter.name;
-        let differences = match found {
+/// The shortest period: the watch must be read between two checks.
+const MOST_OFTEN: Duration = Duration::from_secs(1);
+
+/// Objects in a page, unless set.
+const PAGE_SIZE: u32 = 500;
+
+/// Compares a store with its source from time to time.
+#[derive(Debug)]
+pub(super) struct ConsistencyCheck {
+    every: Option<Duration>,
+    due: Option<Instant>,
+    page_size: u32,
+}
+
+impl ConsistencyCheck {
+    pub(super) fn new(every: Option<Duration>, page_size: Option<u32>) -> Self {
+        let every = every.filter(|every| !every.is_zero()).map(|every| every.max(MOST_OFTEN));
+        Self { every, due: None, page_size: page_size.unwrap_or(PAGE_SIZE) }
+    }
+
+    /// Waits until a check is due; forever if checks are off.
+    pub(super) fn due(&mut self) -> impl Future<Output = ()> + use<> {
+        let due = self.every.map(|every| *self.due.get_or_insert_with(|| after(Instant::now(), every)));
+        async move {
+            match due {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Compares the store with the source at a version; returns an error if they differ.
+    pub(super) async fn run<K: Object>(
+        &mut self,
+        name: &str,
+        source: &impl ListerWatcher<K>,
+        store: &impl ReflectorStore<K>,
+        version: Option<&str>,
+    ) -> Option<ListWatchError> {
+        self.due = None;
+        let differences = match timeout(PATIENCE, self.differences(source, store, version)).await {
             Ok(Ok(differences)) => differences,
             Ok(Err(why)) => {
                 debug!(kind = %name, %why, "not checked against a list");
-                return Checked::Fine;
+                return None;
             }
             Err(_) => {
                 debug!(kind = %name, "not checked against a list: it took too long");
-                return Checked::Fine;
+                return None;
             }
         };
         if differences.is_empty() {
             debug!(kind = %name, "checked against a list: no difference");
-            return Checked::Fine;
+            return None;
         }
         let named: Vec<_> = differences.iter().take(NAMED).map(Difference::to_string).collect();
-        let error = ListWatchError::Inconsistent { count: differences.len(), named: named.join(", ") };
-        self.reporter.failed(FetchPart::Watch, error, Duration::ZERO);
-        Checked::Differs
+        Some(ListWatchError::Inconsistent { count: differences.len(), named: named.join(", ") })
     }
 
-    async fn differences(&self) -> Result<Vec<Difference>, NotChecked> {
-        let version = self.state.version().ok_or(NotChecked::NoVersion)?.to_owned();
-        let listed = self.list_at(&version).await?;
+    async fn differences<K: Object>(
+        &self,
+        source: &impl ListerWatcher<K>,
+        store: &impl ReflectorStore<K>,
+        version: Option<&str>,
+    ) -> Result<Vec<Difference>, NotChecked> {
+        let listed = self.list_at(source, version.ok_or(NotChecked::NoVersion)?).await?;
         for _ in 0..SETTLES.0 {
-            match self.store.differences(&listed) {
+            match store.differences(&listed) {
                 Some(differences) => return Ok(differences),
                 None => sleep(SETTLES.1).await,
             }
@@ -69,8 +97,12 @@ where
     }
 
     /// Lists what the source held at a version.
-    async fn list_at(&self, version: &str) -> Result<Vec<Item<K>>, NotChecked> {
-        let limit = Some(self.checks.page_size);
+    async fn list_at<K: Object>(
+        &self,
+        source: &impl ListerWatcher<K>,
+        version: &str,
+    ) -> Result<Vec<Item<K>>, NotChecked> {
+        let limit = Some(self.page_size);
         let mut options = ListOptions {
             resource_version: Some(version.to_owned()),
             version_match: Some(VersionMatch::Exact),
@@ -79,7 +111,7 @@ where
         };
         let mut items = Vec::new();
         loop {
-            let page = self.source.list(&options).await.map_err(NotChecked::List)?;
+            let page = source.list(&options).await.map_err(NotChecked::List)?;
             if page.resource_version != version {
                 return Err(NotChecked::OtherVersion(page.resource_version));
             }
@@ -94,15 +126,15 @@ where
     }
 }
 
-/// Why the store could not be compared; the next check may find out.
+/// Why the store could not be compared; the next check may succeed.
 #[derive(Debug, thiserror::Error)]
 enum NotChecked {
-    #[error("the version that was reached is not known")]
+    #[error("the version of the watch is not known")]
     NoVersion,
     #[error("{0}")]
     List(ListWatchError),
     #[error("the list is of version {0}")]
     OtherVersion(String),
-    #[error("what was read is not handled yet")]
+    #[error("the store has not handled all changes yet")]
     Unsettled,
 }

@@ -46,7 +46,7 @@ pub fn explain(name: &str, error: &ListWatchError) -> String {
     }
 }
 
-/// Explains why an answer is missing, and what to check if that is known.
+/// Explains why a request had no answer, and what to check if that is known.
 pub(crate) fn unreachable(cause: &(dyn Error + 'static)) -> String {
     let said = one_line(cause);
     let says = |words: &str| said.contains(words);

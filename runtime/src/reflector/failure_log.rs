@@ -1,12 +1,8 @@
-//! Which failures are worth a line: when they begin, while they last ever more seldom, when they end.
+//! Decides which failures are logged: when they begin, less and less often while they last, when they end.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::fault::Fault;
@@ -20,18 +16,18 @@ const SELDOM: Duration = Duration::from_secs(3_600);
 /// Where several kinds of a server fail because the server does, that is one failure, logged in one line.
 #[derive(Clone, Debug, Default)]
 pub struct FailureLog {
-    shared: Arc<Mutex<Shared>>,
+    ongoing: Arc<Mutex<OngoingFailures>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct OngoingFailures {
     joined: u64,
-    failures: BTreeMap<Failure, Ongoing>,
+    failures: BTreeMap<FailureScope, Ongoing>,
 }
 
 /// What fails together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Failure {
+enum FailureScope {
     /// The server, whatever it is asked for.
     Server,
     /// One kind, in one way.
@@ -105,7 +101,7 @@ pub(super) struct FailureLogEntry {
     log: FailureLog,
     number: u64,
     name: Cow<'static, str>,
-    failure: Option<Failure>,
+    failure: Option<FailureScope>,
 }
 
 impl FailureLog {
@@ -118,8 +114,8 @@ impl FailureLog {
         FailureLogEntry { log: self.clone(), number, name, failure: None }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, OngoingFailures> {
+        self.ongoing.lock()
     }
 }
 
@@ -130,8 +126,8 @@ impl FailureLogEntry {
             return LogLevel::Routine;
         }
         let failure = match fault.is_the_servers() {
-            true => Failure::Server,
-            false => Failure::Kind(self.name.clone(), fault.label()),
+            true => FailureScope::Server,
+            false => FailureScope::Kind(self.name.clone(), fault.label()),
         };
         if self.failure.as_ref() != Some(&failure) {
             self.leave();
@@ -142,7 +138,7 @@ impl FailureLogEntry {
 
     /// Notes that all is well; says what is over by that, if it was the last.
     pub(super) fn healthy(&mut self, now: Instant) -> Option<Recovered> {
-        let kinds = matches!(self.failure, Some(Failure::Server));
+        let kinds = matches!(self.failure, Some(FailureScope::Server));
         let ended = self.leave()?;
         Some(Recovered { lasted: now - ended.since, kinds: kinds.then_some(ended.most) })
     }
@@ -166,11 +162,11 @@ impl Drop for FailureLogEntry {
     }
 }
 
-impl Shared {
+impl OngoingFailures {
     fn told(
         &mut self,
         now: Instant,
-        failure: Failure,
+        failure: FailureScope,
         (number, name): (u64, &Cow<'static, str>),
     ) -> LogLevel {
         let Some(ongoing) = self.failures.get_mut(&failure) else {
@@ -206,7 +202,7 @@ mod tests {
         begun + Duration::from_secs(seconds)
     }
 
-    /// The seconds at which a failure in every second is logged, within a period.
+    /// Returns when a failure that happens every second is logged.
     fn told_at(speaker: &mut FailureLogEntry, begun: Instant, fault: Fault, seconds: u64) -> Vec<u64> {
         let told = |at: &u64| speaker.failed(later(begun, *at), fault, 2) != LogLevel::Repeats;
         (0..seconds).filter(told).collect()

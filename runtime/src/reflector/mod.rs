@@ -5,7 +5,6 @@
 
 mod part;
 mod sink;
-mod difference;
 mod consistency;
 mod server;
 mod config;
@@ -20,18 +19,15 @@ mod state;
 mod reporter;
 mod stream;
 mod run;
-mod follow;
-mod server_events;
 #[cfg(test)]
 mod tests;
 
 pub use config::{FirstList, ReflectorConfig};
-pub use difference::Difference;
 pub use explain::explain;
 pub use failure_log::{FailureLog, LogLevel};
 pub use part::FetchPart;
 pub use server::Server;
-pub use sink::{Epoch, FetchReport, List, ReflectorStore, StoreChange};
+pub use sink::{Difference, Epoch, FetchReport, List, ReflectorStore, StoreChange};
 pub use watch_error::{WatchError, WatchErrorHandler};
 
 pub(crate) use explain::unreachable;
@@ -82,7 +78,7 @@ where
         let Self { source, store, config, .. } = self;
         let resync = resync(config.name.clone(), config.resync, store.clone());
         let fetch = run::ReflectorLoop::new(source, store, &config).run();
-        // What is cancelled opens nothing any more, so that is asked first.
+        // Cancellation comes first, so that nothing is opened after it.
         tokio::select! {
             biased;
             () = cancel.cancelled() => {}
@@ -92,10 +88,10 @@ where
     }
 }
 
-/// What timers tell apart: a period below it would leave no time for anything else.
+/// The resolution of timers: a shorter period would leave no time for other work.
 const FINEST: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// Shows every known object again at each period; runs beside the fetching, so relists don't disturb it.
+/// Shows every known object again at each period; lists do not disturb it.
 async fn resync<K, S: ReflectorStore<K>>(
     name: Cow<'static, str>,
     period: Option<std::time::Duration>,

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::backoff::{Backoff, BackoffSchedule};
 
-/// How long no list must have been needed for the relisting delay to reset.
+/// If no list was needed for this time, the relisting delay starts again.
 const HEALTHY: Duration = Duration::from_secs(120);
 
 /// The cap of the delays before a kind that is not served is asked for again; jitter up to doubles it.
@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_millis(2_400);
 /// The same after failures that may be chance, while the server answers: the first step of the default schedule.
 const VERY_SOON: Duration = Duration::from_millis(800);
 
-/// For how long failures in a row may be chance while the server answers; those that go on are the kind's own.
+/// Failures in a row may be chance for this long while the server answers; after that they are the kind's own.
 const BY_CHANCE: Duration = Duration::from_secs(60);
 
 /// How soon to list again.
@@ -25,16 +25,6 @@ pub(super) enum Urgency {
     AtOnceTheFirstTime,
     /// After the delay.
     BackOff,
-}
-
-/// Whether the server answers anyone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum ServerReach {
-    /// Requests succeed, this reflector's or those of others.
-    Answers,
-    /// None has succeeded for a while.
-    #[default]
-    Silent,
 }
 
 /// Counts failures of each sort, and forgets each at its own time.
@@ -50,14 +40,10 @@ pub(super) struct Pacing {
     absent: Backoff,
     /// When the last list succeeded, if nothing has asked for another since.
     listed: Option<Instant>,
-    at_once: AtOnce,
-    reach: ServerReach,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum AtOnce {
-    Left,
-    Spent,
+    /// A list without delay is still allowed.
+    at_once_left: bool,
+    /// Requests to the server succeed, of this reflector or of others.
+    server_answers: bool,
 }
 
 /// A back-off that stays short while the server answers, until the failures can't be chance any more.
@@ -73,8 +59,8 @@ impl Retries {
         Self { backoff: Backoff::new(schedule.clone(), seed), since: None }
     }
 
-    fn next(&mut self, now: Instant, reach: ServerReach) -> Duration {
-        if reach == ServerReach::Silent {
+    fn next(&mut self, now: Instant, server_answers: bool) -> Duration {
+        if !server_answers {
             // The delays grow from here: failures while others got through tell nothing about an outage.
             if self.since.take().is_some() {
                 self.backoff.reset();
@@ -119,24 +105,24 @@ impl Pacing {
             restarting: Backoff::new(own(schedule), seed.wrapping_add(3)),
             absent: Backoff::new(schedule.clone(), seed.wrapping_add(4)),
             listed: None,
-            at_once: AtOnce::Left,
-            reach: ServerReach::default(),
+            at_once_left: true,
+            server_answers: false,
         }
     }
 
-    /// Takes note of whether the server answers anyone.
-    pub(super) fn note_reach(&mut self, reach: ServerReach) {
-        self.reach = reach;
+    /// Notes whether the server answers any reflector.
+    pub(super) fn note_reach(&mut self, server_answers: bool) {
+        self.server_answers = server_answers;
     }
 
     /// Returns how long to wait before the watch is opened again.
     pub(super) fn reopen(&mut self, now: Instant) -> Duration {
-        self.reopening.next(now, self.reach)
+        self.reopening.next(now, self.server_answers)
     }
 
     /// Returns how long to wait before a request of a list is sent again.
     pub(super) fn reread(&mut self, now: Instant) -> Duration {
-        self.rereading.next(now, self.reach)
+        self.rereading.next(now, self.server_answers)
     }
 
     /// Counts the requests of a list that failed in a row as any request may fail.
@@ -154,12 +140,12 @@ impl Pacing {
         self.rereading.hurry(now)
     }
 
-    /// Resets the reopening delay: a stream has delivered something, or lasted.
+    /// Resets the reopening delay: a stream has brought something, or was open for long.
     pub(super) fn stream_was_good(&mut self) {
         self.reopening.reset();
     }
 
-    /// Notes that a watch was open for a moment: the kind is in reach.
+    /// Notes that a watch was open for a moment: the kind is reachable.
     pub(super) fn stream_was_open(&mut self) {
         self.reopening.since = None;
     }
@@ -199,18 +185,17 @@ impl Pacing {
             self.relisting.reset();
             self.restarting.reset();
             self.absent.reset();
-            self.at_once = AtOnce::Left;
+            self.at_once_left = true;
         }
         listed
     }
 
     /// Returns how long to wait before listing again; the delay counts from the list before, if one was taken.
     ///
-    /// It is there to bound how often a kind is listed: who had a watch in between has waited already.
+    /// It limits how often a kind is listed, and the time of a watch in between counts.
     pub(super) fn relist(&mut self, now: Instant, urgency: Urgency) -> Duration {
         let listed = self.forget_if_healthy(now);
-        if urgency == Urgency::AtOnceTheFirstTime && self.at_once == AtOnce::Left {
-            self.at_once = AtOnce::Spent;
+        if urgency == Urgency::AtOnceTheFirstTime && std::mem::take(&mut self.at_once_left) {
             return Duration::ZERO;
         }
         self.relisting.next_delay().saturating_sub(listed)
@@ -232,13 +217,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn delays_grow_from_the_first_step_when_the_server_falls_silent() {
         let mut pacing = Pacing::new(&BackoffSchedule::default(), 7);
-        pacing.note_reach(ServerReach::Answers);
+        pacing.note_reach(true);
         for _ in 0..6 {
             let delay = pacing.reopen(Instant::now());
             assert!(delay < 2 * VERY_SOON, "{delay:?} while the server answers");
             tokio::time::advance(delay).await;
         }
-        pacing.note_reach(ServerReach::Silent);
+        pacing.note_reach(false);
         for step in [VERY_SOON, 2 * VERY_SOON, 4 * VERY_SOON] {
             let delay = pacing.reopen(Instant::now());
             assert!((step..2 * step).contains(&delay), "{delay:?} is not in [{step:?}, {:?})", 2 * step);

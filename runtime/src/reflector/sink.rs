@@ -1,6 +1,8 @@
 //! The trait a reflector writes to; the reflector knows nothing else of what lies below it.
 
-use super::{difference::Difference, part::FetchPart, watch_error::WatchError};
+use std::fmt;
+
+use super::{part::FetchPart, watch_error::WatchError};
 use crate::{list_watch::Item, object::ObjectKey};
 
 /// Takes what a reflector reads.
@@ -93,7 +95,7 @@ pub enum Epoch {
 pub enum FetchReport {
     /// A list was taken, or a watch delivered or stayed open for 10 s: what failed of this part is over.
     Healthy(FetchPart),
-    /// A watch delivered something that is not an event of this kind; it was skipped, and the watch continues.
+    /// A watch brought something that is not an event of this kind; it was skipped and the watch goes on.
     Skipped(WatchError),
     /// A list, an opening or a stream failed; it will be tried again.
     Failed(WatchError),
@@ -101,9 +103,28 @@ pub enum FetchReport {
     WatchLost,
     /// After that, a watch is open again, or a list was taken.
     WatchBack,
-    /// The delivered state is at least as new as the server was after this many losses of its history.
+    /// The store shows at least what the server held after this number of losses of its history.
     Current {
         /// How many.
         losses: u64,
     },
+}
+
+/// An object that a store shows differently from its source at the same version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The object.
+    pub key: ObjectKey,
+    /// What the source held: the object's version; `None` if there was no such object.
+    pub listed: Option<String>,
+    /// What the store shows: the object's version; `None` if it shows none.
+    pub shown: Option<String>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (listed, shown) = (self.listed.as_deref(), self.shown.as_deref());
+        let (listed, shown) = (listed.unwrap_or("nothing"), shown.unwrap_or("nothing"));
+        write!(f, "{} (shown: {shown}, listed: {listed})", self.key)
+    }
 }

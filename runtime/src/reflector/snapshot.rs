@@ -11,38 +11,38 @@ use crate::{
     object::{Object, ObjectKey},
 };
 
-/// How long a streaming list may bring nothing new before its end is taken for lost.
+/// If a streaming list brings nothing new for this time, its end counts as lost.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a streaming list has brought so far, without what the store holds already.
+/// The objects that a streaming list has brought, without those that the store holds already.
 #[derive(Debug)]
-pub(super) struct Snapshot<K> {
+pub(super) struct InitialObjects<K> {
     /// In the order of arrival; deletions leave holes.
     items: Vec<Option<Item<K>>>,
-    places: HashMap<ObjectKey, Place, RandomState>,
+    places: HashMap<ObjectKey, SnapshotPlace, RandomState>,
     /// When the last object that was new to this stream came, or the stream was opened.
     grown: Instant,
     /// When the first event came that belongs to no list.
     disturbed: Option<Instant>,
 }
 
-/// Where the state of a key is.
+/// Where the object of a key is.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum SnapshotPlace {
     /// Among the items.
     At(usize),
     /// In the store.
     Held,
 }
 
-impl<K: Object> Snapshot<K> {
+impl<K: Object> InitialObjects<K> {
     pub(super) fn new(now: Instant) -> Self {
         Self { items: Vec::new(), places: HashMap::default(), grown: now, disturbed: None }
     }
 
     /// Takes an event; returns the version of the list if it is the one that ends it.
     ///
-    /// An object without a readable key is kept apart from the others.
+    /// An object without a readable key is kept as well.
     pub(super) fn take(
         &mut self,
         event: WatchEvent<K>,
@@ -54,15 +54,15 @@ impl<K: Object> Snapshot<K> {
                 return Some(resource_version);
             }
             WatchEvent::Added(item) => match self.put(item, store) {
-                Novelty::New => self.grown = now,
-                Novelty::Known => self.disturb(now),
+                true => self.grown = now,
+                false => self.disturb(now),
             },
             WatchEvent::Modified(item) => {
                 self.put(item, store);
                 self.disturb(now);
             }
             WatchEvent::Deleted(item) => {
-                if let Some(Place::At(at)) = item.key().and_then(|key| self.places.remove(&key)) {
+                if let Some(SnapshotPlace::At(at)) = item.key().and_then(|key| self.places.remove(&key)) {
                     self.items[at] = None;
                 }
                 self.disturb(now);
@@ -85,42 +85,38 @@ impl<K: Object> Snapshot<K> {
 
     /// Returns what a list would have held.
     pub(super) fn into_list(self, version: &str, epoch: Epoch) -> List<K> {
-        let unchanged = self.places.into_iter().filter(|(_, place)| matches!(place, Place::Held));
+        let unchanged = self.places.into_iter().filter(|(_, place)| matches!(place, SnapshotPlace::Held));
         let mut unchanged: Vec<ObjectKey> = unchanged.map(|(key, _)| key).collect();
-        // In an order that no seed decides: a new epoch tells of them in turn.
+        // Sorted, because the order of a hash map differs from run to run.
         unchanged.sort_unstable();
         let mut items = Vec::with_capacity(self.items.len());
         items.extend(self.items.into_iter().flatten());
         List { unchanged, items, resource_version: version.to_owned(), epoch }
     }
 
-    fn put(&mut self, item: Item<K>, store: &impl ReflectorStore<K>) -> Novelty {
+    /// Keeps an item; returns whether its key is new.
+    fn put(&mut self, item: Item<K>, store: &impl ReflectorStore<K>) -> bool {
         if let Some(key) = store.unchanged(&item) {
-            return match self.places.insert(key, Place::Held) {
-                Some(Place::At(at)) => {
+            return match self.places.insert(key, SnapshotPlace::Held) {
+                Some(SnapshotPlace::At(at)) => {
                     self.items[at] = None;
-                    Novelty::Known
+                    false
                 }
-                Some(Place::Held) => Novelty::Known,
-                None => Novelty::New,
+                Some(SnapshotPlace::Held) => false,
+                None => true,
             };
         }
         let Some(key) = item.key() else {
             self.items.push(Some(item));
-            return Novelty::New;
+            return true;
         };
         let before = self.places.get(&key).copied();
-        if let Some(Place::At(at)) = before {
+        if let Some(SnapshotPlace::At(at)) = before {
             self.items[at] = Some(item);
-            return Novelty::Known;
+            return false;
         }
-        self.places.insert(key, Place::At(self.items.len()));
+        self.places.insert(key, SnapshotPlace::At(self.items.len()));
         self.items.push(Some(item));
-        if before.is_some() { Novelty::Known } else { Novelty::New }
+        before.is_none()
     }
-}
-
-enum Novelty {
-    New,
-    Known,
 }

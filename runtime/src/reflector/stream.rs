@@ -1,4 +1,4 @@
-//! Reads a stream in batches, under an alarm that it can't put off.
+//! Reads a stream in batches, under an alarm that it can't delay.
 
 use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
@@ -8,10 +8,10 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-/// Most events that are handed to the store at once.
+/// Most events that the store gets at once.
 const BATCH: usize = 256;
 
-/// How often an open stream is checked for what time alone tells: so often a quiet informer wakes.
+/// How often an open stream is checked for what only time shows. A quiet informer wakes up this often.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// Whether a stream may bring more.
@@ -20,7 +20,7 @@ pub(super) enum Flow {
     Ended,
 }
 
-/// Waits for events, or for the alarm: then it is `None`. What has come already is taken at once, up to a batch.
+/// Waits for events, up to a batch, or for the alarm: then it returns `None`.
 pub(super) async fn next_batch<T>(
     stream: &mut (impl Stream<Item = T> + Unpin),
     batch: &mut Vec<T>,
@@ -32,7 +32,7 @@ pub(super) async fn next_batch<T>(
         while batch.len() < BATCH {
             match stream.poll_next_unpin(cx) {
                 Poll::Ready(Some(event)) => batch.push(event),
-                // What came before the end is taken first; the end will be there to be seen again.
+                // What came before the end is taken first; the next poll sees the end again.
                 Poll::Ready(None) if batch.is_empty() => return Poll::Ready(Flow::Ended),
                 Poll::Pending if batch.is_empty() => return Poll::Pending,
                 Poll::Ready(None) | Poll::Pending => break,
@@ -40,7 +40,7 @@ pub(super) async fn next_batch<T>(
         }
         Poll::Ready(Flow::GoesOn)
     });
-    // The alarm first: a stream that always has something must not put it off.
+    // The alarm comes first: a stream that is always ready must not delay it.
     tokio::select! {
         biased;
         () = alarm => None,
@@ -56,13 +56,4 @@ pub(super) fn set_alarm(alarm: Pin<&mut Sleep>, until: Option<Instant>) {
     if wanted != alarm.deadline() {
         alarm.reset(wanted);
     }
-}
-
-/// What a stream that is open tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// The list.
-    List,
-    /// Changes.
-    Watch,
 }

@@ -37,10 +37,10 @@ impl WatchError {
         Self { name: name.into(), part, error: Arc::new(error), attempts, retry_in, news: LogLevel::Begins }
     }
 
-    /// Logs it at a fitting level: a warning if [`LogLevel`] says so, otherwise debug.
+    /// Logs the failure at the level that [`LogLevel`] implies.
     ///
-    /// A failure is logged when it begins, after 30 s, and then less and less often. Only the first event that a stream
-    /// has to skip is logged: there may be thousands.
+    /// A failure is logged when it begins, after 30 s, and then less and less often. Only the first
+    /// skipped event of a stream is logged: there may be thousands.
     pub fn log(&self) {
         let Self { name, attempts, .. } = self;
         match &self.news {
@@ -87,9 +87,8 @@ impl fmt::Display for WatchError {
 
 /// Handles every [`WatchError`]; by default it is logged.
 ///
-/// A watch that was only silent for too long, and is opened again at once, is none.
-/// It is called by the task that fetches or applies, or that reads an object which can't be read, and holds that up:
-/// it should be quick. A panic is contained.
+/// A watch that was only silent for too long, and is opened again at once, is not reported. The task that fetches or
+/// applies calls it and waits for it, so it should be quick. A panic is contained.
 #[derive(Clone)]
 pub struct WatchErrorHandler(Arc<dyn Fn(&WatchError) + Send + Sync>);
 

@@ -1,12 +1,9 @@
-//! One object as a cache holds it: typed, or as bytes.
+//! One object as a cache holds it: typed, or as bytes. No other file knows in which form.
 
 use std::{
     borrow::Cow,
-    fmt,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU32, Ordering},
-    },
+    fmt, io,
+    sync::{Arc, OnceLock},
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -14,7 +11,8 @@ use kube::core::ObjectMeta;
 
 use super::{decoded::DecodedObjects, selector::Selector};
 use crate::{
-    list_watch::{Identity, ItemForm, LabelFilter, ObjectText, Unreadable},
+    delta_fifo::Transform,
+    list_watch::{Identity, Item, ItemForm, LabelFilter, ObjectText, Unreadable},
     object::{Object, ObjectKey, Version},
     users_code::contained,
 };
@@ -23,32 +21,30 @@ use crate::{
 ///
 /// Key, UID, version, labels and owners are at hand in either form. The object itself is at hand in a typed cache; a
 /// compact one decodes it on demand, or hands out again what somebody still holds.
-pub struct CachedObject<K>(Arc<Slot<K>>);
+pub struct CachedObject<K>(Arc<CachedSlot<K>>);
 
-struct Slot<K> {
+struct CachedSlot<K> {
     hash: u64,
     key: ObjectKey,
-    form: Form<K>,
+    form: StoredForm<K>,
 }
 
-enum Form<K> {
+enum StoredForm<K> {
     Typed(Arc<K>),
-    Compact(Box<Compact<K>>),
+    Compact(Box<CompactObject<K>>),
 }
 
-struct Compact<K> {
+struct CompactObject<K> {
     text: ObjectText,
     serial: u64,
     decoded: Arc<DecodedObjects<K>>,
     /// Why it does not decode, once that was tried.
     refused: OnceLock<Arc<Unreadable>>,
-    /// How many values of indexes it stands under, and one more; 0 while that is not known.
-    values: AtomicU32,
 }
 
 impl<K> CachedObject<K> {
     pub(super) fn typed((key, hash): (ObjectKey, u64), object: Arc<K>) -> Self {
-        Self::new(key, hash, Form::Typed(object))
+        Self::new(key, hash, StoredForm::Typed(object))
     }
 
     pub(super) fn compact(
@@ -56,18 +52,17 @@ impl<K> CachedObject<K> {
         text: ObjectText,
         decoded: &Arc<DecodedObjects<K>>,
     ) -> Self {
-        let compact = Compact {
+        let compact = CompactObject {
             text,
             serial: decoded.serial(),
             decoded: decoded.clone(),
             refused: OnceLock::new(),
-            values: AtomicU32::new(0),
         };
-        Self::new(key, hash, Form::Compact(Box::new(compact)))
+        Self::new(key, hash, StoredForm::Compact(Box::new(compact)))
     }
 
-    fn new(key: ObjectKey, hash: u64, form: Form<K>) -> Self {
-        Self(Arc::new(Slot { hash, key, form }))
+    fn new(key: ObjectKey, hash: u64, form: StoredForm<K>) -> Self {
+        Self(Arc::new(CachedSlot { hash, key, form }))
     }
 
     /// Returns the hash of the key in the store that it is held by.
@@ -75,11 +70,11 @@ impl<K> CachedObject<K> {
         self.0.hash
     }
 
-    /// Returns the object of a typed cache, as it is stored.
-    pub(super) fn typed_object(&self) -> Option<&Arc<K>> {
+    /// Returns the object if it is stored so that nothing must be decoded.
+    pub(super) fn at_hand(&self) -> Option<&Arc<K>> {
         match &self.0.form {
-            Form::Typed(object) => Some(object),
-            Form::Compact(_) => None,
+            StoredForm::Typed(object) => Some(object),
+            StoredForm::Compact(_) => None,
         }
     }
 
@@ -91,56 +86,46 @@ impl<K> CachedObject<K> {
     /// Returns in which form it is stored.
     pub fn form(&self) -> ItemForm {
         match self.0.form {
-            Form::Typed(_) => ItemForm::Typed,
-            Form::Compact(_) => ItemForm::Bytes,
+            StoredForm::Typed(_) => ItemForm::Typed,
+            StoredForm::Compact(_) => ItemForm::Bytes,
         }
     }
 
     /// Returns why it can't be read, if decoding it was tried and failed.
     pub fn unreadable(&self) -> Option<&Arc<Unreadable>> {
         match &self.0.form {
-            Form::Typed(_) => None,
-            Form::Compact(compact) => compact.refused.get(),
+            StoredForm::Typed(_) => None,
+            StoredForm::Compact(compact) => compact.refused.get(),
         }
     }
 
-    /// Returns whether another says the same, byte for byte; typed objects are not compared.
-    pub(crate) fn same_bytes(&self, other: &Self) -> bool {
-        self.text().zip(other.text()).is_some_and(|(text, other)| text.is_same(other))
-    }
-
-    /// Returns whether it is stored as the same bytes; a typed object is stored as none.
-    pub(super) fn is_text(&self, other: &ObjectText) -> bool {
-        self.text().is_some_and(|text| text.is_same(other))
+    /// Returns the object that is cached instead, if that is stored as the same bytes.
+    ///
+    /// Whoever holds that one decoded, or has found that it does not decode, need not decode it again.
+    pub(crate) fn or_cached(self, cached: Option<&Self>) -> Self {
+        match cached {
+            Some(cached) if self.text().zip(cached.text()).is_some_and(|(one, other)| one.is_same(other)) => {
+                cached.clone()
+            }
+            _ => self,
+        }
     }
 
     /// Returns whether it is the compact object of a serial number.
     pub(super) fn is(&self, serial: u64) -> bool {
-        matches!(&self.0.form, Form::Compact(compact) if compact.serial == serial)
+        matches!(&self.0.form, StoredForm::Compact(compact) if compact.serial == serial)
     }
 
-    /// Returns the JSON of a compact object.
-    pub(super) fn text(&self) -> Option<&ObjectText> {
+    fn text(&self) -> Option<&ObjectText> {
         match &self.0.form {
-            Form::Typed(_) => None,
-            Form::Compact(compact) => Some(&compact.text),
+            StoredForm::Typed(_) => None,
+            StoredForm::Compact(compact) => Some(&compact.text),
         }
     }
 
-    /// Counts the values of all indexes together that a compact object stands under, where that was noted.
-    pub(super) fn index_values(&self) -> Option<usize> {
-        match &self.0.form {
-            Form::Typed(_) => None,
-            Form::Compact(compact) => (compact.values.load(Ordering::Relaxed) as usize).checked_sub(1),
-        }
-    }
-
-    /// Notes it; `None` while an index is about to be added. Only the store's writer asks and notes.
-    pub(super) fn note_index_values(&self, count: Option<usize>) {
-        if let Form::Compact(compact) = &self.0.form {
-            let known = count.and_then(|count| u32::try_from(count + 1).ok());
-            compact.values.store(known.unwrap_or_default(), Ordering::Relaxed);
-        }
+    /// Counts the bytes of an object that is stored as such.
+    pub(super) fn bytes(&self) -> Option<usize> {
+        self.text().map(ObjectText::len)
     }
 
     /// Returns whether two are one, not merely equal.
@@ -156,32 +141,66 @@ impl<K: Object> CachedObject<K> {
     /// It does not decode: it is unreadable from now on, and a change is awaited.
     pub fn object(&self) -> Result<Arc<K>, Arc<Unreadable>> {
         match &self.0.form {
-            Form::Typed(object) => Ok(object.clone()),
-            Form::Compact(compact) => compact.object(self.key()),
+            StoredForm::Typed(object) => Ok(object.clone()),
+            StoredForm::Compact(compact) => compact.object(self.key()),
         }
     }
 
     /// Shows the object to a function; one that is decoded for that alone is not kept.
     pub(super) fn with_object<R>(&self, look: impl FnOnce(&K) -> R) -> Result<R, Arc<Unreadable>> {
         match &self.0.form {
-            Form::Typed(object) => Ok(look(object)),
-            Form::Compact(compact) => compact.with_object(self.key(), look),
+            StoredForm::Typed(object) => Ok(look(object)),
+            StoredForm::Compact(compact) => compact.with_object(self.key(), look),
+        }
+    }
+
+    /// Shows the object to a function if it is at hand, otherwise its text to another.
+    pub(super) fn with_either<R>(
+        &self,
+        of_object: impl FnOnce(&K) -> R,
+        of_text: impl FnOnce(&ObjectText) -> R,
+    ) -> R {
+        match &self.0.form {
+            StoredForm::Typed(object) => of_object(object),
+            StoredForm::Compact(compact) => of_text(&compact.text),
+        }
+    }
+
+    /// Returns whether an item, once it is transformed, says word for word what is cached here.
+    ///
+    /// The version alone does not decide: after a conversion, or from a restored backup, one version may show other content.
+    /// Typed objects are compared as JSON.
+    pub(super) fn repeats(&self, item: &Item<K>, transform: Option<&Transform<K>>) -> bool {
+        if self.uid() != item.uid() || self.resource_version() != item.resource_version() {
+            return false;
+        }
+        match transform {
+            None => self.says(item),
+            Some(transform) => transform.applied_to(item).is_some_and(|item| self.says(&item)),
+        }
+    }
+
+    fn says(&self, item: &Item<K>) -> bool {
+        match item {
+            Item::Raw(raw) => self.text().is_some_and(|text| text.is_same(&raw.text)),
+            Item::Object(object) => self.object().is_ok_and(|cached| reads_the_same(&*cached, object)),
+            Item::Unreadable(_) => false,
         }
     }
 
     /// Returns the UID, where there is one.
     pub fn uid(&self) -> Option<&str> {
         match &self.0.form {
-            Form::Typed(object) => object.meta().uid.as_deref(),
-            Form::Compact(compact) => compact.text.uid(),
+            StoredForm::Typed(object) => object.meta().uid.as_deref(),
+            StoredForm::Compact(compact) => compact.text.uid(),
         }
     }
 
     /// Returns the resource version, where there is one.
     pub fn resource_version(&self) -> Option<&str> {
         match &self.0.form {
-            Form::Typed(object) => object.meta().resource_version.as_deref(),
-            Form::Compact(compact) => compact.text.resource_version(),
+            StoredForm::Typed(object) => object.meta().resource_version.as_deref(),
+            StoredForm::Compact(compact) => compact.text.resource_version(),
         }
     }
 
@@ -193,18 +212,18 @@ impl<K: Object> CachedObject<K> {
     /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         match &self.0.form {
-            Form::Typed(object) => {
+            StoredForm::Typed(object) => {
                 object.meta().labels.as_ref()?.get(key).map(|value| Cow::Borrowed(value.as_str()))
             }
-            Form::Compact(compact) => compact.text.label(key).map(Cow::Owned),
+            StoredForm::Compact(compact) => compact.text.label(key).map(Cow::Owned),
         }
     }
 
     /// Returns a digest of its labels.
     pub(super) fn labels(&self) -> LabelFilter {
         match &self.0.form {
-            Form::Typed(object) => object.meta().labels.iter().flatten().collect(),
-            Form::Compact(compact) => compact.text.label_filter(),
+            StoredForm::Typed(object) => object.meta().labels.iter().flatten().collect(),
+            StoredForm::Compact(compact) => compact.text.label_filter(),
         }
     }
 
@@ -216,18 +235,20 @@ impl<K: Object> CachedObject<K> {
     /// Returns the owners.
     pub fn owners(&self) -> Cow<'_, [OwnerReference]> {
         match &self.0.form {
-            Form::Typed(object) => {
+            StoredForm::Typed(object) => {
                 Cow::Borrowed(object.meta().owner_references.as_deref().unwrap_or_default())
             }
-            Form::Compact(compact) => Cow::Owned(compact.text.owners()),
+            StoredForm::Compact(compact) => Cow::Owned(compact.text.owners()),
         }
     }
 
     /// Returns the finalizers.
     pub fn finalizers(&self) -> Cow<'_, [String]> {
         match &self.0.form {
-            Form::Typed(object) => Cow::Borrowed(object.meta().finalizers.as_deref().unwrap_or_default()),
-            Form::Compact(compact) => Cow::Owned(compact.text.finalizers()),
+            StoredForm::Typed(object) => {
+                Cow::Borrowed(object.meta().finalizers.as_deref().unwrap_or_default())
+            }
+            StoredForm::Compact(compact) => Cow::Owned(compact.text.finalizers()),
         }
     }
 
@@ -237,8 +258,8 @@ impl<K: Object> CachedObject<K> {
     /// It does not decode. That says nothing about the rest, and is not remembered.
     pub fn metadata(&self) -> Result<Cow<'_, ObjectMeta>, Arc<Unreadable>> {
         match &self.0.form {
-            Form::Typed(object) => Ok(Cow::Borrowed(object.meta())),
-            Form::Compact(compact) => compact.text.metadata().map(Cow::Owned).map_err(|error| {
+            StoredForm::Typed(object) => Ok(Cow::Borrowed(object.meta())),
+            StoredForm::Compact(compact) => compact.text.metadata().map(Cow::Owned).map_err(|error| {
                 let identity = Identity { key: Some(self.key().clone()), ..Identity::default() };
                 Arc::new(Unreadable { identity, error })
             }),
@@ -246,7 +267,7 @@ impl<K: Object> CachedObject<K> {
     }
 }
 
-impl<K: Object> Compact<K> {
+impl<K: Object> CompactObject<K> {
     fn object(&self, key: &ObjectKey) -> Result<Arc<K>, Arc<Unreadable>> {
         if let Some(refused) = self.refused.get() {
             return Err(refused.clone());
@@ -273,15 +294,7 @@ impl<K: Object> Compact<K> {
     /// Decodes the object; a panic of the user's `Deserialize` is this object's fault, not its reader's.
     fn decode(&self, key: &ObjectKey) -> Result<K, Box<Unreadable>> {
         contained(|| self.text.decode::<K>()).unwrap_or_else(|| {
-            let text = &self.text;
-            let identity = Identity {
-                key: Some(key.clone()),
-                uid: text.uid().map(str::to_owned),
-                resource_version: text.resource_version().map(str::to_owned),
-                deletion_timestamp: text.deletion_timestamp(),
-                finalizers: text.finalizers(),
-                owners: text.owners(),
-            };
+            let identity = Identity { key: Some(key.clone()), ..self.text.identity() };
             Err(Box::new(Unreadable { identity, error: "decoding it panicked".to_owned() }))
         })
     }
@@ -296,12 +309,36 @@ impl<K: Object> Compact<K> {
     }
 }
 
-impl<K> Drop for Compact<K> {
+impl<K> Drop for CompactObject<K> {
     fn drop(&mut self) {
         self.decoded.forget(self.serial);
         if self.refused.get().is_some() {
             self.decoded.accept(self.serial);
         }
+    }
+}
+
+/// Compares what the user's `Serialize` writes; if that fails or panics, the two count as different.
+fn reads_the_same<K: Object>(one: &K, other: &K) -> bool {
+    let same = || {
+        let Ok(text) = serde_json::to_vec(one) else { return false };
+        let mut rest = Unwritten(&text);
+        serde_json::to_writer(&mut rest, other).is_ok() && rest.0.is_empty()
+    };
+    contained(same).unwrap_or(false)
+}
+
+/// Text that is still to be written; any other is refused.
+struct Unwritten<'a>(&'a [u8]);
+
+impl io::Write for Unwritten<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.strip_prefix(bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -347,10 +384,21 @@ mod tests {
         assert_eq!(lister.unreadable().len(), 1);
     }
 
+    // R47
     #[test]
-    fn a_compact_object_takes_little_beside_its_text() {
-        let beside = size_of::<Slot<Pod>>() + size_of::<Compact<Pod>>();
-        assert!(beside <= 160, "{beside} bytes, and an Arc for the name");
+    fn an_object_whose_type_panics_as_it_is_written_repeats_nothing() {
+        let object = |name: &str| Arc::new(Panicky::named(name));
+        let repeats = |name: &str| {
+            let held = Indexer::new().write(|batch| batch.hold(Item::Object(object(name)))).unwrap();
+            held.repeats(&Item::Object(object(name)), None)
+        };
+        assert!(repeats("calm") && !repeats("shy"));
+    }
+
+    #[test]
+    fn a_compact_object_takes_little_more_than_its_text() {
+        let more = size_of::<CachedSlot<Pod>>() + size_of::<CompactObject<Pod>>();
+        assert!(more <= 160, "{more} bytes, and an Arc for the name");
         assert!(size_of::<CachedObject<Pod>>() == size_of::<usize>());
     }
 }

@@ -4,12 +4,13 @@ use std::{
     collections::{HashMap, VecDeque},
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::list_watch::Unreadable;
@@ -103,22 +104,22 @@ impl<K> DecodedObjects<K> {
         }
         let now = Instant::now();
         {
-            let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut swept = self.swept.lock();
             if now.duration_since(*swept) < LAP {
                 return;
             }
             *swept = now;
         }
         for shard in &self.shards {
-            let recent = std::mem::take(&mut lock(shard).recent);
+            let recent = std::mem::take(&mut shard.lock().recent);
             drop(recent);
-            lock(shard).sweep();
+            shard.lock().sweep();
         }
     }
 
     /// Notes an object that does not decode, and says so.
     pub(super) fn refuse(&self, serial: u64, unreadable: &Arc<Unreadable>) {
-        lock(&self.refused).insert(serial, unreadable.clone());
+        self.refused.lock().insert(serial, unreadable.clone());
         match self.report.get() {
             Some(report) => report(unreadable),
             None => {
@@ -130,17 +131,17 @@ impl<K> DecodedObjects<K> {
 
     /// Forgets that an object did not decode, since it is stored no more.
     pub(super) fn accept(&self, serial: u64) {
-        lock(&self.refused).remove(&serial);
+        self.refused.lock().remove(&serial);
     }
 
     /// Shows the objects that did not decode, those included that are stored no more but still held by somebody.
     pub(super) fn refused(&self) -> Vec<(u64, Arc<Unreadable>)> {
-        lock(&self.refused).iter().map(|(serial, unreadable)| (*serial, unreadable.clone())).collect()
+        self.refused.lock().iter().map(|(serial, unreadable)| (*serial, unreadable.clone())).collect()
     }
 
     /// Counts them.
     pub(super) fn count_refused(&self) -> usize {
-        lock(&self.refused).len()
+        self.refused.lock().len()
     }
 
     /// Sets the function that is called with objects that do not decode; the first one stays.
@@ -149,7 +150,7 @@ impl<K> DecodedObjects<K> {
     }
 
     fn shard(&self, serial: u64) -> MutexGuard<'_, Shard<K>> {
-        lock(&self.shards[serial as usize % SHARDS])
+        self.shards[serial as usize % SHARDS].lock()
     }
 }
 
@@ -159,10 +160,6 @@ impl<K> Shard<K> {
         self.alive.shrink_to(self.alive.len() * 2);
         self.until_sweep = self.alive.len().max(LEAST_SWEEP);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K> fmt::Debug for DecodedObjects<K> {
@@ -176,7 +173,7 @@ mod tests {
     use super::*;
 
     fn remembered(decoded: &DecodedObjects<[u8; 100]>) -> usize {
-        decoded.shards.iter().map(|shard| lock(shard).alive.len()).sum()
+        decoded.shards.iter().map(|shard| shard.lock().alive.len()).sum()
     }
 
     fn keep_one(decoded: &DecodedObjects<[u8; 100]>) -> Arc<[u8; 100]> {

@@ -12,10 +12,10 @@ use crate::{list_watch::ObjectText, object::Object, users_code::contained};
 /// Text, integers and truth values differ: `5` is not `"5"`. Anything with a `Display` becomes text by
 /// [`IndexValue::display`].
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct IndexValue(Value);
+pub struct IndexValue(PlainValue);
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Value {
+enum PlainValue {
     Bool(bool),
     Integer(i64),
     Huge(u64),
@@ -31,13 +31,13 @@ impl IndexValue {
 
 impl From<&str> for IndexValue {
     fn from(text: &str) -> Self {
-        Self(Value::Text(text.into()))
+        Self(PlainValue::Text(text.into()))
     }
 }
 
 impl From<String> for IndexValue {
     fn from(text: String) -> Self {
-        Self(Value::Text(text.into()))
+        Self(PlainValue::Text(text.into()))
     }
 }
 
@@ -49,19 +49,19 @@ impl From<&String> for IndexValue {
 
 impl From<Arc<str>> for IndexValue {
     fn from(text: Arc<str>) -> Self {
-        Self(Value::Text(text))
+        Self(PlainValue::Text(text))
     }
 }
 
 impl From<bool> for IndexValue {
     fn from(value: bool) -> Self {
-        Self(Value::Bool(value))
+        Self(PlainValue::Bool(value))
     }
 }
 
 impl From<u64> for IndexValue {
     fn from(value: u64) -> Self {
-        Self(i64::try_from(value).map_or(Value::Huge(value), Value::Integer))
+        Self(i64::try_from(value).map_or(PlainValue::Huge(value), PlainValue::Integer))
     }
 }
 
@@ -81,7 +81,7 @@ macro_rules! from_integers {
     ($($integer:ty)*) => {
         $(impl From<$integer> for IndexValue {
             fn from(value: $integer) -> Self {
-                Self(Value::Integer(value.into()))
+                Self(PlainValue::Integer(value.into()))
             }
         })*
     };
@@ -92,10 +92,10 @@ from_integers!(i8 i16 i32 i64 u8 u16 u32);
 impl fmt::Display for IndexValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Value::Bool(value) => value.fmt(f),
-            Value::Integer(value) => value.fmt(f),
-            Value::Huge(value) => value.fmt(f),
-            Value::Text(text) => text.fmt(f),
+            PlainValue::Bool(value) => value.fmt(f),
+            PlainValue::Integer(value) => value.fmt(f),
+            PlainValue::Huge(value) => value.fmt(f),
+            PlainValue::Text(text) => text.fmt(f),
         }
     }
 }
@@ -103,7 +103,7 @@ impl fmt::Display for IndexValue {
 impl fmt::Debug for IndexValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Value::Text(text) => fmt::Debug::fmt(text, f),
+            PlainValue::Text(text) => fmt::Debug::fmt(text, f),
             _ => fmt::Display::fmt(self, f),
         }
     }
@@ -122,11 +122,11 @@ type OfText = dyn Fn(&ObjectText) -> Values + Send + Sync;
 /// goes. [`label`](Self::label) does not, nor does [`of_part`](Self::of_part), which decodes a few fields.
 pub struct IndexDefinition<K> {
     name: Arc<str>,
-    source: Source<K>,
+    source: ValueSource<K>,
 }
 
 /// Where values come from.
-enum Source<K> {
+enum ValueSource<K> {
     Object(Arc<OfObject<K>>),
     /// The object where it is decoded anyway, else a part of it.
     Part(Arc<OfObject<K>>, Arc<OfText>),
@@ -143,7 +143,7 @@ impl<K> IndexDefinition<K> {
         V: IntoIterator<Item: Into<IndexValue>>,
     {
         let values = move |object: &K| Ok(values(object).into_iter().map(Into::into).collect());
-        Self { name: name.into(), source: Source::Object(Arc::new(values)) }
+        Self { name: name.into(), source: ValueSource::Object(Arc::new(values)) }
     }
 
     /// Defines an index by a function that may fail for an object.
@@ -153,7 +153,7 @@ impl<K> IndexDefinition<K> {
         E: fmt::Display,
     {
         let values = move |object: &K| values(object).map_err(|error| error.to_string());
-        Self { name: name.into(), source: Source::Object(Arc::new(values)) }
+        Self { name: name.into(), source: ValueSource::Object(Arc::new(values)) }
     }
 
     /// Defines an index by a label; its name is `label:` and the label's key.
@@ -161,7 +161,7 @@ impl<K> IndexDefinition<K> {
     /// [`Lister::list_matching`](super::Lister::list_matching) finds by it what selectors ask of that label.
     pub fn label(key: impl Into<Arc<str>>) -> Self {
         let key = key.into();
-        Self { name: format!("label:{key}").into(), source: Source::Label(key) }
+        Self { name: format!("label:{key}").into(), source: ValueSource::Label(key) }
     }
 
     /// Gives the same values by a part of the object, which a compact cache decodes in its place.
@@ -178,10 +178,10 @@ impl<K> IndexDefinition<K> {
             Ok(values(&part).into_iter().map(Into::into).collect())
         };
         let source = match self.source {
-            Source::Object(of_object) | Source::Part(of_object, _) => {
-                Source::Part(of_object, Arc::new(of_text))
+            ValueSource::Object(of_object) | ValueSource::Part(of_object, _) => {
+                ValueSource::Part(of_object, Arc::new(of_text))
             }
-            label @ Source::Label(_) => label,
+            label @ ValueSource::Label(_) => label,
         };
         Self { source, ..self }
     }
@@ -194,8 +194,8 @@ impl<K> IndexDefinition<K> {
     /// Returns the key of the label that is indexed, if it is one.
     pub(super) fn label_key(&self) -> Option<&str> {
         match &self.source {
-            Source::Label(key) => Some(key),
-            Source::Object(_) | Source::Part(..) => None,
+            ValueSource::Label(key) => Some(key),
+            ValueSource::Object(_) | ValueSource::Part(..) => None,
         }
     }
 }
@@ -205,10 +205,10 @@ impl<K: Object> IndexDefinition<K> {
     pub(super) fn values(&self, held: &CachedObject<K>) -> Values {
         let of_whole =
             |values: &OfObject<K>| held.with_object(values).map_err(|unreadable| unreadable.error.clone())?;
-        let values = || match (&self.source, held.text()) {
-            (Source::Part(_, values), Some(text)) => values(text),
-            (Source::Object(values) | Source::Part(values, _), _) => of_whole(&**values),
-            (Source::Label(key), _) => {
+        let values = || match &self.source {
+            ValueSource::Object(values) => of_whole(&**values),
+            ValueSource::Part(of_object, of_text) => held.with_either(&**of_object, &**of_text),
+            ValueSource::Label(key) => {
                 Ok(held.label(key).map(|value| (&*value).into()).into_iter().collect())
             }
         };
@@ -219,9 +219,9 @@ impl<K: Object> IndexDefinition<K> {
 impl<K> Clone for IndexDefinition<K> {
     fn clone(&self) -> Self {
         let source = match &self.source {
-            Source::Object(values) => Source::Object(values.clone()),
-            Source::Part(of_object, of_text) => Source::Part(of_object.clone(), of_text.clone()),
-            Source::Label(key) => Source::Label(key.clone()),
+            ValueSource::Object(values) => ValueSource::Object(values.clone()),
+            ValueSource::Part(of_object, of_text) => ValueSource::Part(of_object.clone(), of_text.clone()),
+            ValueSource::Label(key) => ValueSource::Label(key.clone()),
         };
         Self { name: self.name.clone(), source }
     }

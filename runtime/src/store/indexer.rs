@@ -1,11 +1,9 @@
 //! The store's one writer: changes are made in batches, and published as one snapshot.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
@@ -13,10 +11,8 @@ use super::{
     cow_map::Hashing,
     decoded::DecodedObjects,
     index::{DuplicateIndex, IndexDefinition},
-    lister::Lister,
-    shared::Shared,
-    snapshot::{Snapshot, Step},
-    spare::{Spare, Steps},
+    lister::{Lister, SharedStore},
+    snapshot::StoreSnapshot,
 };
 use crate::{
     delta_fifo::{Extent, decoded},
@@ -29,7 +25,7 @@ use crate::{
 /// Every write publishes a new snapshot; [`write`](Indexer::write) makes many changes and publishes once. Writers
 /// wait for each other, never for readers. Clones write the same store.
 pub struct Indexer<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<SharedStore<K>>,
 }
 
 impl<K: Object> Indexer<K> {
@@ -38,17 +34,17 @@ impl<K: Object> Indexer<K> {
         Self::hashing(Hashing::new(None))
     }
 
-    /// Creates an empty store; a seed decides the order in which it lists, which else nobody knows.
+    /// Creates an empty store. A seed makes the list order reproducible; without one it is random.
     pub fn seeded(seed: Option<u64>) -> Self {
         Self::hashing(Hashing::new(seed))
     }
 
     fn hashing(hashing: Hashing) -> Self {
-        let shared = Shared {
-            published: ArcSwap::from_pointee(Snapshot::new(hashing)),
+        let shared = SharedStore {
+            published: ArcSwap::from_pointee(StoreSnapshot::new(hashing)),
             moved: watch::Sender::new(()),
             decoded: Arc::new(DecodedObjects::new()),
-            writing: Mutex::new(Spare::none()),
+            writing: Mutex::new(()),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -79,8 +75,7 @@ impl<K: Object> Indexer<K> {
             if batch.next.has_index(definition.name()) {
                 return Err(DuplicateIndex(definition.name().to_owned()));
             }
-            Arc::make_mut(&mut batch.next).add_index(definition);
-            batch.steps.give_up();
+            batch.next.add_index(definition);
             Ok(())
         })
     }
@@ -89,12 +84,11 @@ impl<K: Object> Indexer<K> {
     ///
     /// If the closure panics, nothing of it is published.
     pub fn write<R>(&self, changes: impl FnOnce(&mut WriteBatch<K>) -> R) -> R {
-        let mut spare = self.shared.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (next, steps) = spare.take(&self.shared.published.load());
-        let mut batch = WriteBatch { next, steps, decoded: self.shared.decoded.clone() };
+        let _writing = self.shared.writing.lock();
+        let next = StoreSnapshot::clone(&self.shared.published.load());
+        let mut batch = WriteBatch { next, decoded: self.shared.decoded.clone() };
         let answer = changes(&mut batch);
-        let before = self.shared.published.swap(batch.next);
-        spare.keep(before, batch.steps);
+        self.shared.published.store(Arc::new(batch.next));
         self.shared.moved.send_replace(());
         self.shared.decoded.sweep_if_due();
         answer
@@ -136,8 +130,7 @@ impl<K: Object> Indexer<K> {
 
 /// Changes on their way into one snapshot; see [`Indexer::write`].
 pub struct WriteBatch<K> {
-    next: Arc<Snapshot<K>>,
-    steps: Steps<K>,
+    next: StoreSnapshot<K>,
     decoded: Arc<DecodedObjects<K>>,
 }
 
@@ -161,7 +154,7 @@ impl<K: Object> WriteBatch<K> {
 
     /// Removes an object; returns it if it was there.
     pub fn delete(&mut self, key: &ObjectKey) -> Option<CachedObject<K>> {
-        self.next.take_out(key).and_then(|step| self.take(step))
+        self.next.take(key)
     }
 
     /// Takes an item in the form in which this store would hold it, without putting it in.
@@ -188,13 +181,7 @@ impl<K: Object> WriteBatch<K> {
 
     /// Puts in what [`hold`](Self::hold) took.
     pub(crate) fn put(&mut self, held: CachedObject<K>) -> Option<CachedObject<K>> {
-        self.take(self.next.put(held))
-    }
-
-    fn take(&mut self, step: Step<K>) -> Option<CachedObject<K>> {
-        let old = Arc::make_mut(&mut self.next).take(&step);
-        self.steps.push(step);
-        old
+        self.next.put(held)
     }
 
     /// Returns the mark of an object whose latest state could not be read.
@@ -204,13 +191,13 @@ impl<K: Object> WriteBatch<K> {
 
     /// Marks an object as unreadable; an earlier state that is cached stays, outdated.
     pub fn mark_unreadable(&mut self, key: &ObjectKey, unreadable: Arc<Unreadable>) {
-        self.take(Step::Mark(key.clone(), unreadable));
+        self.next.set_mark(key, &unreadable);
     }
 
     /// Takes the mark off an object.
     pub fn clear_unreadable(&mut self, key: &ObjectKey) -> Option<Arc<Unreadable>> {
         let mark = self.next.mark(key).cloned()?;
-        self.take(Step::ClearMark(key.clone()));
+        self.next.clear_mark(key);
         Some(mark)
     }
 
@@ -226,7 +213,7 @@ impl<K: Object> WriteBatch<K> {
 
     /// Says which version an extent has reached; `None` while unknown or opaque.
     pub fn set_version(&mut self, extent: &Extent, version: Option<Version>) {
-        self.take(Step::Version(extent.clone(), version));
+        self.next.set_version(extent, version);
     }
 
     /// Returns the version that every extent has reached.
@@ -235,8 +222,8 @@ impl<K: Object> WriteBatch<K> {
     }
 
     #[cfg(test)]
-    pub(super) fn snapshot(&self) -> Snapshot<K> {
-        Snapshot::clone(&self.next)
+    pub(super) fn snapshot(&self) -> StoreSnapshot<K> {
+        StoreSnapshot::clone(&self.next)
     }
 }
 

@@ -1,31 +1,51 @@
 //! Reading the store: each call sees one moment, and nobody waits.
 
-use std::{any::Any, fmt, sync::Arc, time::Duration};
+use std::{any::Any, collections::HashSet, fmt, sync::Arc, time::Duration};
 
-use arc_swap::Guard;
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::{
     cached_object::CachedObject,
+    decoded::DecodedObjects,
     index::IndexValue,
-    objects::{Objects, matching, readable},
-    repeats::repeats,
+    objects::{Objects, listed, matching, readable},
     selector::Selector,
-    shared::Shared,
-    snapshot::{Bucket, Snapshot, total},
-    view::StoreView,
+    snapshot::{ObjectTable, StoreSnapshot, total},
 };
 use crate::{
-    delta_fifo::Transform,
+    delta_fifo::{Extent, Transform},
     list_watch::{Item, Unreadable},
     object::{Object, ObjectKey, Version},
+    reflector::Difference,
 };
+
+/// What the writer and the readers of a store share.
+pub(super) struct SharedStore<K> {
+    pub(super) published: ArcSwap<StoreSnapshot<K>>,
+    /// Signalled after each write.
+    pub(super) moved: watch::Sender<()>,
+    pub(super) decoded: Arc<DecodedObjects<K>>,
+    /// Held by the one that writes.
+    pub(super) writing: Mutex<()>,
+}
+
+/// What it means that the cache does not show an object that was listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// It should.
+    IsDifferent,
+    /// A transform may have dropped it.
+    MayBeDropped,
+}
 
 /// Reads a cache: objects by key, by namespace, by labels, by index.
 ///
 /// No call sends a request or waits for a writer. What comes back is shared and immutable. The order of lists is
 /// stable for a given content, and otherwise unspecified. A lister keeps its informer alive.
 pub struct Lister<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<SharedStore<K>>,
     keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -48,7 +68,7 @@ pub enum Lookup<K> {
 }
 
 impl<K: Object> Lister<K> {
-    pub(super) fn reading(shared: Arc<Shared<K>>) -> Self {
+    pub(super) fn reading(shared: Arc<SharedStore<K>>) -> Self {
         Self { shared, keep: None }
     }
 
@@ -98,18 +118,13 @@ impl<K: Object> Lister<K> {
             return None;
         }
         let held = self.current(&item.key()?).ok()??;
-        repeats(&held, item, transform).then(|| held.key().clone())
-    }
-
-    /// Keeps what is cached now, to be walked through later.
-    pub(crate) fn view(&self) -> StoreView<K> {
-        StoreView::of(self.shared.published.load_full())
+        held.repeats(item, transform).then(|| held.key().clone())
     }
 
     /// Lists all objects.
     pub fn list(&self) -> Objects<K> {
         let snapshot = self.snapshot();
-        snapshot.list(&snapshot.objects)
+        listed(&snapshot, &snapshot.objects)
     }
 
     /// Lists the objects whose labels match.
@@ -118,7 +133,7 @@ impl<K: Object> Lister<K> {
     pub fn list_matching(&self, selector: &Selector) -> Objects<K> {
         let snapshot = self.snapshot();
         match snapshot.narrowed(selector) {
-            Some(buckets) => matching(selector, buckets.into_iter().flat_map(Bucket::iter)),
+            Some(buckets) => matching(selector, buckets.into_iter().flat_map(ObjectTable::iter)),
             None => matching(selector, snapshot.objects.iter()),
         }
     }
@@ -134,7 +149,7 @@ impl<K: Object> Lister<K> {
     pub fn by_index(&self, index: &str, value: &IndexValue) -> Objects<K> {
         let snapshot = self.snapshot();
         let bucket = snapshot.indexed(index, value).unwrap_or_else(|| unknown(index));
-        bucket.map(|bucket| snapshot.list(bucket)).unwrap_or_default()
+        bucket.map(|bucket| listed(&snapshot, bucket)).unwrap_or_default()
     }
 
     /// Returns whether an index of that name is defined.
@@ -163,13 +178,13 @@ impl<K: Object> Lister<K> {
         marked.chain(self.refused(&snapshot)).collect()
     }
 
-    /// Counts those, without a look at each: one that is replaced while somebody holds it may count until it is dropped.
+    /// Counts unreadable objects in O(1). A replaced object counts until its last reference is dropped.
     pub(crate) fn count_unreadable(&self) -> usize {
         self.snapshot().unreadable.len() + self.shared.decoded.count_refused()
     }
 
     /// Names the objects of a snapshot that did not decode when they were read, and are not marked.
-    fn refused(&self, snapshot: &Snapshot<K>) -> Vec<Arc<Unreadable>> {
+    fn refused(&self, snapshot: &StoreSnapshot<K>) -> Vec<Arc<Unreadable>> {
         let stored = |serial: u64, unreadable: &Unreadable| {
             let Some(key) = &unreadable.identity.key else { return false };
             let held = snapshot.get(key.namespace(), key.name());
@@ -220,8 +235,7 @@ impl<K: Object> Lister<K> {
     /// Counts the bytes of the objects that are cached as text; `None` where none is.
     pub(crate) fn bytes(&self) -> Option<usize> {
         let snapshot = self.snapshot();
-        let texts = snapshot.objects.iter().filter_map(|stored| stored.held.text());
-        snapshot.compact.then(|| texts.map(|text| text.len()).sum())
+        snapshot.compact.then(|| snapshot.objects.iter().filter_map(|stored| stored.held.bytes()).sum())
     }
 
     /// Returns whether it is empty.
@@ -229,7 +243,51 @@ impl<K: Object> Lister<K> {
         self.len() == 0
     }
 
-    pub(super) fn snapshot(&self) -> Guard<Arc<Snapshot<K>>> {
+    /// Compares what is cached of an extent with a list of it, by versions.
+    pub(crate) fn differences(
+        &self,
+        extent: &Extent,
+        listed: &[Item<K>],
+        missing: Missing,
+    ) -> Vec<Difference> {
+        let keys: HashSet<ObjectKey> = listed.iter().filter_map(Item::key).collect();
+        let mut found: Vec<_> = listed.iter().filter_map(|item| self.difference(item, missing)).collect();
+        // What has no name may be any of those that seem to be too many.
+        if listed.iter().all(|item| item.key().is_some()) {
+            let shown = self.snapshot().keys(extent).into_iter().filter(|key| !keys.contains(key));
+            found.extend(shown.map(|key| {
+                let shown = self.version_shown(&key).flatten();
+                Difference { key, listed: None, shown: Some(shown.unwrap_or_default()) }
+            }));
+        }
+        found
+    }
+
+    fn difference(&self, item: &Item<K>, missing: Missing) -> Option<Difference> {
+        let key = item.key()?;
+        let listed = item.resource_version().unwrap_or_default().to_owned();
+        let shown = match self.version_shown(&key) {
+            None if missing == Missing::MayBeDropped => return None,
+            None => None,
+            // A transform may take the version off.
+            Some(None) => return None,
+            Some(Some(shown)) if shown == listed => return None,
+            Some(shown) => shown,
+        };
+        Some(Difference { key, listed: Some(listed), shown })
+    }
+
+    /// Returns the version at which an object is cached or marked as unreadable; `None` if it is neither.
+    fn version_shown(&self, key: &ObjectKey) -> Option<Option<String>> {
+        let snapshot = self.snapshot();
+        if let Some(unreadable) = snapshot.mark(key) {
+            return Some(unreadable.identity.resource_version.clone());
+        }
+        let held = snapshot.get(key.namespace(), key.name())?;
+        Some(held.resource_version().map(str::to_owned))
+    }
+
+    pub(super) fn snapshot(&self) -> Guard<Arc<StoreSnapshot<K>>> {
         self.shared.published.load()
     }
 }
@@ -266,7 +324,7 @@ impl<K: Object> NamespaceLister<K> {
     /// Lists the namespace's objects.
     pub fn list(&self) -> Objects<K> {
         let snapshot = self.lister.snapshot();
-        snapshot.namespace(&self.namespace).map(|bucket| snapshot.list(bucket)).unwrap_or_default()
+        snapshot.namespace(&self.namespace).map(|bucket| listed(&snapshot, bucket)).unwrap_or_default()
     }
 
     /// Lists the namespace's objects whose labels match.
@@ -277,7 +335,7 @@ impl<K: Object> NamespaceLister<K> {
         let Some(all) = snapshot.namespace(&self.namespace) else { return Objects::default() };
         match snapshot.narrowed(selector).filter(|buckets| total(buckets) < all.len()) {
             Some(buckets) => {
-                let candidates = buckets.into_iter().flat_map(Bucket::iter);
+                let candidates = buckets.into_iter().flat_map(ObjectTable::iter);
                 matching(selector, candidates.filter(|stored| self.holds(&stored.held)))
             }
             None => matching(selector, all.iter()),
@@ -288,7 +346,7 @@ impl<K: Object> NamespaceLister<K> {
     pub fn by_index(&self, index: &str, value: &IndexValue) -> Objects<K> {
         let snapshot = self.lister.snapshot();
         let bucket = snapshot.indexed(index, value).unwrap_or_else(|| unknown(index));
-        let held = bucket.into_iter().flat_map(Bucket::iter).map(|stored| &stored.held);
+        let held = bucket.into_iter().flat_map(ObjectTable::iter).map(|stored| &stored.held);
         readable(held.filter(|held| self.holds(held)))
     }
 
@@ -302,11 +360,11 @@ impl<K: Object> NamespaceLister<K> {
     }
 }
 
-fn find<K: Object>(snapshot: &Snapshot<K>, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
+fn find<K: Object>(snapshot: &StoreSnapshot<K>, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
     snapshot.get(namespace, name)?.object().ok()
 }
 
-fn unknown<K>(index: &str) -> Option<&'static Bucket<K>> {
+fn unknown<K>(index: &str) -> Option<&'static ObjectTable<K>> {
     tracing::error!(index, "no index of that name is defined; nothing is found");
     None
 }

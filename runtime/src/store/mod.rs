@@ -2,8 +2,8 @@
 //!
 //! A read works on the snapshot that was current when it began: readers never block the writer, the writer never
 //! blocks readers, and one `list` sees one moment. Objects, indexes, marks of unreadable objects and versions
-//! change together, in one published snapshot. While nobody holds an earlier one, a write copies nothing: two snapshots take
-//! turns (`spare`).
+//! change together, in one published snapshot. A write copies the paths that it changes, and shares the rest with earlier
+//! snapshots.
 
 mod cow_map;
 mod selector;
@@ -12,25 +12,19 @@ mod decoded;
 mod cached_object;
 mod index;
 mod snapshot;
-mod spare;
-mod view;
 mod objects;
-mod shared;
-mod indexer;
-mod repeats;
 mod lister;
-mod differences;
+mod indexer;
 mod reflected;
 
 #[cfg(test)]
 mod tests;
 
 pub use cached_object::CachedObject;
-pub(crate) use differences::Missing;
 pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
 pub use indexer::{Indexer, WriteBatch};
+pub(crate) use lister::Missing;
 pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};
 pub use objects::{Iter, Objects};
 pub use reflected::Reflected;
 pub use selector::{FieldSelector, InvalidSelector, Selector};
-pub(crate) use view::{Steps, StoreView};

@@ -13,7 +13,7 @@ use super::{
     cow_map,
     label_filter::SelectorFilter,
     selector::Selector,
-    snapshot::{Bucket, Snapshot, Stored},
+    snapshot::{ObjectTable, StoreSnapshot, StoredObject},
 };
 use crate::object::Object;
 
@@ -24,31 +24,29 @@ use crate::object::Object;
 /// object. What only slices can do (an index, `first`, `to_vec`) collects all of them when it is first done. A
 /// selector's list, and any list of a compact cache, is collected from the start.
 pub struct Objects<K> {
-    source: Source<K>,
+    source: ListSource<K>,
     slice: OnceLock<Box<[Arc<K>]>>,
 }
 
 /// Where the objects are.
-enum Source<K> {
+enum ListSource<K> {
     /// In a table of a snapshot; each is typed.
-    Stored(Bucket<K>),
+    Stored(ObjectTable<K>),
     Listed(Vec<Arc<K>>),
 }
 
-impl<K: Object> Snapshot<K> {
-    /// Lists the objects of a bucket.
-    pub(super) fn list(&self, bucket: &Bucket<K>) -> Objects<K> {
-        match self.compact {
-            true => readable(bucket.iter().map(|stored| &stored.held)),
-            false => Objects::of(bucket),
-        }
+/// Lists the objects of a table of a snapshot.
+pub(super) fn listed<K: Object>(snapshot: &StoreSnapshot<K>, table: &ObjectTable<K>) -> Objects<K> {
+    match snapshot.compact {
+        true => readable(table.iter().map(|stored| &stored.held)),
+        false => Objects::of(table),
     }
 }
 
 /// Lists those objects whose labels match.
 pub(super) fn matching<'s, K: Object>(
     selector: &Selector,
-    stored: impl Iterator<Item = &'s Stored<K>>,
+    stored: impl Iterator<Item = &'s StoredObject<K>>,
 ) -> Objects<K> {
     let filter = SelectorFilter::of(selector);
     let candidates = stored.filter(|stored| filter.passes(stored.labels)).map(|stored| &stored.held);
@@ -64,19 +62,19 @@ pub(super) fn readable<'h, K: Object>(held: impl Iterator<Item = &'h CachedObjec
 
 impl<K> Objects<K> {
     /// Takes the objects of a table; each must be typed.
-    pub(super) fn of(bucket: &Bucket<K>) -> Self {
-        Self::new(Source::Stored(bucket.clone()))
+    pub(super) fn of(bucket: &ObjectTable<K>) -> Self {
+        Self::new(ListSource::Stored(bucket.clone()))
     }
 
-    fn new(source: Source<K>) -> Self {
+    fn new(source: ListSource<K>) -> Self {
         Self { source, slice: OnceLock::new() }
     }
 
     /// Counts the objects.
     pub fn len(&self) -> usize {
         match &self.source {
-            Source::Stored(bucket) => bucket.len(),
-            Source::Listed(objects) => objects.len(),
+            ListSource::Stored(bucket) => bucket.len(),
+            ListSource::Listed(objects) => objects.len(),
         }
     }
 
@@ -89,8 +87,8 @@ impl<K> Objects<K> {
     #[inline]
     pub fn iter(&self) -> Iter<'_, K> {
         let steps = match &self.source {
-            Source::Stored(bucket) => Steps::Stored(bucket.iter()),
-            Source::Listed(objects) => Steps::Listed(objects.iter()),
+            ListSource::Stored(bucket) => IterSteps::Stored(bucket.iter()),
+            ListSource::Listed(objects) => IterSteps::Listed(objects.iter()),
         };
         Iter { steps, left: self.len() }
     }
@@ -98,7 +96,7 @@ impl<K> Objects<K> {
     /// Returns the objects as a slice, which is made when it is first asked for.
     pub fn as_slice(&self) -> &[Arc<K>] {
         match &self.source {
-            Source::Listed(objects) => objects,
+            ListSource::Listed(objects) => objects,
             _ => self.slice.get_or_init(|| self.iter().cloned().collect()),
         }
     }
@@ -106,7 +104,7 @@ impl<K> Objects<K> {
     /// Returns the objects as a `Vec`.
     pub fn into_vec(self) -> Vec<Arc<K>> {
         match (self.source, self.slice.into_inner()) {
-            (Source::Listed(objects), _) => objects,
+            (ListSource::Listed(objects), _) => objects,
             (_, Some(objects)) => objects.into_vec(),
             (source, None) => Self::new(source).iter().cloned().collect(),
         }
@@ -115,12 +113,12 @@ impl<K> Objects<K> {
 
 /// Walks the objects of a list by reference.
 pub struct Iter<'o, K> {
-    steps: Steps<'o, K>,
+    steps: IterSteps<'o, K>,
     left: usize,
 }
 
-enum Steps<'o, K> {
-    Stored(cow_map::Iter<'o, Stored<K>>),
+enum IterSteps<'o, K> {
+    Stored(cow_map::CowIter<'o, StoredObject<K>>),
     Listed(slice::Iter<'o, Arc<K>>),
 }
 
@@ -131,8 +129,8 @@ impl<'o, K> Iterator for Iter<'o, K> {
     fn next(&mut self) -> Option<&'o Arc<K>> {
         self.left = self.left.saturating_sub(1);
         match &mut self.steps {
-            Steps::Stored(stored) => stored.next()?.held.typed_object(),
-            Steps::Listed(objects) => objects.next(),
+            IterSteps::Stored(stored) => stored.next()?.held.at_hand(),
+            IterSteps::Listed(objects) => objects.next(),
         }
     }
 
@@ -143,8 +141,8 @@ impl<'o, K> Iterator for Iter<'o, K> {
     #[inline]
     fn fold<B, F: FnMut(B, &'o Arc<K>) -> B>(self, init: B, f: F) -> B {
         match self.steps {
-            Steps::Stored(stored) => stored.filter_map(|stored| stored.held.typed_object()).fold(init, f),
-            Steps::Listed(objects) => objects.fold(init, f),
+            IterSteps::Stored(stored) => stored.filter_map(|stored| stored.held.at_hand()).fold(init, f),
+            IterSteps::Listed(objects) => objects.fold(init, f),
         }
     }
 }
@@ -179,7 +177,7 @@ impl<K> Deref for Objects<K> {
 
 impl<K> From<Vec<Arc<K>>> for Objects<K> {
     fn from(objects: Vec<Arc<K>>) -> Self {
-        Self::new(Source::Listed(objects))
+        Self::new(ListSource::Listed(objects))
     }
 }
 
@@ -205,8 +203,8 @@ impl<K> Default for Objects<K> {
 impl<K> Clone for Objects<K> {
     fn clone(&self) -> Self {
         let source = match &self.source {
-            Source::Stored(bucket) => Source::Stored(bucket.clone()),
-            Source::Listed(objects) => Source::Listed(objects.clone()),
+            ListSource::Stored(bucket) => ListSource::Stored(bucket.clone()),
+            ListSource::Listed(objects) => ListSource::Listed(objects.clone()),
         };
         Self::new(source)
     }

@@ -3,15 +3,14 @@
 use std::{
     collections::HashSet,
     fmt,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
+use parking_lot::Mutex;
+
 use super::{
-    differences::Missing,
     indexer::{Indexer, WriteBatch},
+    lister::Missing,
 };
 use crate::{
     delta_fifo::Extent,
@@ -63,7 +62,7 @@ impl<K: Object> Reflected<K> {
 
     /// Returns what keeps it from being read at present, if anything does; what has failed longest comes first.
     pub fn failure(&self) -> Option<WatchError> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
+        self.failures.lock().first().cloned()
     }
 }
 
@@ -123,7 +122,7 @@ impl<K: Object> ReflectorStore<K> for Reflected<K> {
     fn resync(&self) {}
 
     fn report(&self, report: FetchReport) {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         match report {
             FetchReport::Healthy(part) => failures.retain(|failure| failure.part != part),
             FetchReport::Failed(error) => {

@@ -3,7 +3,6 @@
 use std::{fmt, future::IntoFuture, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
-use http::Method;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
@@ -14,7 +13,7 @@ use super::{
     child::{Adoption, Child, Naming, decode, encode},
     owner::Owner,
     owner::Ownership,
-    request::{Answer, Content, Path, Request, Target},
+    request::{Answer, ApiVerb, Content, Path, Request, Target},
     writer::{Known, Proof, Writer},
 };
 use crate::object::{Kind, Object, Version};
@@ -240,8 +239,8 @@ impl<C: Object> Sending<'_, C> {
         let Apply { writer, child, adoption } = self.apply;
         let forced = child.ownership == Ownership::Controls || *adoption == Adoption::TakeOver;
         let request = Request {
-            verb: VERB,
-            method: Method::PATCH,
+            operation: VERB,
+            verb: ApiVerb::Patch,
             target: &self.target,
             path: Path::Object,
             query: format!("{}&force={forced}", writer.query()),

@@ -3,7 +3,6 @@
 use std::{fmt, future::IntoFuture, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
-use http::Method;
 
 use super::{
     WriteError,
@@ -11,7 +10,7 @@ use super::{
     child::{Adoption, Child, Naming, decode},
     owner::Owner,
     owner::Ownership,
-    request::{Content, Path, Request, Target},
+    request::{ApiVerb, Content, Path, Request, Target},
     writer::{Proof, Writer},
 };
 use crate::object::{Kind, Object, ObjectKey};
@@ -57,8 +56,8 @@ impl<C: Object> Create<C> {
         let (writer, key) = (&self.writer, &self.child.owner.key);
         let target = self.child.target(Naming::Generated)?;
         let request = Request {
-            verb: VERB,
-            method: Method::POST,
+            operation: VERB,
+            verb: ApiVerb::Create,
             target: &target,
             path: Path::Collection,
             query: writer.query(),

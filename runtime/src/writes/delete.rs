@@ -3,12 +3,11 @@
 use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use http::Method;
 use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    request::{Content, Path, Request, Target},
+    request::{ApiVerb, Content, Path, Request, Target},
     writer::Writer,
 };
 use crate::{
@@ -95,8 +94,8 @@ impl Delete {
         let object = || Box::new(target.clone());
         let uid = self.uid.clone().ok_or_else(|| WriteError::Unidentified { object: object() })?;
         let request = Request {
-            verb: "delete",
-            method: Method::DELETE,
+            operation: "delete",
+            verb: ApiVerb::Delete,
             target,
             path: Path::Object,
             query: String::new(),

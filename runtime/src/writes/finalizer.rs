@@ -1,14 +1,13 @@
 //! Finalizers, added and removed by JSON patch with guards, so that concurrent edits lose nothing.
 
 use futures::future::BoxFuture;
-use http::Method;
 use kube::core::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    request::{Answer, Content, Path, Request, Target},
+    request::{Answer, ApiVerb, Content, Path, Request, Target},
     writer::{Proof, Writer},
 };
 use crate::{keys::Expectation, object::Version};
@@ -137,8 +136,8 @@ pub(crate) fn remove_finalizer<'a>(
 
 async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<Answer, WriteError> {
     let request = Request {
-        verb: VERB,
-        method: Method::PATCH,
+        operation: VERB,
+        verb: ApiVerb::Patch,
         target,
         path: Path::Object,
         query: writer.query(),
@@ -159,7 +158,7 @@ mod tests {
         sync::{Arc, Mutex},
     };
 
-    use http::{Response, StatusCode};
+    use http::{Method, Response, StatusCode};
     use kube::client::Body;
     use prometheus_client::metrics::counter::Counter;
 

@@ -50,7 +50,7 @@ pub use recorder::TRACE_ID_ANNOTATION;
 pub(crate) use refusal::find;
 pub use refusal::{ForbiddenBy, RetryAfter, Stale};
 pub use rights::Use;
-pub(crate) use rights::{ApiVerb, RightScope, Rights};
+pub(crate) use rights::{RightScope, Rights};
 pub(crate) use status::{Patched, patch_status};
 pub(crate) use writer::{Author, Counters, WaitForOwn, Writer};
 

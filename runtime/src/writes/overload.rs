@@ -14,12 +14,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use http::Method;
-
 use super::{
     WriteError,
     refusal::RetryAfter,
-    request::{Answer, Request},
+    request::{Answer, ApiVerb, Request},
 };
 
 /// Sends the requests of all controllers of a manager; clones share what the server asked for.
@@ -61,14 +59,14 @@ impl Sender {
     /// Refuses a request that would be sent while the server asks for none.
     pub(super) fn check(&self, request: &Request<'_>) -> Result<(), WriteError> {
         self.paused().map_or(Ok(()), |asked| {
-            let (verb, object) = (request.verb, Box::new(request.target.clone()));
+            let (verb, object) = (request.operation, Box::new(request.target.clone()));
             Err(WriteError::Overloaded { verb, object, retry_after: asked.not_sent() })
         })
     }
 
     /// Sends a request, and learns from a refusal that speaks of the server.
     pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, WriteError> {
-        let writes = request.method != Method::GET;
+        let writes = request.verb != ApiVerb::Get && request.verb != ApiVerb::List;
         let answer = request.send(&self.client).await;
         match &answer {
             Ok(_) if writes => self.state().refused = false,

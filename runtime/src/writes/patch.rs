@@ -1,14 +1,13 @@
 //! Merge patches of the reconciled object itself, on the version that the caller saw.
 
 use futures::future::BoxFuture;
-use http::Method;
 use serde_json::{Value, json};
 
 use super::{
     WriteError,
     child::{decode, encode},
     merge::{merged, replaces_the_same},
-    request::{Content, Path, Request, Target},
+    request::{ApiVerb, Content, Path, Request, Target},
     writer::{Proof, Writer, version_of},
 };
 use crate::{
@@ -108,8 +107,8 @@ impl Patching<'_> {
         body["metadata"]["uid"] = json!(uid);
         body["metadata"]["resourceVersion"] = json!(version);
         let request = Request {
-            verb: VERB,
-            method: Method::PATCH,
+            operation: VERB,
+            verb: ApiVerb::Patch,
             target: &self.target,
             path: Path::Object,
             query: self.writer.query(),

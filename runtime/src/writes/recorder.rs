@@ -13,7 +13,6 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use http::Method;
 use k8s_openapi::{
     api::events::v1::{Event as Body, EventSeries},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
@@ -30,7 +29,7 @@ use super::{
     WriteError,
     event::{Event, Referred},
     overload::Sender,
-    request::{Content, Path, Request, Target},
+    request::{ApiVerb, Content, Path, Request, Target},
     series::{EventKey, OnServer, Outgoing, Recorded, SeriesCache},
     writer::Author,
 };
@@ -214,21 +213,21 @@ impl Recorder {
             object: Box::new(target.clone()),
             problem: error.to_string(),
         };
-        let (method, path, content) = match send.on_server {
+        let (verb, path, content) = match send.on_server {
             OnServer::Yes => {
                 let mut change = json!({ "series": series(send) });
                 if let Some(annotations) = annotations(send) {
                     change["metadata"] = json!({ "annotations": annotations });
                 }
-                (Method::PATCH, Path::Object, Content::MergePatch(change))
+                (ApiVerb::Patch, Path::Object, Content::MergePatch(change))
             }
             OnServer::No | OnServer::Maybe => {
                 let body = serde_json::to_value(self.body(send)).map_err(problem)?;
-                (Method::POST, Path::Collection, Content::Json(body))
+                (ApiVerb::Create, Path::Collection, Content::Json(body))
             }
         };
         let query = format!("fieldManager={}", self.controller);
-        let request = Request { verb: "record", method, target: &target, path, query, content };
+        let request = Request { operation: "record", verb, target: &target, path, query, content };
         // Not by the sender: what a server says of events alone must not hold back any write.
         request.send(self.sender.client()).await.map(drop)
     }

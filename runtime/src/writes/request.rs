@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use http::{Method, StatusCode, response};
+use http::{StatusCode, response};
 use http_body_util::BodyExt;
-use kube::{
-    client::Body,
-    core::{Status, response::StatusSummary},
-};
+use kube::core::{Status, response::StatusSummary};
 use serde_json::Value;
 use tracing::{Instrument, Span, field};
 
 use super::{WriteError, refusal::RetryAfter};
-/// What a request is about, for URLs and messages.
-pub(crate) use crate::object::ObjectRef as Target;
+use crate::api_request::{ApiRequest, MediaType, ResourcePath};
+pub(crate) use crate::{api_request::ApiVerb, object::ObjectRef as Target};
 
 /// How long a request may take, its answer included.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
@@ -29,12 +26,12 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    fn media_type(&self) -> &'static str {
+    fn media_type(&self) -> MediaType {
         match self {
-            Self::None | Self::Json(_) => "application/json",
-            Self::Apply(_) => "application/apply-patch+yaml",
-            Self::MergePatch(_) => "application/merge-patch+json",
-            Self::JsonPatch(_) => "application/json-patch+json",
+            Self::None | Self::Json(_) => MediaType::Json,
+            Self::Apply(_) => MediaType::Apply,
+            Self::MergePatch(_) => MediaType::MergePatch,
+            Self::JsonPatch(_) => MediaType::JsonPatch,
         }
     }
 
@@ -62,8 +59,9 @@ pub(crate) enum Path {
 /// A request about one object.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    pub(crate) verb: &'static str,
-    pub(crate) method: Method,
+    /// What messages call it, such as `apply`.
+    pub(crate) operation: &'static str,
+    pub(crate) verb: ApiVerb,
     pub(crate) target: &'a Target,
     pub(crate) path: Path,
     /// Query pairs; the values need no escaping.
@@ -71,7 +69,7 @@ pub(crate) struct Request<'a> {
     pub(crate) content: Content,
 }
 
-/// What the server answered: its code tells a creation (201) from a change (200).
+/// The server's answer: its code is 201 after a creation, and 200 after a change.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: StatusCode,
@@ -83,7 +81,7 @@ impl Request<'_> {
     pub(crate) async fn send(self, client: &kube::Client) -> Result<Answer, WriteError> {
         let span = tracing::info_span!(
             "request",
-            operation = self.verb,
+            operation = self.operation,
             object = %self.target,
             status = field::Empty,
             otel.status_code = field::Empty,
@@ -96,7 +94,7 @@ impl Request<'_> {
     }
 
     async fn send_and_decode(self, client: &kube::Client) -> Result<Answer, WriteError> {
-        let (verb, object) = (self.verb, Box::new(self.target.clone()));
+        let (verb, object) = (self.operation, Box::new(self.target.clone()));
         let key = &self.target.key;
         let name = if self.path == Path::Collection { "-" } else { key.name() };
         if ![key.namespace().unwrap_or("-"), name].into_iter().all(is_segment) {
@@ -116,7 +114,7 @@ impl Request<'_> {
             verb,
             object,
             problem: format!(
-                "the answer is no such object (line {}, column {})",
+                "the answer is not such an object (line {}, column {})",
                 error.line(),
                 error.column()
             ),
@@ -125,55 +123,39 @@ impl Request<'_> {
     }
 
     async fn exchange(self, client: &kube::Client) -> Result<(response::Parts, Vec<u8>), WriteError> {
-        let (verb, object) = (self.verb, Box::new(self.target.clone()));
+        let (verb, object) = (self.operation, Box::new(self.target.clone()));
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| WriteError::Connection {
             verb,
             object: object.clone(),
             source,
         };
-        let request = http::Request::builder()
-            .method(self.method.clone())
-            .uri(self.uri())
-            .header(http::header::ACCEPT, "application/json")
-            .header(http::header::CONTENT_TYPE, self.content.media_type())
-            .body(Body::from(self.content.bytes()))
-            .map_err(|error| failed(error.into()))?;
+        let request = self.api().build(&self.query, self.content.bytes());
+        let request = request.map_err(|error| failed(error.into()))?;
         let response = client.send(request).await.map_err(|error| failed(error.into()))?;
         let (head, body) = response.into_parts();
         let body = body.collect().await.map_err(|error| failed(error.into()))?;
         Ok((head, body.to_bytes().to_vec()))
     }
 
-    fn uri(&self) -> String {
+    fn api(&self) -> ApiRequest {
         let key = &self.target.key;
-        let collection = self.target.kind.url_path(key.namespace().map(escaped).as_deref());
-        let mut uri = match self.path {
+        let collection = ResourcePath::of(&self.target.kind, key.namespace());
+        let name = Some(key.name().to_owned());
+        let path = match self.path {
             Path::Collection => collection,
-            Path::Object => format!("{collection}/{}", escaped(key.name())),
-            Path::Status => format!("{collection}/{}/status", escaped(key.name())),
+            Path::Object => ResourcePath { name, ..collection },
+            Path::Status => ResourcePath { name, subresource: Some("status".to_owned()), ..collection },
         };
-        if !self.query.is_empty() {
-            uri = format!("{uri}?{}", self.query);
-        }
-        uri
+        ApiRequest { verb: self.verb, path, media_type: Some(self.content.media_type()) }
     }
 }
 
-/// Returns whether a name is one segment of a path, by the rule that Kubernetes has for names.
+/// Returns whether a name can be one segment of a path, by the rule that Kubernetes has for names.
 fn is_segment(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
-/// Writes what is not plain as `%XX`: a name says nothing but a name.
-fn escaped(name: &str) -> String {
-    let byte = |byte: u8| match byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte) {
-        true => char::from(byte).to_string(),
-        false => format!("%{byte:02X}"),
-    };
-    name.bytes().map(byte).collect()
-}
-
-/// Reads what the server says of a refusal; a body of another sort is its message.
+/// Reads the status of a refusal; a body that is not a status becomes its message.
 fn status_of(code: StatusCode, body: &[u8]) -> Status {
     let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code != 0);
     status.unwrap_or_else(|| Status {

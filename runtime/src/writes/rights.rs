@@ -2,10 +2,8 @@
 
 use std::{borrow::Cow, collections::BTreeSet};
 
-use http::Method;
-
 use super::request::{Content, Path, Request};
-use crate::object::Kind;
+use crate::{api_request::ApiVerb, object::Kind};
 
 /// What a reconciler does with objects of a kind, for [`Controller::uses`](crate::Controller::uses).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,36 +34,6 @@ pub enum Use {
     Escalate,
 }
 
-/// A verb, as roles name it; in the order in which people list them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum ApiVerb {
-    Get,
-    List,
-    Watch,
-    Create,
-    Update,
-    Patch,
-    Delete,
-    Bind,
-    Escalate,
-}
-
-impl ApiVerb {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::List => "list",
-            Self::Watch => "watch",
-            Self::Create => "create",
-            Self::Update => "update",
-            Self::Patch => "patch",
-            Self::Delete => "delete",
-            Self::Bind => "bind",
-            Self::Escalate => "escalate",
-        }
-    }
-}
-
 impl Use {
     fn verbs(self) -> &'static [ApiVerb] {
         match self {
@@ -82,10 +50,10 @@ impl Use {
 
     /// Tells what a request is.
     fn of(request: &Request<'_>) -> Self {
-        match (&request.method, request.path, &request.content) {
-            (&Method::GET, ..) => Self::Get,
-            (&Method::POST, ..) => Self::Create,
-            (&Method::DELETE, ..) => Self::Delete,
+        match (request.verb, request.path, &request.content) {
+            (ApiVerb::Get | ApiVerb::List, ..) => Self::Get,
+            (ApiVerb::Create, ..) => Self::Create,
+            (ApiVerb::Delete, ..) => Self::Delete,
             (_, Path::Status, _) => Self::PatchStatus,
             (_, _, Content::Apply(_)) => Self::Apply,
             _ => Self::Patch,
@@ -154,8 +122,7 @@ impl Rights {
         let (use_, kind) = (Use::of(request), &request.target.kind);
         let mut needed = Self::default();
         needed.allow(kind, use_);
-        let verb_of_list = request.method == Method::GET && request.path == Path::Collection;
-        (!verb_of_list && !needed.0.is_subset(&self.0)).then_some(use_)
+        (request.verb != ApiVerb::List && !needed.0.is_subset(&self.0)).then_some(use_)
     }
 }
 

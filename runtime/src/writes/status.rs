@@ -1,14 +1,13 @@
 //! Status patches: the difference to what the caller saw, on the version the caller saw.
 
 use futures::future::BoxFuture;
-use http::Method;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
     WriteError,
     merge::{difference, dropped, replaces_elements, replaces_the_same},
-    request::{Answer, Content, Path, Request, Target},
+    request::{Answer, ApiVerb, Content, Path, Request, Target},
     writer::{Proof, Writer, version_of},
 };
 use crate::{
@@ -134,8 +133,8 @@ impl Patching<'_> {
 
     async fn send(&self, uid: &str, version: &str, patch: &Value) -> Result<Answer, WriteError> {
         let request = Request {
-            verb: VERB,
-            method: Method::PATCH,
+            operation: VERB,
+            verb: ApiVerb::Patch,
             target: &self.target,
             path: Path::Status,
             query: self.writer.query(),

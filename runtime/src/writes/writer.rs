@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use http::{Method, StatusCode};
+use http::StatusCode;
 use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
 use tokio::{
@@ -30,7 +30,7 @@ use super::{
     contradictions::{Answered, Before, Contradicted, Contradictions, Open, contradiction},
     overload::Sender,
     owner::{Owner, Ownership},
-    request::{Answer, Content, Path, Request, Target},
+    request::{Answer, ApiVerb, Content, Path, Request, Target},
     rights::Rights,
     warnings::WriteWarnings,
 };
@@ -482,8 +482,8 @@ impl Writer {
     /// Asks the server for the latest state, whatever caches it has.
     pub(super) async fn read(&self, target: &Target, path: Path, query: &str) -> Result<Value, WriteError> {
         let request = Request {
-            verb: "get",
-            method: Method::GET,
+            operation: "get",
+            verb: if path == Path::Collection { ApiVerb::List } else { ApiVerb::Get },
             target,
             path,
             query: query.to_owned(),

@@ -133,7 +133,7 @@ async fn a_right_that_is_missing_ends_the_start_and_is_named() {
     let Error::Definition { name, why, .. } = error else { panic!("{error}") };
     assert_eq!(name, "websites.web.example.dev");
     assert!(
-        why.contains("a right is missing")
+        why.contains("a permission is missing")
             && why.contains("`patch` customresourcedefinitions.apiextensions.k8s.io")
     );
 }

@@ -22,9 +22,9 @@ use super::{
 use crate::{
     backoff::BackoffSchedule,
     informer::{
-        AddOrigin, FailureCause, SharedInformer, SharedInformerFactory, SyncPhase,
-        listener::{Hears, Listener},
-        registration::Slot,
+        AddOrigin, Change, FailureCause, SharedInformer, SharedInformerFactory, SyncPhase, Via,
+        listener::{Hears, Listener, Resync},
+        registration::HandlerSlot,
     },
     list_watch::{
         Item, ListOptions, ListPage, ListWatchError, ListerWatcher, RawObject, WatchEvent, WatchStream,
@@ -356,9 +356,10 @@ async fn depth_and_age_of_what_waits_for_handlers_are_metrics() {
     series("handler_backlog", "0.0");
     // One that has not had its turn yet: nobody runs between this and the scrape.
     let slow = Arc::new(Listener::<ConfigMap>::new(None, CacheMeter::default()));
-    let slot: Arc<dyn Slot> = slow.clone();
+    let slot: Arc<dyn HandlerSlot> = slow.clone();
     informer.handle().core.note_handler(&slot);
-    slow.add(&[cached("a@1"), cached("b@2")].into(), AddOrigin::Watch, Instant::now()).wake();
+    let added = |text| Change::Added { object: cached(text), origin: AddOrigin::Watch, via: Via::Watch };
+    slow.notify(&["a@1", "b@2"].map(added), Resync::NotDue, Instant::now()).wake();
     sleep(Duration::from_secs(7)).await;
     series("handlers", "2.0");
     series("handler_backlog", "2.0");

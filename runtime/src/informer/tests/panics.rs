@@ -22,8 +22,11 @@ use crate::{
     backoff::BackoffSchedule,
     delta_fifo::Extent,
     informer::{
-        External, FailureCause, SharedInformer, SyncPhase, Watched, change::Change, core::Parts,
-        handler::EventHandler, observer::Observer, reflector_task::ReflectorTask,
+        External, FailureCause, SharedInformer, SyncPhase, Watched,
+        change::Change,
+        core::InformerParts,
+        handler::{EventHandler, Observer},
+        reflector_task::ReflectorTask,
     },
     list_watch::{Item, ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     metrics::Metrics,
@@ -168,7 +171,7 @@ async fn an_informer_that_lost_a_task_does_not_say_that_it_is_synced() {
             })
         }),
     };
-    let informer = SharedInformer::<ConfigMap>::of_parts(Parts {
+    let informer = SharedInformer::<ConfigMap>::of_parts(InformerParts {
         kind: ConfigMap::kind_of(&()),
         cluster: None,
         indexes: Vec::new(),

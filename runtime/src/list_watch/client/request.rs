@@ -29,7 +29,7 @@ pub(super) fn accept_watch(representation: Representation) -> &'static str {
 }
 
 pub(super) fn list(path: &str, options: &ListOptions, accept: &str) -> Result<Request<Body>, ListWatchError> {
-    let mut query = Query::default();
+    let mut query = UrlQuery::default();
     query.add_common(options);
     query.add("limit", options.limit);
     query.add("continue", options.continue_token.as_deref());
@@ -42,7 +42,7 @@ pub(super) fn watch(
     options: &ListOptions,
     accept: &str,
 ) -> Result<Request<Body>, ListWatchError> {
-    let mut query = Query::default();
+    let mut query = UrlQuery::default();
     query.add("watch", Some("true"));
     query.add_common(options);
     query.add("timeoutSeconds", options.timeout.map(|timeout| timeout.as_secs()));
@@ -58,9 +58,9 @@ fn build(request: http::request::Builder, accept: &str) -> Result<Request<Body>,
 
 /// The query of a URL, in the order in which parameters are added.
 #[derive(Default)]
-struct Query(String);
+struct UrlQuery(String);
 
-impl Query {
+impl UrlQuery {
     fn add_common(&mut self, options: &ListOptions) {
         let version_match = options.version_match.map(|version_match| match version_match {
             VersionMatch::Exact => "Exact",

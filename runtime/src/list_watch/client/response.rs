@@ -17,7 +17,7 @@ use crate::{
     list_watch::{
         InitialEvents, InitialEventsMark, ListOptions, ListWatchError, WatchEvent, WatchStream,
         decode_pool::{DecodePool, ROOM_FOR_A_TASK, WORTH_A_TASK},
-        frames::{Event, Frames},
+        frames::{DecodedEvent, Frames},
         retry_after::retry_after,
         status::status_of_answer,
     },
@@ -101,8 +101,8 @@ pub(super) fn events<K: Object>(
         Some((until, lifetime))
     });
     let pool = DecodePool::new().filter(|_| options.initial_events == InitialEvents::Send);
-    let watch = Watch {
-        source: Source { chunks: Chunks::new(body), expires, deadlines },
+    let watch = WatchReader {
+        source: WatchBody { chunks: Chunks::new(body), expires, deadlines },
         frames,
         block: Vec::new(),
         events: VecDeque::new(),
@@ -119,14 +119,14 @@ pub(super) fn events<K: Object>(
 }
 
 /// The body of a watch, with its deadlines.
-struct Source {
+struct WatchBody {
     chunks: Chunks,
     /// When the server should have ended the watch, and the timeout that was asked for.
     expires: Option<(Instant, Duration)>,
     deadlines: Deadlines,
 }
 
-impl Source {
+impl WatchBody {
     async fn next(&mut self) -> Result<Option<Bytes>, ListWatchError> {
         let silence = self.deadlines.watch_silence;
         let silent = Instant::now().checked_add(silence).map(|until| (until, ListWatchError::Idle(silence)));
@@ -146,29 +146,29 @@ impl Source {
     }
 }
 
-struct Watch<K> {
-    source: Source,
+struct WatchReader<K> {
+    source: WatchBody,
     frames: Frames,
     /// Decodes initial events; changes are decoded where they are read, which costs least.
-    pool: Option<DecodePool<Vec<Event<K>>>>,
+    pool: Option<DecodePool<Vec<DecodedEvent<K>>>>,
     /// Whole lines that are to be decoded next; empty between two chunks.
     block: Vec<u8>,
-    events: VecDeque<Event<K>>,
+    events: VecDeque<DecodedEvent<K>>,
     /// What follows all that is still being decoded.
-    last: Option<Event<K>>,
+    last: Option<DecodedEvent<K>>,
     /// Whether initial events come, which the server sends as fast as it can.
     in_bulk: bool,
     /// Whether the body has ended.
     ended: bool,
 }
 
-enum Came<K> {
+enum WatchInput<K> {
     Chunk(Result<Option<Bytes>, ListWatchError>),
-    Decoded(Option<Vec<Event<K>>>),
+    Decoded(Option<Vec<DecodedEvent<K>>>),
 }
 
-impl<K: Object> Watch<K> {
-    async fn next(&mut self) -> Option<Event<K>> {
+impl<K: Object> WatchReader<K> {
+    async fn next(&mut self) -> Option<DecodedEvent<K>> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 if matches!(&event, Ok(WatchEvent::Bookmark { initial_events: InitialEventsMark::End, .. })) {
@@ -195,12 +195,12 @@ impl<K: Object> Watch<K> {
             (Some(pool), false) if !pool.is_busy() && self.in_bulk => {
                 tokio::select! {
                     biased;
-                    decoded = pool.next() => Came::Decoded(decoded),
-                    chunk = self.source.next() => Came::Chunk(chunk),
+                    decoded = pool.next() => WatchInput::Decoded(decoded),
+                    chunk = self.source.next() => WatchInput::Chunk(chunk),
                 }
             }
-            (Some(pool), _) => Came::Decoded(pool.next().await),
-            (None, false) => Came::Chunk(match self.source.at_once() {
+            (Some(pool), _) => WatchInput::Decoded(pool.next().await),
+            (None, false) => WatchInput::Chunk(match self.source.at_once() {
                 Some(chunk) => chunk,
                 None => self.source.next().await,
             }),
@@ -210,9 +210,9 @@ impl<K: Object> Watch<K> {
             }
         };
         match came {
-            Came::Chunk(Ok(Some(chunk))) => self.decode(chunk),
-            Came::Chunk(end) => self.end(end.err()),
-            Came::Decoded(events) => self.events.extend(events.into_iter().flatten()),
+            WatchInput::Chunk(Ok(Some(chunk))) => self.decode(chunk),
+            WatchInput::Chunk(end) => self.end(end.err()),
+            WatchInput::Decoded(events) => self.events.extend(events.into_iter().flatten()),
         }
         Some(())
     }

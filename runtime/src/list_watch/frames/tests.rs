@@ -34,7 +34,7 @@ fn read(chunks: &[&[u8]]) -> Vec<String> {
     events.iter().map(spelled).collect()
 }
 
-fn spelled(event: &Event<ConfigMap>) -> String {
+fn spelled(event: &DecodedEvent<ConfigMap>) -> String {
     let item = |item: &Item<ConfigMap>| {
         let key = item.key().map_or("?".to_owned(), |key| key.to_string());
         let unreadable = if let Item::Unreadable(_) = item { " unreadable" } else { "" };

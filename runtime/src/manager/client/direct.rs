@@ -1,4 +1,4 @@
-//! Gives every watch a connection of its own, and everything else one of a pool.
+//! Sends each watch over its own connection, and all other requests over a pool.
 
 use std::{
     fmt,
@@ -24,14 +24,15 @@ use tower::{Service, ServiceExt};
 use tracing::{Instrument, Span, field};
 
 use super::{driven::Driven, io::BoxError};
+use crate::api_request::is_watch;
 
 /// Most bytes that are read by one call; larger buffers are given back to the system, and zeroed, each time.
 const READ_AT_ONCE: usize = 32 << 10;
 
 /// Sends watches over connections of their own, and all other requests through a pool.
 ///
-/// A pool hands every chunk from the connection's task to the reader's. A watch lives for minutes and delivers one
-/// chunk per event, so its reader reads the connection itself.
+/// A pool hands every chunk from the connection's task to the reader's. A watch stays open for minutes and brings each
+/// event in a chunk of its own, so its reader reads the connection itself.
 #[derive(Clone, Debug)]
 pub(super) struct DirectWatches<P, C> {
     pool: P,
@@ -64,7 +65,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let span = span(&request);
-        let server = Server::of(request.uri());
+        let server = ServerAddress::of(request.uri());
         if is_watch(request.uri()) {
             let connector = self.connector.clone();
             let answer = async { Ok(watch(connector, request).await?.map(Either::Right)) };
@@ -92,7 +93,7 @@ fn span<B>(request: &Request<B>) -> Span {
 /// Records an answer's status in the span at hand, and says which server it is from; an error says so too.
 async fn told<B>(
     answer: impl Future<Output = Result<Response<B>, BoxError>>,
-    server: Server,
+    server: ServerAddress,
 ) -> Result<Response<B>, BoxError> {
     let (mut answer, span) = (answer.await, Span::current());
     if let Ok(answer) = &mut answer {
@@ -108,7 +109,7 @@ async fn told<B>(
 /// Says that a request had no answer, and whose.
 #[derive(Debug)]
 struct NoAnswer {
-    server: Server,
+    server: ServerAddress,
     source: BoxError,
 }
 
@@ -126,13 +127,13 @@ impl std::error::Error for NoAnswer {
 
 /// The server of a URL, without credentials that that may hold.
 #[derive(Clone, Debug)]
-struct Server {
+struct ServerAddress {
     scheme: Scheme,
     /// With a port, if it is not the usual one.
     host: Arc<str>,
 }
 
-impl Server {
+impl ServerAddress {
     fn of(uri: &Uri) -> Self {
         let host = uri.host().unwrap_or_default();
         let host = uri.port().map_or_else(|| host.into(), |port| format!("{host}:{port}").into());
@@ -140,7 +141,7 @@ impl Server {
     }
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.scheme, self.host)
     }
@@ -148,7 +149,7 @@ impl fmt::Display for Server {
 
 /// Returns the host that answered, if a client of ours asked it.
 pub(super) fn host_of_answer<B>(answer: &Response<B>) -> Option<Arc<str>> {
-    answer.extensions().get::<Server>().map(|server| server.host.clone())
+    answer.extensions().get::<ServerAddress>().map(|server| server.host.clone())
 }
 
 /// Returns the host that did not answer, if a client of ours asked it.
@@ -161,11 +162,6 @@ pub(super) fn host_of_error(error: &(dyn std::error::Error + 'static)) -> Option
         next = error.source();
     }
     None
-}
-
-pub(super) fn is_watch(uri: &Uri) -> bool {
-    let asks = |pair: &str| matches!(pair, "watch=true" | "watch=1");
-    uri.query().is_some_and(|query| query.split('&').any(asks))
 }
 
 /// Connects, sends the request, and hands over the connection with the answer's body.

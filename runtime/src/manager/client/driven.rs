@@ -24,7 +24,7 @@ const POLLS_IN_A_ROW: usize = 4;
 
 /// The body of an answer, and the connection that brings it.
 ///
-/// Whoever polls the body does the connection's reading; no other task is there. Dropping it hangs up.
+/// The task that polls the body also reads the connection. Dropping the body closes the connection.
 pub(super) struct Driven<S>
 where
     S: Read + Write,
@@ -88,7 +88,7 @@ impl<S: Read + Write + Unpin + Send + 'static> Body for Driven<S> {
                 return polled;
             }
         }
-        // A task that has used up its budget yields: it wakes itself and returns.
+        // The task has used up its share: other tasks run first.
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -5,7 +5,6 @@ mod tls;
 mod proxy;
 mod driven;
 mod direct;
-mod asked;
 mod warnings;
 mod observed;
 mod unusable;
@@ -29,7 +28,7 @@ use tower::ServiceBuilder;
 use tower_http::decompression::DecompressionLayer;
 
 pub(super) use self::observed::observed;
-use self::{direct::DirectWatches, io::Connector, unusable::Place};
+use self::{direct::DirectWatches, io::Connector, unusable::KubeconfigPlace};
 use super::process::{ClientOrigin, Surroundings};
 use crate::error::Error;
 
@@ -43,7 +42,7 @@ const PROBES: u32 = 3;
 /// Boxed: so it is compiled here, once, and not in each program that awaits it.
 pub(super) fn infer() -> BoxFuture<'static, Result<(Client, ClientOrigin), Error>> {
     Box::pin(async move {
-        let place = Place::find(|name| std::env::var(name).ok(), Path::exists);
+        let place = KubeconfigPlace::find(|name| std::env::var(name).ok(), Path::exists);
         let mut surroundings = Surroundings::Elsewhere;
         let mut config = match Config::from_kubeconfig(&KubeConfigOptions::default()).await {
             Ok(config) => {
@@ -69,11 +68,11 @@ pub(super) fn infer() -> BoxFuture<'static, Result<(Client, ClientOrigin), Error
 
 /// Builds the client that watchkeeper works with best, as [`Manager::infer`](super::Manager::infer) does.
 ///
-/// What kube's own client does, this one does: proxies (HTTP, HTTPS and SOCKS5, with credentials), time-outs, gzip
+/// It does what kube's own client does: proxies (HTTP, HTTPS and SOCKS5, with credentials), time-outs, gzip
 /// unless `disable_compression`, its `HTTP` spans, and `valid_until`. It differs in that
 ///
 /// - every failure is seen as it happens: kube's retry of 429, 503 and 504, which would hide them from the back-off of
-///   each informer, is left out, and so are its error lines, since the caller reports the result;
+///   each informer, is left out, and so are its error lines, since the sender of a request reports its failure;
 /// - dead peers are found by TCP keep-alive (15 s, 3 probes);
 /// - a watch has a connection of its own, read in the task that reads the watch: no event crosses tasks. Watches are
 ///   never compressed;

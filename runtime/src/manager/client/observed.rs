@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use kube::{Client, client::Body};
 use tower::BoxError;
 
-use super::{asked::Asked, direct, warnings::Warnings};
+use super::{direct, warnings::Warnings};
 use crate::{
     manager::dry_run::DryRun,
     metrics::{Metrics, RequestMetrics},
@@ -22,7 +22,7 @@ const UNKNOWN: &str = "unknown";
 /// Outside a tokio runtime, as every client that is made.
 pub(in crate::manager) fn observed(client: Client, metrics: &Metrics, dry_run: &Arc<DryRun>) -> Client {
     let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
-    let observer = Arc::new(Observer {
+    let observer = Arc::new(RequestObserver {
         requests: metrics.requests().clone(),
         warnings: Warnings::default(),
         unknown: UNKNOWN.into(),
@@ -47,14 +47,14 @@ fn unwrapped(error: kube::Error) -> BoxError {
     }
 }
 
-struct Observer {
+struct RequestObserver {
     requests: RequestMetrics,
     warnings: Warnings,
     unknown: Arc<str>,
     dry_run: Arc<DryRun>,
 }
 
-impl Observer {
+impl RequestObserver {
     async fn send(&self, client: &Client, request: Request<Body>) -> kube::Result<Response<Body>> {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let mut count = Count { observer: self, method: method.clone(), host: None, code: None };
@@ -65,7 +65,7 @@ impl Observer {
         };
         if let Ok(answer) = &answer {
             count.code = Some(answer.status());
-            self.warnings.tell(answer.headers(), || Asked::of(&method, &uri));
+            self.warnings.log(answer.headers(), &method, &uri);
         }
         answer
     }
@@ -73,7 +73,7 @@ impl Observer {
 
 /// Counts a request when it ends, also one that nobody waits for any more.
 struct Count<'a> {
-    observer: &'a Observer,
+    observer: &'a RequestObserver,
     method: Method,
     host: Option<Arc<str>>,
     code: Option<StatusCode>,

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, in words that say which file, what in it, and what to do.
+//! Explains what is wrong with a configuration: which file, what in it, and what to do.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::{chain::one_line, error::Error};
 
 /// Where a kubeconfig is looked for.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum KubeconfigPlace {
     /// What `KUBECONFIG` names.
     Named(PathBuf),
     /// `~/.kube/config`, which is there.
@@ -21,7 +21,7 @@ pub(super) enum Place {
     None,
 }
 
-impl Place {
+impl KubeconfigPlace {
     /// Looks as kubectl does.
     pub(super) fn find(environment: impl Fn(&str) -> Option<String>, exists: impl Fn(&Path) -> bool) -> Self {
         let set = |name| environment(name).filter(|text| !text.is_empty());
@@ -51,7 +51,7 @@ impl Place {
         }
     }
 
-    /// Reports that no cluster was found.
+    /// Returns the error for a cluster that is not configured, or a file that can't be used.
     pub(super) fn refuse(&self, cause: KubeconfigError) -> Error {
         let problem = match self {
             Self::None => {
@@ -140,13 +140,13 @@ mod tests {
                 let found = variables.iter().find(|(variable, _)| *variable == name);
                 found.map(|(_, value)| (*value).to_owned())
             };
-            Place::find(value, move |_| exists).unusable("x")
+            KubeconfigPlace::find(value, move |_| exists).unusable("x")
         };
         let named = find(&[("KUBECONFIG", "/k"), ("HOME", "/home/me")], true);
         assert_eq!(named, "the kubeconfig /k (from KUBECONFIG) can't be used: x");
         let home = find(&[("KUBECONFIG", ""), ("HOME", "/home/me")], true);
         assert_eq!(home, "the kubeconfig /home/me/.kube/config can't be used: x");
-        assert!(matches!(Place::find(|_| None, |_| true), Place::None));
+        assert!(matches!(KubeconfigPlace::find(|_| None, |_| true), KubeconfigPlace::None));
         assert_eq!(find(&[("HOME", "/home/me")], false), "the configuration can't be used: x");
     }
 }

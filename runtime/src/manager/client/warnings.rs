@@ -1,50 +1,46 @@
-//! Tells the log what the API server warns of: each text once, however many requests it comes with.
+//! Logs the warnings of the API server: each text once, whatever the number of requests that bring it.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashSet;
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, Method, Uri};
+use parking_lot::Mutex;
 
-use super::asked::Asked;
-use crate::{object::cut_to, plain::plain};
+use crate::{api_request::describe, object::cut_to, plain::plain};
 
 const WARNING: HeaderName = HeaderName::from_static("warning");
-/// How many texts are remembered; texts that name objects would be without end.
+/// At most this many texts are remembered: texts that name objects would never end.
 const MOST: usize = 1_000;
-/// Most bytes of a text that are shown and remembered.
+/// At most this many bytes of a text are shown and remembered.
 const LONGEST: usize = 512;
-/// Most warnings of one answer that are looked at.
+/// At most this many warnings of one answer are read.
 const MOST_AT_ONCE: usize = 100;
 
-/// The texts that were told.
+/// The warnings that were logged.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
-    told: Mutex<HashSet<String>>,
+    logged: Mutex<HashSet<String>>,
 }
 
-/// What becomes of a text.
+/// Whether a text was logged before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum News {
+enum WarningText {
     New,
-    /// It is the last that is remembered.
+    /// No further text will be remembered.
     Last,
     Old,
 }
 
 impl Warnings {
-    /// Tells what is new of the warnings that came with an answer.
-    pub(super) fn tell(&self, headers: &HeaderMap, asked: impl FnOnce() -> Asked) {
+    /// Logs the new warnings of an answer.
+    pub(super) fn log(&self, headers: &HeaderMap, method: &Method, uri: &Uri) {
         if !headers.contains_key(WARNING) {
             return;
         }
-        let asked = asked();
+        let (verb, resource) = describe(method, uri);
         let texts = headers.get_all(WARNING).iter().flat_map(|value| texts_in(value.as_bytes()));
         for warning in texts.take(MOST_AT_ONCE) {
-            let Asked { verb, resource } = &asked;
-            let news = self.note(&warning);
-            if news != News::Old {
+            let text = self.note(&warning);
+            if text != WarningText::Old {
                 tracing::warn!(
                     verb,
                     resource,
@@ -52,24 +48,24 @@ impl Warnings {
                     "the API server warns of a {verb} of {resource}: {warning}"
                 );
             }
-            if news == News::Last {
+            if text == WarningText::Last {
                 tracing::warn!(
-                    "the API server has warned of {MOST} different things: further warnings are not told"
+                    "the API server has warned of {MOST} different things: further warnings are not logged"
                 );
             }
         }
     }
 
-    fn note(&self, text: &str) -> News {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= MOST || !told.insert(text.to_owned()) {
-            return News::Old;
+    fn note(&self, text: &str) -> WarningText {
+        let mut logged = self.logged.lock();
+        if logged.len() >= MOST || !logged.insert(text.to_owned()) {
+            return WarningText::Old;
         }
-        if told.len() == MOST { News::Last } else { News::New }
+        if logged.len() == MOST { WarningText::Last } else { WarningText::New }
     }
 }
 
-/// Reads the texts of a header such as `299 - "unknown field \"spec.a\"", 299 - "another"`; what is none is passed over.
+/// Reads the texts of a header such as `299 - "unknown field \"spec.a\"", 299 - "another"`; anything else is skipped.
 fn texts_in(header: &[u8]) -> Vec<String> {
     let (mut texts, mut text) = (Vec::new(), None::<Vec<u8>>);
     let mut bytes = header.iter().copied();
@@ -87,7 +83,7 @@ fn texts_in(header: &[u8]) -> Vec<String> {
     texts
 }
 
-/// A text as one line of the log may hold it.
+/// Returns a text as one line of the log can hold it.
 fn shown(text: Vec<u8>) -> String {
     let text = String::from_utf8_lossy(&text);
     cut_to(plain(text.trim()).to_string(), LONGEST)
@@ -131,11 +127,11 @@ mod tests {
         let warnings = Warnings::default();
         assert_eq!(
             [warnings.note("a"), warnings.note("a"), warnings.note("b")],
-            [News::New, News::Old, News::New]
+            [WarningText::New, WarningText::Old, WarningText::New]
         );
         let noted = (0..2 * MOST).map(|number| warnings.note(&number.to_string()));
-        assert_eq!(noted.filter(|news| *news == News::Last).count(), 1);
-        assert_eq!(warnings.told.lock().unwrap().len(), MOST);
-        assert_eq!(warnings.note("new"), News::Old);
+        assert_eq!(noted.filter(|text| *text == WarningText::Last).count(), 1);
+        assert_eq!(warnings.logged.lock().len(), MOST);
+        assert_eq!(warnings.note("new"), WarningText::Old);
     }
 }

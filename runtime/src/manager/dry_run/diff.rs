@@ -1,19 +1,20 @@
-//! What differs between two states of an object, a line a field.
+//! The difference between two states of an object, one line for each field.
 
 use serde_json::Value;
 
-use super::place::Place;
+use crate::api_request::ResourcePath;
 
-/// How many fields are shown.
+/// At most this many fields are shown.
 const MOST: usize = 40;
-/// How long a value is shown.
+/// At most this many bytes of a value are shown.
 const LONGEST: usize = 120;
-/// What only the server writes.
-const SERVERS: [&str; 5] = ["creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"];
+/// Fields that only the server writes.
+const SERVER_FIELDS: [&str; 5] =
+    ["creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"];
 
 /// Lists what differs: `+ path: new`, `- path: old`, `~ path: old -> new`. Values of Secrets are not shown.
-pub(super) fn lines(place: &Place, before: &Value, after: &Value) -> Vec<String> {
-    let secret = place.group.is_empty() && place.plural == "secrets";
+pub(super) fn lines(path: &ResourcePath, before: &Value, after: &Value) -> Vec<String> {
+    let secret = path.group.is_empty() && path.plural == "secrets";
     let mut diff = Diff { secret, lines: Vec::new(), more: 0 };
     match (before, after) {
         (Value::Null, Value::Null) => {}
@@ -39,7 +40,7 @@ impl Diff {
             (Value::Object(old), Value::Object(new)) => {
                 let gone = old.keys().filter(|name| !new.contains_key(*name));
                 for name in new.keys().chain(gone) {
-                    if path == "metadata" && SERVERS.contains(&name.as_str()) {
+                    if path == "metadata" && SERVER_FIELDS.contains(&name.as_str()) {
                         continue;
                     }
                     let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
@@ -71,7 +72,7 @@ impl Diff {
     }
 
     fn shown(&self, path: &str, value: &Value) -> String {
-        // Annotations too: tools keep there what they applied last.
+        // Annotations are hidden too: tools keep in them what they applied last.
         let plain = ["apiVersion", "kind", "type", "immutable"].contains(&path)
             || (path.starts_with("metadata.") && !path.starts_with("metadata.annotations"));
         if self.secret && !plain {
@@ -91,8 +92,8 @@ mod tests {
 
     // W6
     #[test]
-    fn each_field_that_differs_is_a_line_and_values_of_secrets_are_none() {
-        let place = Place::of("/apis/apps/v1/namespaces/shop/deployments/a").unwrap();
+    fn each_field_that_differs_is_a_line_and_values_of_secrets_are_hidden() {
+        let place = ResourcePath::parse("/apis/apps/v1/namespaces/shop/deployments/a").unwrap();
         let before =
             json!({ "metadata": { "uid": "1", "labels": { "a": "1" } }, "spec": { "n": 1, "list": [1, 2] } });
         let after =
@@ -107,7 +108,7 @@ mod tests {
             ]
         );
         assert_eq!(lines(&place, &before, &Value::Null), ["- the whole object"]);
-        let secrets = Place::of("/api/v1/namespaces/shop/secrets/a").unwrap();
+        let secrets = ResourcePath::parse("/api/v1/namespaces/shop/secrets/a").unwrap();
         let shown =
             lines(&secrets, &json!({ "data": { "k": "aHVudGVyMg==" } }), &json!({ "data": { "k": "eA==" } }));
         assert_eq!(shown, ["~ data.k: (not shown) -> (not shown)"]);

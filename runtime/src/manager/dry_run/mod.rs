@@ -1,9 +1,8 @@
-//! A dry run: each write goes to the server with `dryRun=All`, which does all but store it, and is logged with its diff.
+//! A dry run: each write is sent with `dryRun=All`, so that the server does everything except store it.
 //!
-//! What the server may do for good in spite of that option is refused here, and not sent.
+//! What the write would change is logged. A request that the server can't be asked to try is refused here, and not sent.
 
 mod diff;
-mod place;
 
 use std::{
     collections::HashMap,
@@ -11,7 +10,7 @@ use std::{
     future::Future,
     hash::{BuildHasher, RandomState},
     sync::{
-        Mutex, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -21,38 +20,46 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header, request::Parts, uri::PathAndQuery};
 use http_body_util::BodyExt;
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use self::place::Place;
+use crate::api_request::{ApiRequest, ApiVerb, MediaType};
 
-/// How long the server may take to say what is there.
+/// How long the server may take to answer what an object is before a write.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Of how many objects it is remembered what was said last.
+/// The last log line is remembered for this many objects.
 const MOST: usize = 4_096;
+
+/// The subresources for which a server keeps to `dryRun`: it does not if it passes the request on to another program.
+const TRIED: [&str; 8] =
+    ["approval", "binding", "ephemeralcontainers", "eviction", "finalize", "resize", "scale", "status"];
+
+const JSON: header::HeaderValue = header::HeaderValue::from_static("application/json");
 
 /// Whether a manager's client writes, or only tries to; all clones of that client share it.
 #[derive(Default)]
 pub(super) struct DryRun {
     on: AtomicBool,
-    /// The first write that was sent before.
+    /// The first write that was sent before the dry run began.
     sent: OnceLock<String>,
     /// The server stores what it is asked to try: nothing more is sent to it.
     stores: AtomicBool,
-    /// What was logged about each object last, as a digest: the same is not logged again.
-    said: Mutex<HashMap<String, u64>>,
+    /// A digest of the last log line about each object: the same line is not logged again.
+    logged: Mutex<HashMap<String, u64>>,
     hasher: RandomState,
 }
 
-/// What is there before a write, as far as it could be read.
-enum Before {
+/// An object before a write.
+enum BeforeWrite {
     Object(Value),
     Nothing,
+    /// It could not be read.
     Unknown,
 }
 
 impl DryRun {
-    /// Begins it, for clones of the client that were made before too.
+    /// Begins it, also for clones of the client that were made before.
     pub(super) fn begin(&self) {
         self.on.store(true, Ordering::Relaxed);
     }
@@ -66,7 +73,7 @@ impl DryRun {
         self.sent.get().map(String::as_str)
     }
 
-    /// Sends a request that reads as it is, and any other so that nothing comes of it.
+    /// Sends a request that only reads as it is, and a write as a trial.
     pub(super) async fn send<F>(
         &self,
         send: impl Fn(Request<Body>) -> F,
@@ -85,7 +92,7 @@ impl DryRun {
         let (head, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         match tried(&head, &body).filter(|_| !self.stores.load(Ordering::Relaxed)) {
-            Some((place, trial)) => self.attempt(&send, &head, place, trial).await,
+            Some((write, trial)) => self.attempt(&send, &head, &write, trial).await,
             None => Ok(refusal(&head)),
         }
     }
@@ -94,45 +101,53 @@ impl DryRun {
         &self,
         send: &impl Fn(Request<Body>) -> F,
         head: &Parts,
-        place: Place,
+        write: &ApiRequest,
         trial: Request<Body>,
     ) -> kube::Result<Response<Body>>
     where
         F: Future<Output = kube::Result<Response<Body>>>,
     {
-        let before = match &place.object_path() {
-            Some(path) => find(send, path, head).await,
-            None => Before::Nothing,
+        let before = match write.path.object() {
+            Some(object) => find(send, &object.url(), head).await,
+            None => BeforeWrite::Nothing,
         };
         let (answered, body) = send(trial).await?.into_parts();
         let bytes = body.collect().await?.to_bytes();
         if answered.status.is_success() {
             let after = serde_json::from_slice::<Value>(&bytes).ok();
-            let created = answered.status == StatusCode::CREATED && place.subresource.is_none();
+            let created = answered.status == StatusCode::CREATED && write.path.subresource.is_none();
             let version = after.as_ref().and_then(|after| after["metadata"]["resourceVersion"].as_str());
             if created && version.is_some_and(|version| !version.is_empty()) {
                 self.stores.store(true, Ordering::Relaxed);
-                tracing::error!(object = %place, "the server stored what it was to try only: no further write is sent");
+                tracing::error!(
+                    object = %write.path,
+                    "the server stored what it was asked to try: no further write is sent"
+                );
                 return Ok(refusal(head));
             }
-            self.say(&place, verb(head, &place), diff_of(head, &place, &before, after));
+            self.log(write, diff_of(write, &before, after));
         }
         Ok(Response::from_parts(answered, Body::from(bytes.to_vec())))
     }
 
-    /// Logs what would be written, unless it changes nothing, or the same was logged about the object last.
-    fn say(&self, place: &Place, verb: &str, diff: Option<Vec<String>>) {
+    /// Logs what would be written, unless nothing would change or the last line about the object was the same.
+    fn log(&self, write: &ApiRequest, diff: Option<Vec<String>>) {
+        let verb = match write.media_type {
+            Some(MediaType::Apply) => "apply",
+            _ => write.verb.as_str(),
+        };
+        let object = write.path.to_string();
         if diff.as_ref().is_some_and(Vec::is_empty) {
-            return tracing::debug!(object = %place, verb, "dry run: nothing would change");
+            return tracing::debug!(object, verb, "dry run: nothing would change");
         }
-        let (object, diff) = (place.to_string(), diff.map_or("not known".to_owned(), |diff| diff.join("; ")));
+        let diff = diff.map_or("not known".to_owned(), |diff| diff.join("; "));
         let digest = self.hasher.hash_one((verb, &diff));
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() >= MOST {
-            said.clear();
+        let mut logged = self.logged.lock();
+        if logged.len() >= MOST {
+            logged.clear();
         }
-        let again = said.insert(object.clone(), digest) == Some(digest);
-        drop(said);
+        let again = logged.insert(object.clone(), digest) == Some(digest);
+        drop(logged);
         match again {
             true => tracing::debug!(object, verb, "dry run: not written, as before"),
             false => tracing::info!(object, verb, diff, "dry run: not written"),
@@ -146,7 +161,7 @@ impl fmt::Debug for DryRun {
     }
 }
 
-/// Returns whether a request changes nothing: reviews are asked by POST, and commands are run by GET.
+/// Returns whether a request changes nothing. Reviews are sent by POST, and commands in pods by GET.
 fn only_reads(request: &Request<Body>) -> bool {
     let (method, path) = (request.method(), request.uri().path());
     let upgrades = request.headers().contains_key(header::UPGRADE);
@@ -155,7 +170,7 @@ fn only_reads(request: &Request<Body>) -> bool {
     ([Method::GET, Method::HEAD, Method::OPTIONS].contains(method) && !upgrades && !is_proxied(path)) || asks
 }
 
-/// Returns whether a path leads to a program behind a pod, service or node: it may act on a GET as well.
+/// Returns whether a path leads to a program behind a pod, service or node, which may act on a GET.
 fn is_proxied(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let (["", "api", _, "namespaces", _, _, _, subresource, ..] | ["", "api", _, _, _, subresource, ..]) =
@@ -163,115 +178,98 @@ fn is_proxied(path: &str) -> bool {
     else {
         return false;
     };
-    // An encoded letter could hide it.
+    // An encoded letter could hide the word.
     subresource == "proxy" || subresource.contains('%')
 }
 
-/// Makes the trial of a write, and says what it is about; `None` where the server might not keep to a trial.
-fn tried(head: &Parts, body: &Bytes) -> Option<(Place, Request<Body>)> {
-    let path = head.uri.path();
-    let place = Place::of(path).filter(Place::can_be_tried)?;
-    let known = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(&head.method);
-    if !known || head.headers.contains_key(header::UPGRADE) {
+/// Makes a trial of a write; `None` for a request that is not understood, or that the server might not only try.
+fn tried(head: &Parts, body: &Bytes) -> Option<(ApiRequest, Request<Body>)> {
+    let mut write = ApiRequest::parse(&head.method, &head.uri, &head.headers)?;
+    let subresource = write.path.subresource.as_deref();
+    if subresource.is_some_and(|name| !TRIED.contains(&name)) || head.headers.contains_key(header::UPGRADE) {
         return None;
     }
     let mut request = Request::from_parts(head.clone(), ());
     let query = head.uri.query().map_or_else(String::new, |query| format!("{query}&"));
     let mut uri = head.uri.clone().into_parts();
+    let path = head.uri.path();
     uri.path_and_query = Some(PathAndQuery::try_from(format!("{path}?{query}dryRun=All")).ok()?);
     *request.uri_mut() = uri.try_into().ok()?;
     request.headers_mut().remove(header::CONTENT_LENGTH);
-    let place = match head.method {
-        Method::POST if place.name.is_none() => {
-            let object = serde_json::from_slice::<Value>(body).unwrap_or_default();
-            let name = object["metadata"]["name"].as_str().filter(|name| !name.is_empty());
-            name.map_or(place.clone(), |name| place.with_name(name))
-        }
-        _ => place,
-    };
-    let body = match head.method {
-        Method::DELETE => {
-            // Where a deletion has a body, the options in its query do not count.
+    let body = match write.verb {
+        ApiVerb::Get | ApiVerb::List | ApiVerb::Watch => return None,
+        ApiVerb::Delete | ApiVerb::DeleteCollection => {
+            // If a deletion has a body, the server ignores the options in the query.
             request.headers_mut().insert(header::CONTENT_TYPE, JSON);
             deletion(body)?
         }
         _ => body.to_vec(),
     };
-    Some((place, request.map(|()| Body::from(body))))
+    if write.verb == ApiVerb::Create && write.path.name.is_none() {
+        let object = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        let name = object["metadata"]["name"].as_str().filter(|name| !name.is_empty());
+        write.path.name = name.map(str::to_owned);
+    }
+    Some((write, request.map(|()| Body::from(body))))
 }
 
-const JSON: header::HeaderValue = header::HeaderValue::from_static("application/json");
-
-/// Adds to the options of a deletion that it is a trial.
+/// Adds `dryRun` to the options of a deletion.
 fn deletion(body: &[u8]) -> Option<Vec<u8>> {
-    let empty = || json!({ "kind": "DeleteOptions", "apiVersion": "v1" });
     let mut options = match body.is_empty() {
-        true => empty(),
+        true => json!({ "kind": "DeleteOptions", "apiVersion": "v1" }),
         false => serde_json::from_slice::<Value>(body).ok()?,
     };
     options.as_object_mut()?.insert("dryRun".to_owned(), json!(["All"]));
     Some(options.to_string().into_bytes())
 }
 
-/// Asks the server what is there, in the form in which the write is to be answered.
-async fn find<F>(send: &impl Fn(Request<Body>) -> F, path: &str, head: &Parts) -> Before
+/// Reads an object in the form in which the write will be answered.
+async fn find<F>(send: &impl Fn(Request<Body>) -> F, path: &str, head: &Parts) -> BeforeWrite
 where
     F: Future<Output = kube::Result<Response<Body>>>,
 {
     let accept = head.headers.get(header::ACCEPT).cloned().unwrap_or(JSON);
     let Ok(request) = Request::get(path).header(header::ACCEPT, accept).body(Body::empty()) else {
-        return Before::Unknown;
+        return BeforeWrite::Unknown;
     };
-    let asked = async {
+    let answer = async {
         let (head, body) = send(request).await.ok()?.into_parts();
         Some((head.status, body.collect().await.ok()?.to_bytes()))
     };
-    match timeout(DEADLINE, asked).await {
-        Ok(Some((StatusCode::NOT_FOUND, _))) => Before::Nothing,
+    match timeout(DEADLINE, answer).await {
+        Ok(Some((StatusCode::NOT_FOUND, _))) => BeforeWrite::Nothing,
         Ok(Some((status, bytes))) if status.is_success() => {
-            serde_json::from_slice(&bytes).map_or(Before::Unknown, Before::Object)
+            serde_json::from_slice(&bytes).map_or(BeforeWrite::Unknown, BeforeWrite::Object)
         }
-        _ => Before::Unknown,
+        _ => BeforeWrite::Unknown,
     }
 }
 
-fn verb(head: &Parts, place: &Place) -> &'static str {
-    let media_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    match head.method {
-        Method::POST if place.subresource.as_deref() == Some("eviction") => "evict",
-        Method::POST => "create",
-        Method::PUT => "update",
-        Method::DELETE if place.name.is_none() => "deletecollection",
-        Method::DELETE => "delete",
-        _ if media_type.is_some_and(|it| it.starts_with("application/apply-patch")) => "apply",
-        _ => "patch",
-    }
-}
-
-/// Lists what a write would change; `None` where that can't be told.
-fn diff_of(head: &Parts, place: &Place, before: &Before, after: Option<Value>) -> Option<Vec<String>> {
+/// Lists what a write would change; `None` if that is not known.
+fn diff_of(write: &ApiRequest, before: &BeforeWrite, after: Option<Value>) -> Option<Vec<String>> {
     let before = match before {
-        Before::Object(object) => object,
-        Before::Nothing => &Value::Null,
-        Before::Unknown => return None,
+        BeforeWrite::Object(object) => object,
+        BeforeWrite::Nothing => &Value::Null,
+        BeforeWrite::Unknown => return None,
     };
-    if head.method == Method::DELETE {
-        let all = || vec!["- all that is selected".to_owned()];
-        return Some(if place.name.is_some() { diff::lines(place, before, &Value::Null) } else { all() });
+    match write.verb {
+        ApiVerb::DeleteCollection => return Some(vec!["- all that is selected".to_owned()]),
+        ApiVerb::Delete => return Some(diff::lines(&write.path, before, &Value::Null)),
+        _ => {}
     }
     let mut after = after.filter(|after| after["kind"] != "Status" && after["metadata"].is_object())?;
-    if place.name.is_none()
+    if write.path.name.is_none()
         && let Some(meta) = after["metadata"].as_object_mut()
     {
-        // The server chose it, and chooses another one for each.
+        // The server generates a new name each time.
         meta.remove("name");
     }
     // A scale is another form of its object.
     let same_form = before.is_null() || before["kind"] == after["kind"];
-    same_form.then(|| diff::lines(place, before, &after))
+    same_form.then(|| diff::lines(&write.path, before, &after))
 }
 
-/// Answers for the server.
+/// Answers in the server's place.
 fn refusal(head: &Parts) -> Response<Body> {
     let path = head.uri.path();
     tracing::warn!(method = %head.method, path, "dry run: not sent, since the server can't be asked to only try it");

@@ -1,9 +1,11 @@
-//! Who may see what: the API server is asked, by the token of a request.
+//! Who may see what: the API server reviews the token of a request.
 
 use std::{
+    collections::{HashMap, hash_map::RandomState},
     fmt,
-    net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    hash::{BuildHasher, Hash},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    sync::Arc,
     time::Duration,
 };
 
@@ -13,50 +15,101 @@ use k8s_openapi::api::{
     authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
 use kube::{Api, Client, api::PostParams};
+use parking_lot::Mutex;
 use tokio::{
-    sync::Notify,
+    sync::{Semaphore, SemaphorePermit},
     time::{Instant, sleep_until, timeout},
 };
 
-use super::desk::{Desk, Question, Turn, Verdict};
 use crate::{chain::one_line, plain::plain};
 
-/// How long an answer may take.
+/// How long the API server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long somebody may wait for a turn.
+/// How long a request may wait for its review.
 const QUEUED: Duration = Duration::from_secs(4);
+/// How long a permission is believed.
+const ALLOWED_FOR: Duration = Duration::from_secs(60);
+/// How long a token that was allowed once does not wait behind unknown ones.
+const KNOWN_FOR: Duration = Duration::from_secs(3_600);
+/// How long a refusal is believed.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// Most answers of each sort that are remembered.
+const MOST_REMEMBERED: usize = 1_000;
+/// Most reviews at once, of known and of unknown tokens each.
+const MOST_AT_ONCE: usize = 3;
+/// Most requests with unknown tokens that wait, for each address.
+const MOST_WAITING: usize = 20;
+/// Unknown tokens are reviewed this often, and this many at once after a pause.
+const EVERY: Duration = Duration::from_millis(100);
+const BURST: u32 = 20;
 
-/// Asks the API server who may see what; clones remember the same.
+/// Asks the API server who may see what; clones share what they remember.
 #[derive(Clone)]
 pub(super) struct Reviewer {
-    shared: Arc<Shared>,
+    shared: Arc<Reviews>,
 }
 
-struct Shared {
+struct Reviews {
     client: Client,
-    desk: Mutex<Desk>,
-    /// Somebody's turn may have come.
-    moved: Notify,
+    answers: Mutex<ReviewAnswers>,
+    known: Semaphore,
+    unknown: Semaphore,
+    /// How many requests with unknown tokens wait, by address.
+    waiting: Mutex<HashMap<Option<IpAddr>, usize>>,
+    /// When the budget for unknown tokens is whole again.
+    whole: Mutex<Instant>,
+}
+
+/// A token, and the path that it is to open.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct ReviewQuestion {
+    token: String,
+    path: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ReviewVerdict {
+    Allowed,
+    /// The API server does not know the token.
+    Unknown,
+    /// The token's user, who has no permission.
+    Forbidden(String),
+}
+
+/// The answers that are remembered.
+struct ReviewAnswers {
+    /// Until when an answer is believed; it is kept for longer.
+    allowed: HashMap<ReviewQuestion, Instant>,
+    /// By digest, so that made-up tokens take little memory.
+    refused: HashMap<u64, (ReviewVerdict, Instant)>,
+    hasher: RandomState,
 }
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct HttpRefusal {
     pub(super) status: StatusCode,
     pub(super) why: String,
 }
 
-impl Refusal {
+impl HttpRefusal {
     pub(super) fn new(status: StatusCode, why: impl Into<String>) -> Self {
         Self { status, why: why.into() }
     }
 }
 
 impl Reviewer {
-    /// Sends reviews through a client without a gate.
+    /// Asks through a client that does not depend on leadership.
     pub(super) fn new(client: Client) -> Self {
-        let desk = Mutex::new(Desk::new(Instant::now()));
-        Self { shared: Arc::new(Shared { client, desk, moved: Notify::new() }) }
+        let reviews = Reviews {
+            client,
+            answers: Mutex::new(ReviewAnswers::new()),
+            known: Semaphore::new(MOST_AT_ONCE),
+            unknown: Semaphore::new(MOST_AT_ONCE),
+            waiting: Mutex::default(),
+            whole: Mutex::new(Instant::now()),
+        };
+        Self { shared: Arc::new(reviews) }
     }
 
     /// Checks whether the sender of a request may `get` a path.
@@ -65,44 +118,54 @@ impl Reviewer {
         headers: &HeaderMap,
         path: &str,
         peer: Option<SocketAddr>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), HttpRefusal> {
         let Some(token) = token(headers) else {
             let why = "a token is needed: `Authorization: Bearer ..` of a user who may get this path";
-            return Err(Refusal::new(StatusCode::UNAUTHORIZED, why));
+            return Err(HttpRefusal::new(StatusCode::UNAUTHORIZED, why));
         };
-        let question = Question { token: token.to_owned(), path: path.to_owned() };
-        match self.verdict(&question, peer).await? {
-            Verdict::Allowed => Ok(()),
-            Verdict::Unknown => {
-                Err(Refusal::new(StatusCode::UNAUTHORIZED, "the API server does not know the token"))
+        let question = ReviewQuestion { token: token.to_owned(), path: path.to_owned() };
+        match self.shared.verdict(&question, peer).await? {
+            ReviewVerdict::Allowed => Ok(()),
+            ReviewVerdict::Unknown => {
+                Err(HttpRefusal::new(StatusCode::UNAUTHORIZED, "the API server does not know the token"))
             }
-            Verdict::Forbidden(user) => {
+            ReviewVerdict::Forbidden(user) => {
                 let user = plain(&user);
                 let why = format!(
                     "{user} may not get {path}: allow it by `nonResourceURLs: [{path}]` with the verb `get` in a \
                      ClusterRole, and bind that"
                 );
-                Err(Refusal::new(StatusCode::FORBIDDEN, why))
+                Err(HttpRefusal::new(StatusCode::FORBIDDEN, why))
             }
         }
     }
+}
 
-    /// Returns what is remembered, or asks once it is this one's turn.
-    async fn verdict(&self, question: &Question, peer: Option<SocketAddr>) -> Result<Verdict, Refusal> {
-        if let Some(verdict) = self.desk().remembered(question, Instant::now()) {
+impl Reviews {
+    /// Returns a remembered answer, or asks the API server.
+    async fn verdict(
+        &self,
+        question: &ReviewQuestion,
+        peer: Option<SocketAddr>,
+    ) -> Result<ReviewVerdict, HttpRefusal> {
+        if let Some(verdict) = self.remembered(question) {
             return Ok(verdict);
         }
-        let id = self.desk().enter(question, peer);
-        let _place = Place { shared: &self.shared, id };
-        let unavailable = |why| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
+        let unavailable = |why| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
         let busy = "too many tokens are being reviewed: try again";
-        let turn = timeout(QUEUED, self.turn(id, question)).await.map_err(|_| unavailable(busy))?;
-        if let Some(verdict) = turn {
+        let is_known = self.answers.lock().allowed.contains_key(question);
+        let _waiting = match is_known {
+            true => None,
+            false => Some(Waiting::enter(&self.waiting, peer).ok_or_else(|| unavailable(busy))?),
+        };
+        let _permit = timeout(QUEUED, self.turn(is_known)).await.map_err(|_| unavailable(busy))?;
+        // Another request with the same token may have had its answer.
+        if let Some(verdict) = self.remembered(question) {
             return Ok(verdict);
         }
-        match timeout(PATIENCE, review(&self.shared.client, question)).await {
+        match timeout(PATIENCE, review(&self.client, question)).await {
             Ok(Ok(verdict)) => {
-                self.desk().remember(question, verdict.clone(), Instant::now());
+                self.answers.lock().remember(question, verdict.clone(), Instant::now());
                 Ok(verdict)
             }
             Ok(Err(error)) => {
@@ -113,50 +176,105 @@ impl Reviewer {
         }
     }
 
-    /// Waits for a turn; returns the answer if that has come meanwhile.
-    async fn turn(&self, id: u64, question: &Question) -> Option<Verdict> {
-        loop {
-            let moved = self.shared.moved.notified();
-            tokio::pin!(moved);
-            moved.as_mut().enable();
-            let turn = self.desk().turn(id, question, Instant::now());
-            match turn {
-                Turn::Answered(verdict) => return Some(verdict),
-                Turn::Asks => {
-                    self.shared.moved.notify_waiters();
-                    return None;
-                }
-                Turn::Waits(None) => moved.await,
-                Turn::Waits(Some(until)) => tokio::select! {
-                    () = moved => {}
-                    () = sleep_until(until) => {}
-                },
+    fn remembered(&self, question: &ReviewQuestion) -> Option<ReviewVerdict> {
+        self.answers.lock().remembered(question, Instant::now())
+    }
+
+    /// Waits for a turn: in order of arrival, and for an unknown token also for the budget.
+    async fn turn(&self, is_known: bool) -> SemaphorePermit<'_> {
+        let turns = if is_known { &self.known } else { &self.unknown };
+        let permit = turns.acquire().await.expect("it is never closed");
+        if !is_known {
+            let earliest = {
+                let (mut whole, now) = (self.whole.lock(), Instant::now());
+                *whole = (*whole).max(now) + EVERY;
+                whole.checked_sub(EVERY * BURST).unwrap_or(now)
+            };
+            sleep_until(earliest).await;
+        }
+        permit
+    }
+}
+
+/// A request that waits, counted for its address.
+struct Waiting<'a> {
+    counts: &'a Mutex<HashMap<Option<IpAddr>, usize>>,
+    site: Option<IpAddr>,
+}
+
+impl<'a> Waiting<'a> {
+    /// Counts a request; `None` if too many of the same address wait.
+    fn enter(counts: &'a Mutex<HashMap<Option<IpAddr>, usize>>, peer: Option<SocketAddr>) -> Option<Self> {
+        let site = peer.map(|peer| site(peer.ip()));
+        let mut all = counts.lock();
+        let count = all.entry(site).or_default();
+        if *count >= MOST_WAITING {
+            return None;
+        }
+        *count += 1;
+        Some(Self { counts, site })
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut all = self.counts.lock();
+        if let Some(count) = all.get_mut(&self.site) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.site);
             }
         }
     }
+}
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.shared.desk()
+/// Returns what counts as one address: the owner of an IPv6 address has all that differ in their second half.
+fn site(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        four => four,
     }
 }
 
-impl Shared {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+impl ReviewAnswers {
+    fn new() -> Self {
+        Self { allowed: HashMap::new(), refused: HashMap::new(), hasher: RandomState::new() }
+    }
+
+    fn remembered(&self, question: &ReviewQuestion, now: Instant) -> Option<ReviewVerdict> {
+        if self.allowed.get(question).is_some_and(|until| *until > now) {
+            return Some(ReviewVerdict::Allowed);
+        }
+        let of = |digest| self.refused.get(&digest).filter(|(_, until)| *until > now);
+        let found = of(self.hasher.hash_one(question)).or_else(|| of(self.hasher.hash_one(&question.token)));
+        found.map(|(verdict, _)| verdict.clone())
+    }
+
+    fn remember(&mut self, question: &ReviewQuestion, verdict: ReviewVerdict, now: Instant) {
+        let digest = match verdict {
+            ReviewVerdict::Allowed => {
+                make_room(&mut self.allowed, |until| *until);
+                self.allowed.retain(|_, until| *until + KNOWN_FOR > now);
+                self.allowed.insert(question.clone(), now + ALLOWED_FOR);
+                return;
+            }
+            // This holds for every path.
+            ReviewVerdict::Unknown => self.hasher.hash_one(&question.token),
+            ReviewVerdict::Forbidden(_) => self.hasher.hash_one(question),
+        };
+        self.allowed.remove(question);
+        make_room(&mut self.refused, |(_, until)| *until);
+        self.refused.insert(digest, (verdict, now + REFUSED_FOR));
     }
 }
 
-/// A place in the queue, or at the desk; given up when it is dropped.
-struct Place<'a> {
-    shared: &'a Shared,
-    id: u64,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.shared.desk().leave(self.id);
-        self.shared.moved.notify_waiters();
+/// Drops the entry that expires first if the map is full.
+fn make_room<K: Clone + Eq + Hash, V>(remembered: &mut HashMap<K, V>, until: impl Fn(&V) -> Instant) {
+    if remembered.len() < MOST_REMEMBERED {
+        return;
     }
+    let first = remembered.iter().min_by_key(|(_, value)| until(value)).map(|(key, _)| key.clone());
+    first.map(|key| remembered.remove(&key));
 }
 
 fn token(headers: &HeaderMap) -> Option<&str> {
@@ -166,20 +284,20 @@ fn token(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-async fn review(client: &Client, question: &Question) -> Result<Verdict, kube::Error> {
+async fn review(client: &Client, question: &ReviewQuestion) -> Result<ReviewVerdict, kube::Error> {
     let spec = TokenReviewSpec { token: question.token.clone(), ..TokenReviewSpec::default() };
     let review = TokenReview { spec, ..TokenReview::default() };
     let tokens = Api::<TokenReview>::all(client.clone());
     let status = tokens.create(&PostParams::default(), &review).await?.status.unwrap_or_default();
     let user = status.user.filter(|_| status.authenticated == Some(true));
-    let Some(user) = user else { return Ok(Verdict::Unknown) };
+    let Some(user) = user else { return Ok(ReviewVerdict::Unknown) };
     let name = user.username.clone().unwrap_or_default();
     let review =
         SubjectAccessReview { spec: may_get(user, &question.path), ..SubjectAccessReview::default() };
     let accesses = Api::<SubjectAccessReview>::all(client.clone());
     let status = accesses.create(&PostParams::default(), &review).await?.status.unwrap_or_default();
     let allowed = status.allowed && status.denied != Some(true);
-    Ok(if allowed { Verdict::Allowed } else { Verdict::Forbidden(name) })
+    Ok(if allowed { ReviewVerdict::Allowed } else { ReviewVerdict::Forbidden(name) })
 }
 
 fn may_get(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {
@@ -279,7 +397,7 @@ mod tests {
 
     // P17
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_nobody_knows_is_asked_for_once_in_ten_seconds_whatever_it_is_to_open() {
+    async fn an_unknown_token_is_reviewed_once_in_ten_seconds_for_all_paths() {
         let asked = Arc::new(AtomicUsize::new(0));
         let reviewer = Reviewer::new(server(&asked));
         for _ in 0..100 {
@@ -292,5 +410,46 @@ mod tests {
         sleep(Duration::from_secs(11)).await;
         assert!(reviewer.check(&bearer("made-up"), "/debug", None).await.is_err());
         assert_eq!(asked.load(Relaxed), 2);
+    }
+
+    fn question(token: &str) -> ReviewQuestion {
+        ReviewQuestion { token: token.to_owned(), path: "/metrics".to_owned() }
+    }
+
+    // P17
+    #[tokio::test]
+    async fn refusals_are_bounded_and_push_no_good_answer_out() {
+        let now = Instant::now();
+        let mut answers = ReviewAnswers::new();
+        answers.remember(&question("good"), ReviewVerdict::Allowed, now);
+        for number in 0..10 * MOST_REMEMBERED {
+            answers.remember(&question(&number.to_string()), ReviewVerdict::Unknown, now);
+        }
+        assert_eq!(answers.refused.len(), MOST_REMEMBERED);
+        assert_eq!(answers.remembered(&question("good"), now), Some(ReviewVerdict::Allowed));
+    }
+
+    // P17
+    #[tokio::test(start_paused = true)]
+    async fn one_address_does_not_fill_the_queue_for_others() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let reviewer = Reviewer::new(server(&asked));
+        let flood: Vec<_> = (0..500_u16)
+            .map(|number| {
+                let (reviewer, headers) = (reviewer.clone(), bearer(&format!("made-up-{number}")));
+                let peer = SocketAddr::from(([10, 0, 0, 1], 40_000 + number));
+                tokio::spawn(async move {
+                    reviewer.check(&headers, "/metrics", Some(peer)).await.unwrap_err().status
+                })
+            })
+            .collect();
+        sleep(Duration::from_millis(1)).await;
+        let scraper = SocketAddr::from(([10, 0, 0, 2], 50_000));
+        assert_eq!(reviewer.check(&bearer("good"), "/metrics", Some(scraper)).await, Ok(()));
+        let mut busy = 0;
+        for one in flood {
+            busy += usize::from(one.await.unwrap() == StatusCode::SERVICE_UNAVAILABLE);
+        }
+        assert_eq!(busy, 500 - MOST_WAITING);
     }
 }

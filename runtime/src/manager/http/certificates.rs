@@ -1,12 +1,6 @@
-//! A certificate and its key from files, read again as these change.
+//! A certificate and its key from files, read again when they change.
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs::File, io::Read, path::Path, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use rustls::{
@@ -20,11 +14,11 @@ use rustls::{
 };
 use tokio::{task::spawn_blocking, time::sleep};
 
-use super::settings::TlsFiles;
+use super::settings::{TlsFiles, UnusableCertificate};
 
-/// How often the files are looked at.
+/// How often the files are read.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// How long a pair that does not fit may be one that is being written.
+/// A pair that does not match may still be being written for this long.
 const SETTLES: Duration = Duration::from_secs(1);
 /// Most bytes of a file.
 const LONGEST: u64 = 1 << 20;
@@ -32,92 +26,82 @@ const LONGEST: u64 = 1 << 20;
 const REMEDY: &str =
     "give `.tls(..)` the files of a Secret of type kubernetes.io/tls, first tls.crt, then tls.key";
 
-/// What is wrong with a pair, and what to do.
-#[derive(Debug)]
-pub(super) struct Unusable {
-    pub(super) problem: String,
-    pub(super) source: Option<io::Error>,
-}
-
-impl Unusable {
-    fn new(path: &Path, what: &str) -> Self {
-        Self { problem: format!("{} {what}", path.display()), source: None }
-    }
-}
-
-/// What both files hold.
+/// The content of both files.
 #[derive(Clone, PartialEq, Eq)]
-struct Pair {
+struct KeyPair {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
-/// The pair that new connections get; clones are the same.
+/// The certificate for new connections; clones are the same.
 #[derive(Clone, Debug)]
-pub(super) struct Current(Arc<ArcSwap<CertifiedKey>>);
+pub(super) struct CurrentCertificate(Arc<ArcSwap<CertifiedKey>>);
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
 }
 
-/// Looks at the files now and then.
+/// Reads the files from time to time.
 pub(super) struct Reloader {
     files: TlsFiles,
     provider: Arc<CryptoProvider>,
-    current: Current,
-    /// What was taken, or told of, last.
-    settled: Result<Pair, String>,
-    /// What could not be used at the last look, and was not told of yet.
-    pending: Option<Result<Pair, String>>,
+    current: CurrentCertificate,
+    /// What was used, or logged, last.
+    settled: Result<KeyPair, String>,
+    /// What could not be used at the last reading, and was not logged yet.
+    pending: Option<Result<KeyPair, String>>,
 }
 
-/// What a look at the files showed.
+/// The result of reading the files again.
 #[derive(Debug, PartialEq, Eq)]
-enum Look {
+enum ReloadOutcome {
     Same,
     Taken,
-    /// They can't be used; this is not reported yet, because the two files may be written one after the other.
+    /// They can't be used, perhaps because only one of them is written yet.
     Pending,
     /// They still can't.
     Broken(String),
 }
 
 /// Reads the files for the first time.
-pub(super) fn load(files: TlsFiles, provider: Arc<CryptoProvider>) -> Result<(Current, Reloader), Unusable> {
+pub(super) fn load(
+    files: TlsFiles,
+    provider: Arc<CryptoProvider>,
+) -> Result<(CurrentCertificate, Reloader), UnusableCertificate> {
     let pair = read_both(&files)?;
-    let current = Current(Arc::new(ArcSwap::from_pointee(certified(&files, &pair, &provider)?)));
+    let current = CurrentCertificate(Arc::new(ArcSwap::from_pointee(certified(&files, &pair, &provider)?)));
     let reloader = Reloader { files, provider, current: current.clone(), settled: Ok(pair), pending: None };
     Ok((current, reloader))
 }
 
 impl Reloader {
-    /// Looks at the files for ever.
+    /// Reads the files again and again.
     pub(super) async fn run(mut self) {
         loop {
             sleep(if self.pending.is_some() { SETTLES } else { LOOK_EVERY }).await;
             let files = self.files.clone();
             let Ok(found) = spawn_blocking(move || read_both(&files)).await else { continue };
             match self.take(found) {
-                Look::Same | Look::Pending => {}
-                Look::Taken => {
+                ReloadOutcome::Same | ReloadOutcome::Pending => {}
+                ReloadOutcome::Taken => {
                     let certificate = self.files.certificate.display();
                     tracing::info!(%certificate, "HTTP has a new certificate: new connections get it");
                 }
-                Look::Broken(why) => {
+                ReloadOutcome::Broken(why) => {
                     tracing::warn!("the new certificate of HTTP can't be used, the old one stays: {why}");
                 }
             }
         }
     }
 
-    /// Takes what was found, where it can be used.
-    fn take(&mut self, found: Result<Pair, Unusable>) -> Look {
+    /// Uses what was read, if possible.
+    fn take(&mut self, found: Result<KeyPair, UnusableCertificate>) -> ReloadOutcome {
         let found = found.map_err(|unusable| told(&unusable));
         if self.settled == found {
             self.pending = None;
-            return Look::Same;
+            return ReloadOutcome::Same;
         }
         let certified = found.as_ref().map_err(String::clone).and_then(|pair| {
             certified(&self.files, pair, &self.provider).map_err(|unusable| told(&unusable))
@@ -126,53 +110,57 @@ impl Reloader {
             Ok(certified) => {
                 self.current.0.store(Arc::new(certified));
                 (self.settled, self.pending) = (found, None);
-                Look::Taken
+                ReloadOutcome::Taken
             }
             Err(why) if self.pending.as_ref() == Some(&found) => {
                 (self.settled, self.pending) = (found, None);
-                Look::Broken(why)
+                ReloadOutcome::Broken(why)
             }
             Err(_) => {
                 self.pending = Some(found);
-                Look::Pending
+                ReloadOutcome::Pending
             }
         }
     }
 }
 
-fn told(unusable: &Unusable) -> String {
+fn told(unusable: &UnusableCertificate) -> String {
     match &unusable.source {
         Some(source) => format!("{}: {source}", unusable.problem),
         None => unusable.problem.clone(),
     }
 }
 
-fn read_both(files: &TlsFiles) -> Result<Pair, Unusable> {
-    Ok(Pair { certificate: read(&files.certificate)?, key: read(&files.key)? })
+fn read_both(files: &TlsFiles) -> Result<KeyPair, UnusableCertificate> {
+    Ok(KeyPair { certificate: read(&files.certificate)?, key: read(&files.key)? })
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Unusable> {
+fn read(path: &Path) -> Result<Vec<u8>, UnusableCertificate> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
     match read {
-        Ok(_) if bytes.len() as u64 > LONGEST => Err(Unusable::new(
+        Ok(_) if bytes.len() as u64 > LONGEST => Err(UnusableCertificate::new(
             path,
             &format!("is longer than {LONGEST} bytes, which no certificate is: {REMEDY}"),
         )),
         Ok(_) => Ok(bytes),
         Err(source) => {
-            let unusable = Unusable::new(path, &format!("can't be read: {REMEDY}"));
-            Err(Unusable { source: Some(source), ..unusable })
+            let unusable = UnusableCertificate::new(path, &format!("can't be read: {REMEDY}"));
+            Err(UnusableCertificate { source: Some(source), ..unusable })
         }
     }
 }
 
-/// Makes of a pair what TLS needs.
-fn certified(files: &TlsFiles, pair: &Pair, provider: &CryptoProvider) -> Result<CertifiedKey, Unusable> {
+/// Makes a certificate for TLS from a pair.
+fn certified(
+    files: &TlsFiles,
+    pair: &KeyPair,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, UnusableCertificate> {
     let chain = chain(&files.certificate, &pair.certificate)?;
     let key = key(&files.key, &pair.key)?;
     CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => Unusable::new(
+        rustls::Error::InconsistentKeys(_) => UnusableCertificate::new(
             &files.key,
             &format!(
                 "is not the key of the first certificate in {}: that is the server's own, those of its issuers come \
@@ -181,47 +169,47 @@ fn certified(files: &TlsFiles, pair: &Pair, provider: &CryptoProvider) -> Result
             ),
         ),
         rustls::Error::InvalidCertificate(why) => {
-            Unusable::new(&files.certificate, &format!("begins with a broken certificate ({why:?}): {REMEDY}"))
+            UnusableCertificate::new(&files.certificate, &format!("begins with a broken certificate ({why:?}): {REMEDY}"))
         }
-        error => Unusable::new(&files.key, &format!("holds a key that can't be used ({error}): make one of RSA \
+        error => UnusableCertificate::new(&files.key, &format!("holds a key that can't be used ({error}): make one of RSA \
             with 2048 bits or more, ECDSA with P-256 or P-384, or Ed25519")),
     })
 }
 
-fn chain(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Unusable> {
+fn chain(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, UnusableCertificate> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
         Ok(_) if holds(bytes, "PRIVATE KEY-----") => {
-            Err(Unusable::new(path, &format!("holds a key and no certificate: {REMEDY}")))
+            Err(UnusableCertificate::new(path, &format!("holds a key and no certificate: {REMEDY}")))
         }
-        Ok(_) => Err(Unusable::new(path, &format!("holds no certificate in PEM: {REMEDY}"))),
+        Ok(_) => Err(UnusableCertificate::new(path, &format!("holds no certificate in PEM: {REMEDY}"))),
         Err(error) => Err(broken(path, &error)),
     }
 }
 
-fn key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, Unusable> {
+fn key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, UnusableCertificate> {
     PrivateKeyDer::from_pem_slice(bytes).map_err(|error| match error {
         pem::Error::NoItemsFound if holds(bytes, "ENCRYPTED PRIVATE KEY-----") => {
-            Unusable::new(path, "holds an encrypted key: decrypt it by `openssl pkey`")
+            UnusableCertificate::new(path, "holds an encrypted key: decrypt it by `openssl pkey`")
         }
         pem::Error::NoItemsFound if holds(bytes, "CERTIFICATE-----") => {
-            Unusable::new(path, &format!("holds a certificate and no key: {REMEDY}"))
+            UnusableCertificate::new(path, &format!("holds a certificate and no key: {REMEDY}"))
         }
-        pem::Error::NoItemsFound => Unusable::new(path, &format!("holds no key in PEM: {REMEDY}")),
+        pem::Error::NoItemsFound => UnusableCertificate::new(path, &format!("holds no key in PEM: {REMEDY}")),
         error => broken(path, &error),
     })
 }
 
 /// Does not repeat what is in the file: it may be a key.
-fn broken(path: &Path, error: &pem::Error) -> Unusable {
+fn broken(path: &Path, error: &pem::Error) -> UnusableCertificate {
     let what = match error {
         pem::Error::MissingSectionEnd { .. } => "ends within a section",
         pem::Error::IllegalSectionStart { .. } => "has a section that begins wrongly",
         pem::Error::Base64Decode(_) => "has a section that is not base64",
         _ => "can't be decoded",
     };
-    Unusable::new(path, &format!("is broken PEM, it {what}: write it again, or {REMEDY}"))
+    UnusableCertificate::new(path, &format!("is broken PEM, it {what}: write it again, or {REMEDY}"))
 }
 
 fn holds(bytes: &[u8], text: &str) -> bool {
@@ -230,7 +218,7 @@ fn holds(bytes: &[u8], text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{env, fs, path::PathBuf};
+    use std::{env, fs, io, path::PathBuf};
 
     use super::*;
 
@@ -271,11 +259,11 @@ mod tests {
         Made { certificate: made.cert.pem(), key, der: made.cert.der().to_vec() }
     }
 
-    fn loaded(folder: &Folder) -> Result<(Current, Reloader), Unusable> {
+    fn loaded(folder: &Folder) -> Result<(CurrentCertificate, Reloader), UnusableCertificate> {
         load(folder.files(), Arc::new(rustls::crypto::ring::default_provider()))
     }
 
-    fn served(current: &Current) -> Vec<u8> {
+    fn served(current: &CurrentCertificate) -> Vec<u8> {
         current.0.load().cert[0].to_vec()
     }
 
@@ -342,17 +330,17 @@ mod tests {
         folder.write(&one);
         let (current, mut reloader) = loaded(&folder).unwrap();
         let mut look = || reloader.take(read_both(&folder.files()));
-        assert_eq!(look(), Look::Same);
+        assert_eq!(look(), ReloadOutcome::Same);
         fs::write(folder.files().certificate, &other.certificate).unwrap();
-        assert_eq!(look(), Look::Pending, "its key is on the way");
+        assert_eq!(look(), ReloadOutcome::Pending, "its key is on the way");
         folder.write(&other);
-        assert_eq!((look(), look()), (Look::Taken, Look::Same));
+        assert_eq!((look(), look()), (ReloadOutcome::Taken, ReloadOutcome::Same));
         fs::remove_file(folder.files().key).unwrap();
-        assert_eq!(look(), Look::Pending);
-        assert!(matches!(look(), Look::Broken(why) if why.contains("tls.key can't be read")));
-        assert_eq!((look(), look()), (Look::Same, Look::Same));
+        assert_eq!(look(), ReloadOutcome::Pending);
+        assert!(matches!(look(), ReloadOutcome::Broken(why) if why.contains("tls.key can't be read")));
+        assert_eq!((look(), look()), (ReloadOutcome::Same, ReloadOutcome::Same));
         folder.write(&other);
-        assert_eq!((look(), look()), (Look::Taken, Look::Same));
+        assert_eq!((look(), look()), (ReloadOutcome::Taken, ReloadOutcome::Same));
         assert_eq!(served(&current), other.der);
     }
 }

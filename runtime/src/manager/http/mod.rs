@@ -2,30 +2,28 @@
 //!
 //! | Path | Answers |
 //! |---|---|
-//! | `/healthz` | 200 while the process is fit to go on, 503 once it had better be started anew |
+//! | `/healthz` | 200 while the process works, 503 if it should be restarted |
 //! | `/readyz` | 200 once every cache has synced, else 503; names each that has not |
 //! | `/metrics` | all metrics, as OpenMetrics text |
 //! | `/debug` | a page for people, and the same as JSON (`?format=json`); `?key=shop/a` says why an object is not reconciled |
 //!
-//! Why a check fails, and since when, both probes say to those only who may see `/debug`: errors name objects, users and
-//! servers. All others get its name. The log says why too.
+//! Both probes say why a check fails, and since when, only to clients that may see `/debug`: errors name objects, users
+//! and servers. All others get the name of the check. The log also says why.
 //!
-//! Probes take `?verbose`, `?exclude=NAME`, and the name of one check as a further part of the path, as those of
-//! Kubernetes do. All paths take `GET` and `HEAD`.
+//! Probes accept `?verbose`, `?exclude=NAME`, and the name of one check as a further part of the path, like those of
+//! Kubernetes. All paths accept `GET` and `HEAD`.
 //!
 //! # What a client can't do
 //!
-//! Connections are bounded in number, heads in size and time, requests and connections in time. Where another connection
-//! is one too many, one is closed: of the address that holds the most, the one whose last request is the longest ago.
-//! So neither slow nor many clients keep a probe from its answer. What keeps it is a runtime whose threads are blocked,
-//! and that is what a liveness probe is for.
+//! The number of connections is limited, and so are the size and time of a request's head and the time of requests and
+//! connections. If one connection too many comes, the one that has been inactive for longest is closed. So neither slow
+//! nor many clients keep a probe from its answer. Only a runtime whose threads are blocked does, and a liveness probe is
+//! there to find that.
 //!
-//! With [`Http::tls`] the same bounds hold: a TLS handshake takes up a connection, and may take as long as a head.
+//! The same limits hold with [`Http::tls`]: a TLS handshake counts as a connection, and may take as long as a head.
 
 mod settings;
 mod origin;
-mod table;
-mod desk;
 mod access;
 mod answers;
 mod page;

@@ -1,18 +1,13 @@
-//! Listens, and keeps slow and hostile clients from holding up anything.
+//! Listens, and limits what slow and hostile clients can take up.
 
-use std::{
-    convert::Infallible,
-    io,
-    net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpSocket, TcpStream},
@@ -26,7 +21,6 @@ use super::{
     origin::Peer,
     service::HttpService,
     settings::{self, Http},
-    table::Table,
     tls::{self, Reloader, Tls},
 };
 use crate::error::Error;
@@ -41,14 +35,18 @@ const LONGEST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
 /// How long a connection may be used, whatever it is used for.
 const LIFE: Duration = Duration::from_secs(60);
-/// How long answers under way may take once all is to end.
+/// How long answers under way may take after a stop.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How long to wait where the system has no more connections to give.
+/// How long to wait if the system has no more connections to give.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The first byte of a TLS connection: the type of a handshake record.
+/// How long a connection stays open after it came or asked, however many others come.
+///
+/// Otherwise a flood of connections would close a probe before it is read.
+const PROTECTED: Duration = Duration::from_millis(25);
+/// The first byte of a TLS connection: that of a handshake's record.
 const HANDSHAKE: u8 = 22;
 
-/// A port that is this process's, although it answers nothing yet.
+/// A port that this process has taken, and that nothing answers yet.
 pub(in crate::manager) struct Bound {
     listener: TcpListener,
     address: SocketAddr,
@@ -57,10 +55,10 @@ pub(in crate::manager) struct Bound {
 }
 
 impl Bound {
-    /// Takes the port, if there is to be one.
+    /// Takes the port, if one is set.
     ///
     /// # Errors
-    /// The address is invalid, can't be listened at, or lacks a certificate.
+    /// The address can't be read or listened at, or its certificate can't be used.
     pub(in crate::manager) fn take(http: &Http) -> Result<Option<Self>, Error> {
         let Some(address) = &http.address else { return Ok(None) };
         let tls = http.tls.as_ref().map(tls::load).transpose().map_err(|unusable| Error::Http {
@@ -87,12 +85,12 @@ impl Bound {
         let (address, stop) = (self.address, CancellationToken::new());
         let over = if self.tls.is_some() { " over TLS" } else { "" };
         tracing::info!(%address, "serving /healthz, /readyz, /metrics and /debug{over}");
-        let table = Arc::new(Mutex::new(Table::new(self.most_connections)));
         let tls = self.tls.map(|(tls, reloader)| {
             tokio::spawn(stop.clone().run_until_cancelled_owned(reloader.run()));
             tls
         });
-        let server = Server { service, table, stop: stop.clone(), tls };
+        let open = Arc::new(Mutex::new(OpenConnections::new(self.most_connections)));
+        let server = HttpServer { service, open, stop: stop.clone(), tls };
         let task = tokio::spawn(server.run(self.listener));
         Serving { address, stop, task: Some(task) }
     }
@@ -100,14 +98,14 @@ impl Bound {
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // Elsewhere it lets two processes have one port.
+    // On Windows it lets two processes have one port.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// A port that is answered at; dropped, it is given up.
+/// A port that is served; dropping it gives the port up.
 #[derive(Debug)]
 pub(in crate::manager) struct Serving {
     pub(in crate::manager) address: SocketAddr,
@@ -131,28 +129,87 @@ impl Drop for Serving {
     }
 }
 
-/// What answers, and to how many.
+/// The open connections, up to a limit. If one more comes, the one that has been inactive for longest is closed.
+#[derive(Debug)]
+struct OpenConnections {
+    most: usize,
+    /// The connection that has been inactive for longest comes first.
+    all: VecDeque<OpenConnection>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct OpenConnection {
+    id: u64,
+    /// When it was opened, or last had a request.
+    active: Instant,
+    close: CancellationToken,
+}
+
+impl OpenConnections {
+    fn new(most: usize) -> Self {
+        Self { most: most.max(1), all: VecDeque::new(), next: 0 }
+    }
+
+    /// Returns when another connection can be taken; `None` for at once.
+    fn full_until(&self) -> Option<Instant> {
+        let first = self.all.front().filter(|_| self.all.len() >= self.most)?;
+        Some(first.active + PROTECTED)
+    }
+
+    /// Adds a connection; returns its number, and what tells it to close.
+    fn add(&mut self) -> (u64, CancellationToken) {
+        if self.all.len() >= self.most {
+            self.close_one();
+        }
+        let (id, close) = (self.next, CancellationToken::new());
+        self.next += 1;
+        self.all.push_back(OpenConnection { id, active: Instant::now(), close: close.clone() });
+        (id, close)
+    }
+
+    fn close_one(&mut self) {
+        if let Some(first) = self.all.pop_front() {
+            first.close.cancel();
+        }
+    }
+
+    /// Notes that a connection is active.
+    fn note_active(&mut self, id: u64) {
+        if let Some(mut connection) = self.remove(id) {
+            connection.active = Instant::now();
+            self.all.push_back(connection);
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<OpenConnection> {
+        let at = self.all.iter().position(|one| one.id == id)?;
+        self.all.remove(at)
+    }
+}
+
+/// Answers the connections of one port.
 #[derive(Clone, Debug)]
-struct Server {
+struct HttpServer {
     service: HttpService,
-    table: Arc<Mutex<Table>>,
+    open: Arc<Mutex<OpenConnections>>,
     stop: CancellationToken,
     /// `None`: plain HTTP.
     tls: Option<Tls>,
 }
 
-impl Server {
+impl HttpServer {
     async fn run(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         loop {
-            let wait = self.table().wait(Instant::now());
+            let full_until = self.open.lock().full_until().filter(|until| *until > Instant::now());
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
                 Some(_) = connections.join_next() => {}
-                () = sleep(wait.unwrap_or_default()), if wait.is_some() => {}
-                accepted = listener.accept(), if wait.is_none() => match accepted {
-                    Ok((stream, peer)) => drop(connections.spawn(self.seat(peer).attend(stream))),
+                () = sleep_until(full_until.unwrap_or_else(Instant::now)), if full_until.is_some() => {}
+                accepted = listener.accept(), if full_until.is_none() => match accepted {
+                    Ok((stream, peer)) => drop(connections.spawn(self.connection(peer).serve(stream))),
                     Err(error) => self.recover(&error).await,
                 },
             }
@@ -168,57 +225,45 @@ impl Server {
         if of_the_peer.contains(&error.kind()) {
             return;
         }
-        // Too many files are open, most likely: one less helps.
+        // Too many files are open, most likely: closing one helps.
         tracing::debug!(%error, "a connection can't be taken");
-        self.table().close_one(Instant::now());
+        self.open.lock().close_one();
         sleep(PAUSE).await;
     }
 
-    fn seat(&self, peer: SocketAddr) -> Seat {
-        let (id, closed) = self.table().enter(peer.ip(), Instant::now());
-        Seat { server: self.clone(), peer, id, closed }
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connection(&self, peer: SocketAddr) -> HttpConnection {
+        let (id, closed) = self.open.lock().add();
+        HttpConnection { server: self.clone(), peer, id, closed }
     }
 }
 
-/// A connection's place among those that may be.
-struct Seat {
-    server: Server,
+/// One connection; dropping it lets another one in.
+struct HttpConnection {
+    server: HttpServer,
     peer: SocketAddr,
     id: u64,
     closed: CancellationToken,
 }
 
-/// What a client gets.
-#[derive(Clone, Copy)]
-enum Reply {
-    Answer,
-    /// It speaks HTTP where it should speak TLS.
-    WantsTls,
-}
-
-impl Seat {
-    /// Answers until the client has enough, or has had it.
-    async fn attend(self, stream: TcpStream) {
+impl HttpConnection {
+    /// Answers until the client closes the connection, or it has to close.
+    async fn serve(self, stream: TcpStream) {
         let until = Instant::now() + LIFE;
         let _ = stream.set_nodelay(true);
-        let Some(tls) = &self.server.tls else { return self.converse(stream, until, Reply::Answer).await };
+        let Some(tls) = &self.server.tls else { return self.answer_all(stream, until, true).await };
         let first = self.in_time(first_byte(&stream)).await;
         match first {
             Some(Ok(HANDSHAKE)) => match self.in_time(tls.accept(stream)).await {
-                Some(Ok(stream)) => self.converse(stream, until, Reply::Answer).await,
+                Some(Ok(stream)) => self.answer_all(stream, until, true).await,
                 Some(Err(error)) => tracing::debug!(peer = %self.peer, %error, "a TLS handshake failed"),
                 None => {}
             },
-            Some(Ok(_)) => self.converse(stream, until, Reply::WantsTls).await,
+            Some(Ok(_)) => self.answer_all(stream, until, false).await,
             Some(Err(_)) | None => {}
         }
     }
 
-    /// Waits for a step of a handshake; `None` where it takes too long, or the connection is to be closed.
+    /// Waits for a step of a handshake; `None` if it takes too long, or the connection has to close.
     async fn in_time<T>(&self, step: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -228,15 +273,20 @@ impl Seat {
         }
     }
 
-    /// Answers request after request.
-    async fn converse(&self, stream: impl AsyncRead + AsyncWrite + Unpin, until: Instant, reply: Reply) {
+    /// Answers one request after the other; a client that should speak TLS and does not gets an error.
+    async fn answer_all(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        until: Instant,
+        speaks_well: bool,
+    ) {
         let (stop, closed) = (&self.server.stop, &self.closed);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD)
             .max_buf_size(LONGEST_HEAD)
             .max_headers(MOST_HEADERS)
-            .serve_connection(TokioIo::new(stream), service_fn(|request| self.answer(request, reply)));
+            .serve_connection(TokioIo::new(stream), service_fn(|request| self.answer(request, speaks_well)));
         tokio::pin!(connection);
         tokio::select! {
             biased;
@@ -252,20 +302,18 @@ impl Seat {
     async fn answer(
         &self,
         mut request: Request<Incoming>,
-        reply: Reply,
+        speaks_well: bool,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
-        self.server.table().asked(self.id, Instant::now());
+        self.server.open.lock().note_active(self.id);
         request.extensions_mut().insert(Peer(self.peer));
-        let answer = match reply {
-            Reply::Answer => self.server.service.clone().call(request).await,
-            Reply::WantsTls => Ok(wants_tls()),
-        };
-        self.server.table().answered(self.id);
-        answer
+        match speaks_well {
+            true => self.server.service.clone().call(request).await,
+            false => Ok(wants_tls()),
+        }
     }
 }
 
-/// Waits for what a client says first, and leaves it where it is.
+/// Waits for the first byte of a client, and does not take it from the stream.
 async fn first_byte(stream: &TcpStream) -> io::Result<u8> {
     let mut first = [0];
     match stream.peek(&mut first).await? {
@@ -282,9 +330,9 @@ fn wants_tls() -> Response<Full<Bytes>> {
     answer
 }
 
-impl Drop for Seat {
+impl Drop for HttpConnection {
     fn drop(&mut self) {
-        self.server.table().leave(self.id);
+        self.server.open.lock().remove(self.id);
     }
 }
 
@@ -304,6 +352,23 @@ mod tests {
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n\r\nok") && stream.read_buf(&mut answer).await.unwrap_or(0) > 0 {}
         String::from_utf8(answer).unwrap()
+    }
+
+    // P2
+    #[tokio::test(start_paused = true)]
+    async fn the_connection_that_was_inactive_for_longest_makes_room() {
+        let mut open = OpenConnections::new(2);
+        let (first, first_closed) = open.add();
+        assert_eq!(open.full_until(), None);
+        let (_, second_closed) = open.add();
+        assert_eq!(open.full_until(), Some(Instant::now() + PROTECTED), "both may be about to ask");
+        tokio::time::advance(PROTECTED).await;
+        open.note_active(first);
+        assert_eq!(open.full_until(), Some(Instant::now()), "the second one has had its time");
+        let (third, _) = open.add();
+        assert!(second_closed.is_cancelled() && !first_closed.is_cancelled());
+        open.remove(third);
+        assert_eq!(open.full_until(), None);
     }
 
     // P19

@@ -18,11 +18,11 @@ use tokio::time::timeout;
 use tower::Service;
 
 use super::{
-    access::{Refusal, Reviewer},
+    access::{HttpRefusal, Reviewer},
     answers::{Answer, Sort, answer, text, without_body},
     origin::{Peer, is_local},
     page,
-    settings::{Access, DebugFor, Http},
+    settings::Http,
 };
 use crate::{
     manager::{HealthReport, Inspector},
@@ -51,27 +51,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// ```
 #[derive(Clone)]
 pub struct HttpService {
-    site: Arc<Site>,
+    site: Arc<HttpPaths>,
 }
 
 /// What the paths share.
-struct Site {
+struct HttpPaths {
     inspector: Inspector,
     metrics: Metrics,
-    debug: DebugFor,
-    /// `None`: all may see all.
+    debug_for_all: bool,
+    /// `None`: nobody is asked for a token.
     reviewer: Option<Reviewer>,
 }
 
 /// What a path names; of probes one check, or all.
-enum Place<'r> {
+enum HttpPath<'r> {
     Health(Option<&'r str>),
     Readiness(Option<&'r str>),
     Metrics,
     Debug,
 }
 
-impl<'r> Place<'r> {
+impl<'r> HttpPath<'r> {
     fn at(path: &'r str) -> Option<Self> {
         let check_of = |probe: &str| path.strip_prefix(probe).filter(|check| !check.is_empty()).map(Some);
         match path {
@@ -85,7 +85,7 @@ impl<'r> Place<'r> {
 }
 
 /// The pairs of a query, decoded.
-type Asked<'r> = Vec<(Cow<'r, str>, Cow<'r, str>)>;
+type QueryPairs<'r> = Vec<(Cow<'r, str>, Cow<'r, str>)>;
 
 impl HttpService {
     pub(in crate::manager) fn new(
@@ -94,8 +94,8 @@ impl HttpService {
         metrics: Metrics,
         client: &kube::Client,
     ) -> Self {
-        let reviewer = (http.access == Access::Reviewed).then(|| Reviewer::new(client.clone()));
-        Self { site: Arc::new(Site { inspector, metrics, debug: http.debug, reviewer }) }
+        let reviewer = http.reviewed.then(|| Reviewer::new(client.clone()));
+        Self { site: Arc::new(HttpPaths { inspector, metrics, debug_for_all: http.debug_for_all, reviewer }) }
     }
 
     /// Answers in time, and for code that panics.
@@ -132,9 +132,9 @@ impl fmt::Debug for HttpService {
     }
 }
 
-impl Site {
+impl HttpPaths {
     async fn find(&self, request: &Parts) -> Answer {
-        let Some(place) = Place::at(request.uri.path()) else {
+        let Some(place) = HttpPath::at(request.uri.path()) else {
             return text(StatusCode::NOT_FOUND, "there are /healthz, /readyz, /metrics and /debug");
         };
         if !matches!(request.method, Method::GET | Method::HEAD) {
@@ -143,12 +143,14 @@ impl Site {
             return refused;
         }
         let query = request.uri.query().unwrap_or_default();
-        let asked: Asked<'_> = form_urlencoded::parse(query.as_bytes()).collect();
+        let asked: QueryPairs<'_> = form_urlencoded::parse(query.as_bytes()).collect();
         match place {
-            Place::Health(check) => self.probes(self.inspector.health(), check, &asked, request).await,
-            Place::Readiness(check) => self.probes(self.inspector.readiness(), check, &asked, request).await,
-            Place::Metrics => self.metrics_text(request).await,
-            Place::Debug => self.debug(&asked, request).await,
+            HttpPath::Health(check) => self.probes(self.inspector.health(), check, &asked, request).await,
+            HttpPath::Readiness(check) => {
+                self.probes(self.inspector.readiness(), check, &asked, request).await
+            }
+            HttpPath::Metrics => self.metrics_text(request).await,
+            HttpPath::Debug => self.debug(&asked, request).await,
         }
     }
 
@@ -159,7 +161,7 @@ impl Site {
         }
     }
 
-    async fn debug(&self, asked: &Asked<'_>, request: &Parts) -> Answer {
+    async fn debug(&self, asked: &QueryPairs<'_>, request: &Parts) -> Answer {
         if let Err(refusal) = self.may_see_why(request).await {
             return refused(&refusal);
         }
@@ -179,7 +181,7 @@ impl Site {
         &self,
         report: HealthReport,
         check: Option<&str>,
-        asked: &Asked<'_>,
+        asked: &QueryPairs<'_>,
         request: &Parts,
     ) -> Answer {
         let report = match check.map(|check| percent_decode_str(check).decode_utf8_lossy()) {
@@ -203,16 +205,16 @@ impl Site {
     }
 
     /// Whether the sender of a request may see the debug page, and whatever names objects, users or errors.
-    async fn may_see_why(&self, request: &Parts) -> Result<(), Refusal> {
-        if self.debug == DebugFor::Loopback && !is_local(request) {
+    async fn may_see_why(&self, request: &Parts) -> Result<(), HttpRefusal> {
+        if !self.debug_for_all && !is_local(request) {
             let why = "the debug page is shown to this machine alone: ask for it by `kubectl port-forward`, or allow it by \
                        `Http::debug_for_all`";
-            return Err(Refusal::new(StatusCode::FORBIDDEN, why));
+            return Err(HttpRefusal::new(StatusCode::FORBIDDEN, why));
         }
         self.may(request, "/debug").await
     }
 
-    async fn may(&self, request: &Parts, path: &str) -> Result<(), Refusal> {
+    async fn may(&self, request: &Parts, path: &str) -> Result<(), HttpRefusal> {
         match &self.reviewer {
             Some(reviewer) => {
                 let peer = request.extensions.get::<Peer>().map(|Peer(address)| *address);
@@ -223,11 +225,11 @@ impl Site {
     }
 }
 
-fn without_excluded(report: HealthReport, asked: &Asked<'_>) -> HealthReport {
+fn without_excluded(report: HealthReport, asked: &QueryPairs<'_>) -> HealthReport {
     report.without(asked.iter().filter(|(name, _)| name == "exclude").map(|(_, check)| &**check))
 }
 
-fn wants_json(asked: &Asked<'_>, request: &Parts) -> bool {
+fn wants_json(asked: &QueryPairs<'_>, request: &Parts) -> bool {
     if let Some((_, format)) = asked.iter().find(|(name, _)| name == "format") {
         return format == "json";
     }
@@ -236,7 +238,7 @@ fn wants_json(asked: &Asked<'_>, request: &Parts) -> bool {
     accepts.contains("application/json") && !accepts.contains("text/html")
 }
 
-fn refused(refusal: &Refusal) -> Answer {
+fn refused(refusal: &HttpRefusal) -> Answer {
     let mut answer = text(refusal.status, &refusal.why);
     if refusal.status == StatusCode::UNAUTHORIZED {
         answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));

@@ -1,4 +1,4 @@
-//! Where HTTP is served, and to whom.
+//! The settings of the HTTP server.
 
 use std::{
     io,
@@ -8,15 +8,15 @@ use std::{
 
 use crate::error::Error;
 
-/// Where a manager listens that runs in a pod, unless told otherwise.
+/// Where a manager listens in a pod, unless set.
 pub(in crate::manager) const IN_A_POD: &str = ":8080";
 /// Most connections at once, unless set.
 const MOST_CONNECTIONS: usize = 100;
 
 /// Where a manager serves HTTP, and to whom; for [`Manager::http`](crate::Manager::http).
 ///
-/// An address alone will do: `0.0.0.0:8080`, `127.0.0.1:8080`, `[::]:8080`, or `:8080` for all interfaces, of IPv4 and
-/// IPv6. With port 0 a free one is chosen: [`Running::http_address`](crate::Running::http_address) tells which.
+/// An address is enough: `0.0.0.0:8080`, `127.0.0.1:8080`, `[::]:8080`, or `:8080` for all interfaces, of IPv4 and
+/// IPv6. Port 0 chooses a free port: [`Running::http_address`](crate::Running::http_address) returns it.
 ///
 /// ```
 /// # use watchkeeper::{manager::Http, prelude::*};
@@ -25,15 +25,30 @@ const MOST_CONNECTIONS: usize = 100;
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "it does nothing until a manager is given it"]
+#[must_use = "settings do nothing until a manager has them"]
 pub struct Http {
     /// `None`: nowhere.
     pub(super) address: Option<String>,
-    pub(super) debug: DebugFor,
-    pub(super) access: Access,
+    pub(super) debug_for_all: bool,
+    /// The API server decides who may see metrics and the debug page.
+    pub(super) reviewed: bool,
     pub(super) most_connections: usize,
     /// `None`: plain HTTP.
     pub(super) tls: Option<TlsFiles>,
+}
+
+/// Why a certificate can't be used, and what to do.
+#[derive(Debug)]
+pub(super) struct UnusableCertificate {
+    pub(super) problem: String,
+    pub(super) source: Option<io::Error>,
+}
+
+impl UnusableCertificate {
+    #[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
+    pub(super) fn new(path: &std::path::Path, what: &str) -> Self {
+        Self { problem: format!("{} {what}", path.display()), source: None }
+    }
 }
 
 /// Where a certificate and its key are.
@@ -43,43 +58,28 @@ pub(super) struct TlsFiles {
     pub(super) key: PathBuf,
 }
 
-/// Who may see the debug page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DebugFor {
-    Loopback,
-    All,
-}
-
-/// Who may see metrics and the debug page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
-    Open,
-    /// Whom the API server allows it.
-    Reviewed,
-}
-
 impl Http {
     /// Serves at an address.
     pub fn on(address: impl Into<String>) -> Self {
         Self { address: Some(address.into()), ..Self::off() }
     }
 
-    /// Serves nowhere; what else is set counts for a service of the program's own.
+    /// Does not serve HTTP; the other settings still apply to [`Manager::http_service`](crate::Manager::http_service).
     pub fn off() -> Self {
         let most_connections = MOST_CONNECTIONS;
-        Self { address: None, debug: DebugFor::Loopback, access: Access::Open, most_connections, tls: None }
+        Self { address: None, debug_for_all: false, reviewed: false, most_connections, tls: None }
     }
 
     /// Speaks TLS on the port, and nothing else: HTTP/1.1 over TLS 1.2 or 1.3.
     ///
     /// Both files are PEM: the server's certificate, followed by those of its issuers, and its key (PKCS#8, PKCS#1 or
-    /// SEC 1, not encrypted), as a mounted Secret of type `kubernetes.io/tls` has them in `tls.crt` and `tls.key`. They
-    /// are looked at every 10 s: new connections get the new certificate once both fit together. A new pair that
-    /// can't be used is logged, and the old one stays. A pair that can't be used at the start ends it with
+    /// SEC 1, not encrypted). A mounted Secret of type `kubernetes.io/tls` has them in `tls.crt` and `tls.key`. The files
+    /// are read again every 10 s: new connections get a new certificate once certificate and key match. A new pair that
+    /// can't be used is logged, and the old one stays. If the pair can't be used at the start, the manager ends with
     /// [`Error::Http`](crate::Error::Http). Clients are not asked for certificates: see [`authorize`](Self::authorize).
     ///
-    /// Probes need `scheme: HTTPS`; kubelet does not verify the certificate. It takes the cargo feature `ring`
-    /// (default) or `aws-lc-rs`, and does nothing for a service of the program's own, whose server does TLS.
+    /// Probes need `scheme: HTTPS`; the kubelet does not verify the certificate. TLS needs the cargo feature `ring`
+    /// (default) or `aws-lc-rs`. It does nothing for a service of your own, whose server does TLS.
     pub fn tls(self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         let (certificate, key) = (certificate.into(), key.into());
         Self { tls: Some(TlsFiles { certificate, key }), ..self }
@@ -87,30 +87,30 @@ impl Http {
 
     /// Shows `/debug`, and why a probe fails, to anyone who can reach the port, not only to this machine.
     ///
-    /// That shows names of objects, errors and the addresses of servers: think of [`authorize`](Self::authorize).
+    /// Both show names of objects, errors and addresses of servers: consider [`authorize`](Self::authorize).
     pub fn debug_for_all(self) -> Self {
-        Self { debug: DebugFor::All, ..self }
+        Self { debug_for_all: true, ..self }
     }
 
     /// Asks the API server who may `get` `/metrics` and `/debug`, by the bearer token of each request.
     ///
-    /// By a TokenReview and a SubjectAccessReview of that path, as controller-runtime's filter does; probes stay open. An
-    /// answer is believed for a minute, a refusal for ten seconds. Tokens that were not allowed before are reviewed ten
-    /// times a second at most, and senders take turns, so that made-up tokens keep no scraper out. It needs `create` of
-    /// `tokenreviews` and `subjectaccessreviews`, which [`Manager::rules`](crate::Manager::rules) then has. Tokens can be
-    /// read by anyone who can read the traffic, unless it is under [TLS](Self::tls). `/debug` stays on loopback besides, unless it is
-    /// [for all](Self::debug_for_all).
+    /// It sends a TokenReview and a SubjectAccessReview of that path, like controller-runtime's filter; probes stay
+    /// open. A permission is believed for a minute, a refusal for ten seconds. Tokens that were not allowed before are
+    /// reviewed at most ten times a second, in order, and each address can have at most 20 of them waiting, so that
+    /// made-up tokens do not keep a scraper out. It needs `create` of `tokenreviews` and `subjectaccessreviews`, which
+    /// [`Manager::rules`](crate::Manager::rules) then includes. Anyone who can read the traffic can read tokens, unless it
+    /// is under [TLS](Self::tls). `/debug` still needs [`debug_for_all`](Self::debug_for_all) for other machines.
     pub fn authorize(self) -> Self {
-        Self { access: Access::Reviewed, ..self }
+        Self { reviewed: true, ..self }
     }
 
-    /// Sets how many connections there may be at once: 100 unless set, one at least.
+    /// Sets how many connections can be open at once: 100 unless set, at least one.
     pub fn max_connections(self, most: usize) -> Self {
         Self { most_connections: most.max(1), ..self }
     }
 
     pub(in crate::manager) fn reviews(&self) -> bool {
-        self.access == Access::Reviewed
+        self.reviewed
     }
 }
 
@@ -132,7 +132,7 @@ impl From<SocketAddr> for Http {
     }
 }
 
-/// Reads an address; what it means is tried in order.
+/// Reads an address; the results are tried in order.
 pub(super) fn read(address: &str) -> Result<Vec<SocketAddr>, Error> {
     let text = address.trim();
     if let Some(port) = text.strip_prefix(':').filter(|port| !port.contains(':')) {
@@ -155,7 +155,7 @@ pub(super) fn read(address: &str) -> Result<Vec<SocketAddr>, Error> {
     Ok(found.collect())
 }
 
-/// All interfaces: IPv6 with IPv4 in it, where there is such a thing.
+/// Returns the address of all interfaces: IPv6 that includes IPv4, if the system has that.
 fn everywhere(port: u16) -> Vec<SocketAddr> {
     let four = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     match cfg!(windows) {
@@ -210,7 +210,7 @@ mod tests {
 
     // P6
     #[test]
-    fn an_address_that_is_none_is_refused_with_the_remedy() {
+    fn what_is_not_an_address_is_refused_with_the_remedy() {
         for (text, why) in [
             ("rubbish", "it has no port"),
             ("", "it has no port"),

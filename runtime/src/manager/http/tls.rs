@@ -3,7 +3,7 @@
 #[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
 pub(super) use built_in::{Reloader, Tls, load};
 #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
-pub(super) use left_out::{Reloader, Tls, load};
+pub(super) use left_out::{NoReloader as Reloader, Tls, load};
 
 #[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
 mod built_in {
@@ -15,8 +15,8 @@ mod built_in {
 
     pub(in crate::manager::http) use super::super::certificates::Reloader;
     use super::super::{
-        certificates::{self, Unusable},
-        settings::TlsFiles,
+        certificates,
+        settings::{TlsFiles, UnusableCertificate},
     };
     use crate::manager::crypto_provider;
 
@@ -35,11 +35,12 @@ mod built_in {
     }
 
     /// Reads the files for the first time; what else is returned reads them again and again.
-    pub(in crate::manager::http) fn load(files: &TlsFiles) -> Result<(Tls, Reloader), Unusable> {
+    pub(in crate::manager::http) fn load(files: &TlsFiles) -> Result<(Tls, Reloader), UnusableCertificate> {
         let provider = crypto_provider::chosen();
         let (current, reloader) = certificates::load(files.clone(), provider.clone())?;
         let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = config.map_err(|error| Unusable { problem: error.to_string(), source: None })?;
+        let config =
+            config.map_err(|error| UnusableCertificate { problem: error.to_string(), source: None })?;
         let mut config = config.with_no_client_auth().with_cert_resolver(Arc::new(current));
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok((Tls(Arc::new(config).into()), reloader))
@@ -56,19 +57,13 @@ mod built_in {
 mod left_out {
     use std::io;
 
-    use super::super::settings::TlsFiles;
+    use super::super::settings::{TlsFiles, UnusableCertificate};
 
     #[derive(Clone, Debug)]
     pub(in crate::manager::http) enum Tls {}
 
     #[derive(Debug)]
-    pub(in crate::manager::http) enum Reloader {}
-
-    #[derive(Debug)]
-    pub(in crate::manager::http) struct Unusable {
-        pub(in crate::manager::http) problem: String,
-        pub(in crate::manager::http) source: Option<io::Error>,
-    }
+    pub(in crate::manager::http) enum NoReloader {}
 
     impl Tls {
         pub(in crate::manager::http) async fn accept<S>(&self, _: S) -> io::Result<S> {
@@ -76,15 +71,15 @@ mod left_out {
         }
     }
 
-    impl Reloader {
+    impl NoReloader {
         pub(in crate::manager::http) async fn run(self) {
             match self {}
         }
     }
 
-    pub(in crate::manager::http) fn load(_: &TlsFiles) -> Result<(Tls, Reloader), Unusable> {
+    pub(in crate::manager::http) fn load(_: &TlsFiles) -> Result<(Tls, NoReloader), UnusableCertificate> {
         let problem =
             "TLS is not built in: give watchkeeper the cargo feature `ring` or `aws-lc-rs`".to_owned();
-        Err(Unusable { problem, source: None })
+        Err(UnusableCertificate { problem, source: None })
     }
 }

@@ -1,12 +1,13 @@
-//! What the reflectors of one server share: that it lost its history, and that it can be reached again.
+//! What the reflectors of one server share: it lost its history, or can be reached again.
 
 mod state;
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc,
     atomic::{AtomicU64, Ordering},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::Instant};
 
 use state::ServerState;
@@ -21,13 +22,13 @@ pub(crate) use state::{CacheStatus, Doubt, DoubtCause};
 ///   long although others got through fails for reasons of its own, and waits on.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedServer {
     state: Mutex<ServerState>,
-    /// Counts what happened that somebody may wait for.
+    /// Counts the changes that others may wait for.
     changes: watch::Sender<u64>,
     /// The same count, written under its lock, and read without it at every run.
     change_count: AtomicU64,
@@ -45,22 +46,22 @@ impl Server {
         self.state().losses()
     }
 
-    /// Judges a cache by how it stands.
+    /// Returns whether a cache can be relied on.
     pub(crate) fn doubt(&self, of: &CacheStatus) -> Option<Doubt> {
         self.state().doubt(of, Instant::now())
     }
 
-    /// Follows what may put caches in doubt, or end that; the value tells one state from another.
+    /// Follows what may make caches unreliable, or reliable again; the value differs from state to state.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changes.subscribe()
     }
 
-    /// Numbers the present state: while the number stays, no cache comes to be in doubt.
+    /// Numbers the present state: while the number stays the same, no cache becomes unreliable.
     pub(crate) fn change_count(&self) -> u64 {
         self.shared.change_count.load(Ordering::Acquire)
     }
 
-    /// Says that a cache stands differently.
+    /// Notes that the status of a cache changed.
     pub(crate) fn note_change(&self) {
         self.shared.changes.send_modify(|changes| {
             *changes += 1;
@@ -69,18 +70,18 @@ impl Server {
     }
 
     /// Adds a reflector, which gets all events from now on.
-    pub(super) fn join(&self) -> Member {
+    pub(super) fn join(&self) -> ServerMember {
         let changes = self.changes();
         let (losses, recoveries) = {
             let state = self.state();
             (state.losses(), state.recoveries())
         };
-        Member {
+        ServerMember {
             server: self.clone(),
             changes,
             seen: LastSeen { losses, recoveries },
-            watch: Watch::Shut,
-            reach: Reach::Fine,
+            watch_open: false,
+            missed: false,
         }
     }
 
@@ -91,18 +92,19 @@ impl Server {
     }
 
     fn state(&self) -> MutexGuard<'_, ServerState> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 }
 
 /// One reflector among those of its server.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct ServerMember {
     server: Server,
     changes: watch::Receiver<u64>,
     seen: LastSeen,
-    watch: Watch,
-    reach: Reach,
+    watch_open: bool,
+    /// Its last attempt failed with the connection.
+    missed: bool,
 }
 
 /// The last event that a reflector has taken.
@@ -110,20 +112,6 @@ pub(super) struct Member {
 struct LastSeen {
     losses: u64,
     recoveries: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watch {
-    Open,
-    Shut,
-}
-
-/// Whether a reflector gets through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
-    Fine,
-    /// Its last attempt failed with the connection.
-    Missed,
 }
 
 /// An event that a reflector gets from the others.
@@ -135,13 +123,13 @@ pub(super) enum ServerEvent {
     Recovered,
 }
 
-impl Member {
+impl ServerMember {
     /// Counts the losses that were reported so far.
     pub(super) fn losses(&self) -> u64 {
         self.server.state().losses()
     }
 
-    /// Reports lost history, found by a request; `known` is the number of losses when it was sent.
+    /// Reports lost history, found by a request that was sent when this number of losses was known.
     pub(super) fn found_loss(&mut self, known: u64) {
         self.server.change(|state| state.lose(Instant::now(), known));
         self.seen.losses = self.losses();
@@ -149,26 +137,24 @@ impl Member {
 
     pub(super) fn watch_opened(&mut self) {
         self.succeeded();
-        if self.watch == Watch::Shut {
-            self.watch = Watch::Open;
+        if !std::mem::replace(&mut self.watch_open, true) {
             self.server.change(ServerState::watch_opened);
         }
     }
 
     pub(super) fn watch_ended(&mut self) {
-        if self.watch == Watch::Open {
-            self.watch = Watch::Shut;
+        if std::mem::take(&mut self.watch_open) {
             self.server.change(ServerState::watch_ended);
         }
     }
 
-    /// Takes note of a failure of the connection.
+    /// Notes a failure of the connection.
     pub(super) fn missed(&mut self) {
-        self.reach = Reach::Missed;
+        self.missed = true;
         self.server.change(ServerState::missed);
     }
 
-    /// Takes note of a request that succeeded.
+    /// Notes a request that succeeded.
     pub(super) fn succeeded(&mut self) {
         self.got_through();
         self.server.state().succeeded(Instant::now());
@@ -179,9 +165,9 @@ impl Member {
         self.server.state().answers(Instant::now())
     }
 
-    /// Takes note of an answer; the first after an outage is reported to the others.
+    /// Notes an answer; the first after an outage is reported to the other reflectors.
     pub(super) fn got_through(&mut self) {
-        let missed = std::mem::replace(&mut self.reach, Reach::Fine) == Reach::Missed;
+        let missed = std::mem::take(&mut self.missed);
         if missed || self.server.state().has_missed() {
             self.server.change(|state| state.recover(Instant::now()));
             self.seen.recoveries = self.server.state().recoveries();
@@ -218,7 +204,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for ServerMember {
     fn drop(&mut self) {
         self.watch_ended();
     }

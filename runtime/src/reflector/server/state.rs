@@ -1,33 +1,33 @@
-//! What is known of a server by all who read from it: lost history, outages, and which caches that puts in doubt.
+//! What the reflectors of a server know about it: lost history, outages, and which caches are unreliable.
 
 use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-/// How long a cache that lost its watch is in doubt while the server can be reached.
+/// How long a cache that lost its watch is unreliable while the server can be reached.
 const REOPENS_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long it is in doubt while nobody reaches the server: what is written then fails anyway.
+/// The same while no reflector reaches the server: writes fail anyway.
 const IN_OUTAGE: Duration = Duration::from_secs(300);
 
-/// How long lost history makes a cache unreliable if its informer reaches the server, and so is relisting.
+/// How long a cache is unreliable after lost history, if its informer reaches the server and lists again.
 const LISTS_WITHIN: Duration = Duration::from_secs(300);
 
-/// How long it puts one in doubt whose informer does not reach the server.
+/// The same, if its informer does not reach the server.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long one success counts for a server that answers.
+/// A server answers if a request succeeded within this time.
 const ANSWERS: Duration = Duration::from_secs(30);
 
-/// How many losses are remembered with their times; older ones put nothing in doubt.
+/// How many losses are remembered with their times; older ones have no effect.
 const REMEMBERED: usize = 16;
 
 /// What the reflectors of one server have found out together.
 #[derive(Debug, Default)]
 pub(super) struct ServerState {
     losses: u64,
-    /// When the last losses were told.
-    told: VecDeque<Instant>,
+    /// When the last losses were reported.
+    reported: VecDeque<Instant>,
     recoveries: u64,
     /// How many watches are open.
     open: usize,
@@ -39,10 +39,10 @@ pub(super) struct ServerState {
     reached: Option<Instant>,
 }
 
-/// How a cache stands to its server.
+/// The status of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheStatus {
-    /// The cache is at least as new as the server was after this many losses of its history.
+    /// The cache shows at least what the server held after this number of losses of its history.
     pub(crate) losses: u64,
     /// Since when its watch is lost to the connection.
     pub(crate) cut: Option<Instant>,
@@ -75,13 +75,13 @@ impl ServerState {
         self.recoveries
     }
 
-    /// Records a loss; `known` is the number of losses when its request was sent, so a later report is the same loss.
+    /// Notes a loss that was found when this number was known; a loss that was reported meanwhile is the same one.
     pub(super) fn lose(&mut self, now: Instant, known: u64) {
         if known == self.losses {
             self.losses += 1;
-            self.told.push_back(now);
-            if self.told.len() > REMEMBERED {
-                self.told.pop_front();
+            self.reported.push_back(now);
+            if self.reported.len() > REMEMBERED {
+                self.reported.pop_front();
             }
         }
     }
@@ -94,14 +94,14 @@ impl ServerState {
         self.open = self.open.saturating_sub(1);
     }
 
-    /// Takes note of an attempt that failed with the connection.
+    /// Notes an attempt that failed with the connection.
     pub(super) fn missed(&mut self) {
         if self.open == 0 {
             self.missed = true;
         }
     }
 
-    /// Takes note of a request that succeeded.
+    /// Notes a request that succeeded.
     pub(super) fn succeeded(&mut self, now: Instant) {
         self.succeeded = Some(now);
     }
@@ -116,14 +116,14 @@ impl ServerState {
         self.missed
     }
 
-    /// Returns whether nobody reaches the server, and nobody has for a while: one that fails now and then is not away.
+    /// Returns whether no reflector has reached the server for a while: occasional failures do not count.
     fn is_out(&self, now: Instant) -> bool {
         self.missed && self.succeeded.is_none_or(|at| now - at >= REOPENS_WITHIN)
     }
 
-    /// Takes note of an answer after a time without.
+    /// Notes an answer after a time without.
     pub(super) fn recover(&mut self, now: Instant) {
-        // One that gets through now and then must not keep its cache in doubt for ever.
+        // A kind that gets through now and then must not keep its cache unreliable for ever.
         if self.is_out(now) {
             self.reached = Some(now);
         }
@@ -131,11 +131,11 @@ impl ServerState {
         self.recoveries += 1;
     }
 
-    /// Judges a cache by how it stands.
+    /// Returns why a cache can't be relied on, if so.
     pub(super) fn doubt(&self, of: &CacheStatus, now: Instant) -> Option<Doubt> {
-        let lost = self.told_after(of.losses).map(|told| Doubt {
+        let lost = self.reported_after(of.losses).map(|reported| Doubt {
             cause: DoubtCause::HistoryLost,
-            until: told + if of.cut.is_some() { ANSWERS_WITHIN } else { LISTS_WITHIN },
+            until: reported + if of.cut.is_some() { ANSWERS_WITHIN } else { LISTS_WITHIN },
         });
         let cut = of.cut.map(|cut| Doubt {
             cause: DoubtCause::WatchCut,
@@ -148,9 +148,9 @@ impl ServerState {
     }
 
     /// Returns when the first loss was reported that a cache has not answered, if that is remembered.
-    fn told_after(&self, answered: u64) -> Option<Instant> {
-        let forgotten = self.losses - self.told.len() as u64;
-        self.told.get(usize::try_from(answered.checked_sub(forgotten)?).ok()?).copied()
+    fn reported_after(&self, answered: u64) -> Option<Instant> {
+        let forgotten = self.losses - self.reported.len() as u64;
+        self.reported.get(usize::try_from(answered.checked_sub(forgotten)?).ok()?).copied()
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
 
     // R43
     #[test]
-    fn two_who_find_one_loss_tell_of_one() {
+    fn two_reflectors_that_find_one_loss_count_one() {
         let (mut state, now) = (ServerState::default(), Instant::now());
         state.lose(now, 0);
         state.lose(now, 0);
@@ -207,7 +207,7 @@ mod tests {
 
     // C35
     #[test]
-    fn a_recovery_without_an_outage_puts_off_no_end_of_doubt() {
+    fn a_recovery_without_an_outage_does_not_prolong_a_doubt() {
         let (mut state, now) = (ServerState::default(), Instant::now());
         let of = CacheStatus { losses: 0, cut: Some(now) };
         let until = |state: &ServerState| state.doubt(&of, now).map(|doubt| doubt.until - now);

@@ -1,0 +1,485 @@
+//! The debug page: one template, escaped, and readable without a script.
+//!
+//! Names, errors and reasons may come from anyone who can write objects: all text goes through maud, which escapes it.
+
+use std::{fmt::Write as _, time::Duration};
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::{
+    clock::{Moment, readable},
+    controller::{
+        ControllerPhase, ControllerReport, ErrorLine, KeyGroup, KeyLine, KeyPlace, QueueDepths, RunReport,
+    },
+    informer::{FailureReport, InformerReport, SyncPhase},
+    manager::{DebugReport, HealthReport, debug_report::SearchReport},
+};
+
+/// The style: light or dark like the reader's system, for narrow and wide windows.
+const STYLE: &str = include_str!("style.css");
+/// A key that is queued for longer is shown as a problem, in seconds.
+const LATE: f64 = 30.0;
+
+/// Writes the page.
+pub(super) fn render(report: &DebugReport) -> String {
+    let title = title(report);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header { (head(report)) }
+                main {
+                    (search(report.search.as_ref()))
+                    (troubles(report))
+                    @for controller in &report.controllers { (controller_section(controller)) }
+                    (informers(&report.informers))
+                }
+                footer {
+                    p { "As of " (report.at) ". The same as JSON: " a href="/debug?format=json" { "/debug?format=json" } }
+                }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn title(report: &DebugReport) -> String {
+    let verdict = if report.readiness.is_ok() { "ready" } else { "not ready" };
+    format!("{} · {verdict}", report.program.name)
+}
+
+fn head(report: &DebugReport) -> Markup {
+    let DebugReport { program, server, leadership, readiness, health, .. } = report;
+    html! {
+        h1 {
+            (program.name) " "
+            (badge(readiness, "ready", "not ready"))
+            @if !health.is_ok() { " " span class="badge bad" { "not healthy" } }
+        }
+        dl.facts {
+            (fact("Server", html! {
+                (server.version.as_deref().unwrap_or("does not say its version"))
+                @if let Some(url) = &server.url { " at " (url) }
+            }))
+            (fact("Namespace", html! { (server.namespace.as_deref().unwrap_or("not known")) }))
+            @if let Some(leader) = leadership {
+                (fact("Election", html! {
+                    (leader.state) " for " (lasting(leader.since))
+                    @match leader.leader.as_ref().filter(|name| **name != leader.identity) {
+                        Some(name) => { "; " (name) " leads" }
+                        None => {}
+                    }
+                }))
+                (fact("Identity", html! { (leader.identity) " (Lease " (leader.lease) ")" }))
+            } @else {
+                (fact("Election", html! { "none: this process works alone" }))
+            }
+            (fact("Started", html! {
+                @match program.started {
+                    Some(started) => (ago(started)),
+                    None => "not yet",
+                }
+                ", process " (program.process)
+            }))
+            (fact("watchkeeper", html! { (program.watchkeeper) }))
+        }
+    }
+}
+
+fn fact(name: &str, value: Markup) -> Markup {
+    html! { div { dt { (name) } dd { (value) } } }
+}
+
+fn badge(report: &HealthReport, passes: &str, fails: &str) -> Markup {
+    match report.is_ok() {
+        true => html! { span class="badge good" { (passes) } },
+        false => html! { span class="badge bad" { (fails) } },
+    }
+}
+
+fn search(found: Option<&SearchReport>) -> Markup {
+    html! {
+        form method="get" action="/debug" role="search" {
+            label for="key" { "Why is this object not reconciled?" }
+            div.ask {
+                input #key name="key" type="text" placeholder="namespace/name" autocomplete="off" spellcheck="false"
+                    value=[found.map(|found| &*found.key)];
+                button type="submit" { "Ask" }
+            }
+        }
+        @if let Some(found) = found {
+            section #answers {
+                h2 { (found.key) }
+                @for answer in &found.answers { p.answer { (answer) } }
+                p { a href="/debug" { "All keys" } }
+            }
+        }
+    }
+}
+
+/// Shows the checks that fail.
+fn troubles(report: &DebugReport) -> Markup {
+    let checks = report.health.checks.iter().chain(&report.readiness.checks);
+    let failing: Vec<_> = checks.filter(|check| !check.is_ok()).collect();
+    if failing.is_empty() {
+        return html! {};
+    }
+    html! {
+        section #trouble {
+            h2 { (plural(failing.len(), "check fails", "checks fail")) }
+            ul {
+                @for check in failing {
+                    li {
+                        strong { (check.name) }
+                        @if let Some(since) = check.since { " since " (since) " (" (ago(since)) ")" }
+                        @if let Some(why) = &check.failure { ": " (why) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn controller_section(report: &ControllerReport) -> Markup {
+    let (class, phase) = controller_phase(report.phase);
+    html! {
+        section.controller {
+            h2 { (report.name) " " span class={ "badge " (class) } { (phase) } }
+            @if report.name != report.kind { p.note { "reconciles " (report.kind) } }
+            @for cache in &report.waits_for { p.answer { "waits for " (cache) } }
+            (numbers(report))
+            @if report.keys.is_empty() { p.note { "Nothing is queued, waits or fails." } }
+            @for group in &report.keys { (keys(group)) }
+            (runs(&report.recent_runs))
+        }
+    }
+}
+
+fn controller_phase(phase: ControllerPhase) -> (&'static str, &'static str) {
+    match phase {
+        ControllerPhase::Works => ("good", "works"),
+        ControllerPhase::WaitsForCaches => ("bad", "waits for caches"),
+        ControllerPhase::StandsBy => ("calm", "stands by"),
+        ControllerPhase::Stopped => ("calm", "stopped"),
+    }
+}
+
+fn numbers(report: &ControllerReport) -> Markup {
+    let QueueDepths { ready, oldest_seconds, waiting, held, awaiting_retry_token, failed_for_good, .. } =
+        report.queue;
+    let late = oldest_seconds.is_some_and(|seconds| seconds >= LATE);
+    html! {
+        dl.numbers {
+            (number("workers busy", html! { (report.workers.busy) " of " (report.workers.total) }, false))
+            (number("queued", html! { (grouped(ready)) }, false))
+            (number("oldest queued", html! { (oldest_seconds.map_or_else(|| "–".to_owned(), took)) }, late))
+            (number("waiting", html! { (grouped(waiting)) }, false))
+            @if held > 0 { (number("held", html! { (grouped(held)) }, false)) }
+            @if awaiting_retry_token > 0 {
+                (number("retries in line", html! { (grouped(awaiting_retry_token)) }, true))
+            }
+            (number("failed for good", html! { (grouped(failed_for_good)) }, failed_for_good > 0))
+        }
+    }
+}
+
+fn number(name: &str, value: Markup, alarms: bool) -> Markup {
+    html! { div class=[alarms.then_some("bad")] { dt { (name) } dd { (value) } } }
+}
+
+fn group_title(place: KeyPlace) -> &'static str {
+    match place {
+        KeyPlace::FailedForGood => "Failed for good",
+        KeyPlace::BackingOff => "Backing off",
+        KeyPlace::Held => "Held",
+        KeyPlace::InFlight => "Running",
+        KeyPlace::Queued => "Queued",
+        KeyPlace::Waiting => "Waiting for their time",
+    }
+}
+
+/// The optional columns that are not empty.
+#[derive(Clone, Copy)]
+struct KeyColumns {
+    due: bool,
+    attempt: bool,
+    reason: bool,
+}
+
+impl KeyColumns {
+    fn of(lines: &[KeyLine]) -> Self {
+        Self {
+            due: lines.iter().any(|line| line.due.is_some()),
+            attempt: lines.iter().any(|line| line.attempt.is_some()),
+            reason: lines.iter().any(|line| line.reason.is_some()),
+        }
+    }
+
+    fn heads(self) -> Vec<(&'static str, &'static str)> {
+        let shown = [
+            (true, ("wide", "Key")),
+            (true, ("", "Why")),
+            (self.due, ("some", "Due")),
+            (self.attempt, ("few", "Attempt")),
+            (self.reason, ("many", "Asked for by")),
+        ];
+        shown.into_iter().filter(|(shown, _)| *shown).map(|(_, head)| head).collect()
+    }
+}
+
+fn keys(group: &KeyGroup) -> Markup {
+    let more = group.total.saturating_sub(group.keys.len());
+    let worth_a_look =
+        matches!(group.place, KeyPlace::FailedForGood | KeyPlace::BackingOff | KeyPlace::InFlight);
+    let columns = KeyColumns::of(&group.keys);
+    html! {
+        details open[worth_a_look] {
+            summary { (group_title(group.place)) " " span.count { (grouped(group.total)) } }
+            (table(&columns.heads(), html! { @for line in &group.keys { (key_row(line, columns)) } }))
+            @if more > 0 { p.note { "and " (plural(more, "more", "more")) } }
+        }
+    }
+}
+
+fn key_row(line: &KeyLine, columns: KeyColumns) -> Markup {
+    html! {
+        tr {
+            td data-label="Key" { (key(&line.key)) }
+            td data-label="Why" {
+                (line.why)
+                @if let Some(ErrorLine { error, at, attempt, .. }) = &line.last_error {
+                    div.error { "attempt " (attempt) " failed " (ago(*at)) ": " (error) }
+                }
+            }
+            @if columns.due {
+                td data-label="Due" { @if let Some(moment) = line.due { (due(moment)) } @else { "–" } }
+            }
+            @if columns.attempt {
+                td data-label="Attempt" { @if let Some(attempt) = line.attempt { (attempt) } @else { "–" } }
+            }
+            @if columns.reason { td data-label="Asked for by" { (line.reason.as_deref().unwrap_or("–")) } }
+        }
+    }
+}
+
+fn runs(runs: &[RunReport]) -> Markup {
+    html! {
+        @if runs.is_empty() { p.note { "No run has ended yet." } } @else {
+            details {
+                summary { "Recent runs " span.count { (runs.len()) } }
+                (table(
+                    &[
+                        ("wide", "Key"), ("", "Ended as"), ("some", "Began"), ("few", "Took"), ("few", "Writes"),
+                        ("few", "Attempt"), ("many", "Asked for by"),
+                    ],
+                    html! { @for run in runs { (run_row(run)) } },
+                ))
+            }
+        }
+    }
+}
+
+fn run_row(run: &RunReport) -> Markup {
+    html! {
+        tr {
+            td data-label="Key" { (key(&run.key)) }
+            td data-label="Ended as" {
+                (run.result.replace('_', " "))
+                @if let Some(error) = &run.error { div.error { (error) } }
+            }
+            td data-label="Began" { (ago(run.began)) }
+            td data-label="Took" { (took(run.seconds)) }
+            td data-label="Writes" { (run.writes) }
+            td data-label="Attempt" { (run.attempt) }
+            td data-label="Asked for by" { (run.reason) }
+        }
+    }
+}
+
+fn informers(reports: &[InformerReport]) -> Markup {
+    html! {
+        section.informers {
+            h2 { "Informers" }
+            @if reports.is_empty() { p.note { "Nothing is watched." } } @else {
+                (table(
+                    &[("wide", "Kind"), ("", "State"), ("some", "Objects"), ("some", "Version"), ("some", "Last event")],
+                    html! { @for report in reports { (informer_row(report)) } },
+                ))
+            }
+        }
+    }
+}
+
+fn informer_row(report: &InformerReport) -> Markup {
+    let (class, phase) = informer_phase(report);
+    html! {
+        tr {
+            td data-label="Kind" {
+                strong { (report.kind) } " " (report.version)
+                @if let Some(cluster) = &report.cluster { div.note { "of cluster " (cluster) } }
+                @if !report.namespaces.is_empty() { div.note { "in " (report.namespaces.join(", ")) } }
+                @if !report.selector.is_empty() { div.note { (report.selector) } }
+            }
+            td data-label="State" {
+                span class={ "badge " (class) } { (phase) }
+                @if let Some(failure) = &report.failure { (failing(failure)) }
+                @if report.unreadable > 0 {
+                    div.error { (plural(report.unreadable, "object can't be read", "objects can't be read")) }
+                    @for object in &report.unreadable_objects { div.error { (object) } }
+                }
+                @if report.handler_backlog > 0 {
+                    div.note {
+                        (plural(report.handler_backlog, "notification waits", "notifications wait")) " for "
+                        (plural(report.handlers, "handler", "handlers"))
+                    }
+                }
+            }
+            td data-label="Objects" {
+                (grouped(report.objects))
+                @if let Some(count) = report.bytes { div.note { (bytes(count)) } }
+            }
+            td data-label="Version" {
+                @if let Some(version) = report.resource_version { (version) } @else { "–" }
+            }
+            td data-label="Last event" { @if let Some(moment) = report.last_event { (ago(moment)) } @else { "–" } }
+        }
+    }
+}
+
+fn informer_phase(report: &InformerReport) -> (&'static str, &'static str) {
+    match report.phase {
+        SyncPhase::Synced if report.failure.is_some() => ("bad", "synced, failing"),
+        SyncPhase::Synced => ("good", "synced"),
+        SyncPhase::Syncing => ("bad", "not synced"),
+        SyncPhase::NotStarted => ("calm", "not started"),
+        SyncPhase::Stopped => ("calm", "stopped"),
+    }
+}
+
+fn failing(failure: &FailureReport) -> Markup {
+    html! { div.error { (failure.message) "; again " (due(failure.retry_at)) } }
+}
+
+/// Shows a table; each column has a class, for its width, and a title.
+fn table(columns: &[(&str, &str)], rows: Markup) -> Markup {
+    html! {
+        table {
+            thead {
+                tr {
+                    @for (class, title) in columns {
+                        th class=[(!class.is_empty()).then_some(class)] { (title) }
+                    }
+                }
+            }
+            tbody { (rows) }
+        }
+    }
+}
+
+/// Shows how long ago a moment was, with the date as a tooltip.
+fn ago(moment: Moment) -> Markup {
+    html! { time datetime=(moment) title=(moment) { (readable(moment.elapsed())) " ago" } }
+}
+
+/// Shows how long a state has lasted.
+fn lasting(since: Moment) -> Markup {
+    html! { time datetime=(since) title=(since) { (readable(since.elapsed())) } }
+}
+
+/// Shows how far in the future a moment is.
+fn due(moment: Moment) -> Markup {
+    let left = moment.left();
+    html! {
+        time datetime=(moment) title=(moment) {
+            @if left.is_zero() { "now" } @else { "in " (readable(left)) }
+        }
+    }
+}
+
+/// Shows how long something took.
+fn took(seconds: f64) -> String {
+    readable(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+}
+
+/// Counts things.
+fn plural(count: usize, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(count), if count == 1 { one } else { many })
+}
+
+/// Writes a number with spaces between thousands.
+fn grouped(count: usize) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Writes a number of bytes.
+fn bytes(count: usize) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut size = count as f64;
+    let mut unit = 0;
+    while size >= 1_024.0 && unit + 1 < UNITS.len() {
+        (size, unit) = (size / 1_024.0, unit + 1);
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{size:.1} {}", UNITS[unit]) }
+}
+
+/// Links a key to the answers about it.
+fn key(key: &str) -> Markup {
+    html! { a.key href={ "/debug?key=" (encoded(key)) } { (key) } }
+}
+
+/// Encodes a text for a query.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+                encoded.push(byte.into())
+            }
+            other => drop(write!(encoded, "%{other:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_people_read_them() {
+        for (count, text) in
+            [(0, "0"), (999, "999"), (1_000, "1\u{202f}000"), (1_234_567, "1\u{202f}234\u{202f}567")]
+        {
+            assert_eq!(grouped(count), text);
+        }
+        for (count, text) in
+            [(0, "0 B"), (1_023, "1023 B"), (1_536, "1.5 KiB"), (usize::MAX, "16777216.0 TiB")]
+        {
+            assert_eq!(bytes(count), text);
+        }
+        assert_eq!((took(0.25), took(f64::NAN)), ("250ms".to_owned(), readable(Duration::MAX)));
+    }
+
+    // P4
+    #[test]
+    fn a_link_to_a_key_holds_nothing_but_the_key() {
+        assert_eq!(encoded("shop/a b&c=\"<ü>"), "shop/a%20b%26c%3D%22%3C%C3%BC%3E");
+        let link = key("a\"><script>").into_string();
+        assert!(!link.contains("<script>"), "{link}");
+    }
+}
