@@ -49,7 +49,7 @@ fn orphan(state: &mut State, place: &OwnerPlace, owner: &Stored) -> usize {
     touched + release(state, place, ORPHAN)
 }
 
-/// Deletes the dependents, and lets the owner go once none blocks.
+/// Deletes the dependents, and releases the owner once none of them blocks it.
 fn foreground(state: &mut State, place: &OwnerPlace, owner: &Stored) -> usize {
     let uid = object::uid(&owner.value()).to_owned();
     let mut touched = 0;
@@ -173,7 +173,7 @@ fn strip(state: &mut State, place: &OwnerPlace, which: impl Fn(&str) -> bool) ->
     1
 }
 
-/// Removes a finalizer if it is there; the object goes if it was the last.
+/// Removes a finalizer if the object has it; removing the last one deletes the object.
 pub(crate) fn release(state: &mut State, place: &OwnerPlace, finalizer: &str) -> usize {
     let Some(stored) = state.store.get(&place.0, &place.1).cloned() else { return 0 };
     if !object::finalizers(&stored.value()).contains(&finalizer) {

@@ -141,7 +141,7 @@ fn shape(clause: &Clause<'_>) -> Option<Shape> {
 /// Decides the form of an answer from the Accept header.
 ///
 /// # Errors
-/// 406: nothing asked for is offered.
+/// 406: none of the requested forms is offered.
 pub(crate) fn accept(headers: &HeaderMap, answer: AnswerKind, of: Of) -> Result<Accept, Status> {
     if is_plain(headers) {
         return Ok(Accept { media: Media::Json, shape: Shape::Object });

@@ -77,7 +77,7 @@ pub struct RequestInfo {
     pub go_on: String,
     /// The path, decoded, without a trailing `/`.
     pub path: String,
-    /// True shape of the path: whether an object's name stands in it.
+    /// The shape of the path: whether it contains an object's name.
     pub(crate) shape: PathShape,
 }
 

@@ -326,7 +326,7 @@ fn an_operator_that_ends_by_itself_is_started_again_as_the_kubelet_does() {
     assert!(story.contains("the kubelet starts it again after 10s"), "{story}");
     assert!(report.failures[0].to_string().contains("`.may_end()`"), "{report}");
     trials().only(refused).may_end().check();
-    let never = Trials::of(|_| async { "the configuration is missing" }).may_end().run();
+    let never = Trials::of(|_| async { "there is no configuration" }).may_end().run();
     let Violation::Ended(how) = failed(&never) else { panic!("{never}") };
     assert!(how.len() < 12, "the kubelet waits for longer each time: {}", how.len());
 }
@@ -561,7 +561,7 @@ fn trials_are_shared_by_several_jobs_and_gone_on_with() {
 }
 
 #[test]
-#[should_panic(expected = "unknown trial")]
+#[should_panic(expected = "there is no trial")]
 fn trials_that_are_not_there_are_not_gone_on_with() {
     let _report = trials(Bug::None).only(|_| false).going_on_from("get maps shop/a #1: lost").run();
 }

@@ -23,7 +23,7 @@ impl Share {
     pub(crate) fn of(&self, all: Vec<Schedule>) -> Result<Vec<Schedule>, String> {
         let first = match &self.from {
             Some(from) => all.iter().position(|schedule| schedule.to_string() == *from).ok_or_else(|| {
-                format!("unknown trial {from:?}: has the operator changed, the script, or the seed?")
+                format!("there is no trial {from:?}: has the operator changed, the script, or the seed?")
             })?,
             None => 0,
         };
@@ -111,6 +111,6 @@ mod tests {
             share("part 2/4 from get maps shop/a #10: lost").unwrap(),
             [schedule(10), schedule(14), schedule(18), schedule(22)]
         );
-        assert!(share("from get maps shop/b #20: lost").unwrap_err().contains("unknown trial"));
+        assert!(share("from get maps shop/b #20: lost").unwrap_err().contains("there is no trial"));
     }
 }

@@ -206,7 +206,7 @@ impl FromStr for Trouble {
                 _ => None,
             }
         });
-        found.ok_or_else(|| format!("unknown trouble {text:?}"))
+        found.ok_or_else(|| format!("there is no trouble {text:?}"))
     }
 }
 

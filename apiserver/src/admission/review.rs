@@ -17,7 +17,7 @@ pub(super) fn review(version: &str, uid: &str, mut request: Value) -> Value {
 /// A webhook's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ReviewVerdict {
-    /// What it warns of.
+    /// Its warnings.
     pub(super) warnings: Vec<String>,
     /// Whether the write may go on, and how the object changes.
     pub(super) outcome: Result<Option<Value>, Box<Refusal>>,

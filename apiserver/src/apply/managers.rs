@@ -26,7 +26,7 @@ pub(super) enum ManagerOperation {
 pub(super) struct Identity {
     pub(super) manager: String,
     pub(super) operation: ManagerOperation,
-    /// Empty for appliers, who are the same in all versions.
+    /// Empty for appliers, who are the same manager in all versions.
     pub(super) api_version: String,
     /// Empty for the main endpoint.
     pub(super) subresource: String,
@@ -73,7 +73,7 @@ impl Identity {
             text.push_str(&format!(" with subresource {:?}", self.subresource));
         }
         if self.operation == ManagerOperation::Update {
-            // The scale subresource has a group of its own.
+            // The scale subresource has its own group.
             let version = match self.subresource.as_str() {
                 "scale" => "autoscaling/v1",
                 _ => &self.api_version,

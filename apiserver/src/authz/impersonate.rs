@@ -89,7 +89,7 @@ impl Wanted {
         self.name.strip_prefix("system:node:").filter(|node| !node.is_empty())
     }
 
-    /// Gives the modes that can be tried, by the word in their verbs; the last is the old one.
+    /// Returns the modes that can be tried, by the word in their verbs; the last is the old one.
     fn modes(&self) -> Vec<ImpersonationMode> {
         let mut modes = Vec::new();
         match (self.node(), service_account(&self.name)) {

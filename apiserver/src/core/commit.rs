@@ -18,7 +18,7 @@ use crate::store::Batch;
 /// Whether it is on disk, or why not.
 pub(super) type Committed = Result<(), Arc<DataError>>;
 
-/// Waits until what was written before is on disk.
+/// Waits until all earlier writes are on disk.
 pub(super) type Ticket = oneshot::Receiver<Committed>;
 
 /// The state, as the task that writes needs it.
@@ -141,7 +141,7 @@ impl Committer {
         Some(Job { batch, image, waiting: std::mem::take(&mut turn.waiting), last })
     }
 
-    /// Takes back what could not be written; gives everybody who waits for it.
+    /// Rolls back changes that could not be written; returns their waiters.
     fn take_back(&self, state: &mut State, batch: &Batch) -> Vec<oneshot::Sender<Committed>> {
         for fact in state.store.undo(batch) {
             state.forget_fact(&fact);

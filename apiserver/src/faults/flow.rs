@@ -339,7 +339,7 @@ impl Tap {
         flow.edits.iter_mut().for_each(|edit| edit.flush(out));
     }
 
-    /// Returns whether more may pass now, and what has just fired.
+    /// Returns whether more may pass now, and what just fired.
     pub(super) fn gate(&self, cx: &Context<'_>) -> (FlowGate, Option<Firing>) {
         self.listen(cx);
         let mut flow = self.lock();

@@ -1,4 +1,4 @@
-//! The registry: rules as they are written and armed, open streams, and what has fired.
+//! The registry: active rules, open streams, and fired faults.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,7 +48,7 @@ struct ArmedRule {
     matcher: Matcher,
     action: Action,
     count: FiringCount,
-    /// Dropped with the rule: whoever waits for it goes on.
+    /// Dropped with the rule; those who wait for it then continue.
     healed: Healed,
 }
 

@@ -66,7 +66,7 @@ impl Epoch {
 /// An answer's body, under the rules.
 pub(crate) struct FaultyBody<S = Box<WatchStream>> {
     source: BodySource<S>,
-    /// What is left of a piece that has passed in part.
+    /// The rest of a piece that has passed in part.
     kept: Option<Piece>,
     /// Events that are to be sent next.
     queue: VecDeque<Frame>,

@@ -103,7 +103,7 @@ pub(crate) struct Conversion {
 /// How a stored object is shown in a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VersionView {
-    /// As it is.
+    /// Unchanged.
     Same,
     /// Renamed to this version, pruned and defaulted by its schema.
     Schema,

@@ -279,7 +279,7 @@ fn named(number: u32, name: &str, kind: &WireKind, value: &Value, out: &mut Vec<
     put_bytes(out, number, &entry);
 }
 
-/// Writes one value; what is zero need not be said.
+/// Writes one value; zeros may be left out.
 fn put(number: u32, kind: &WireKind, value: &Value, out: &mut Vec<u8>) {
     match kind {
         WireKind::Text => put_bytes(out, number, value.as_str().unwrap_or_default().as_bytes()),

@@ -39,7 +39,7 @@ impl Document {
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
     written: BTreeMap<String, (Vec<ServedKind>, Arc<Document>)>,
-    /// The document of version 2, with the hashes of those that it is made of.
+    /// The document of version 2, with the hashes of its sources.
     second: Option<(Vec<String>, Arc<Document>)>,
     /// Its binary form, with its hash.
     second_in_protobuf: Option<(String, Arc<Document>)>,

@@ -85,7 +85,7 @@ fn check(node: NodeRef<'_>, at: &DecodePlace<'_>, value: &Value) -> Result<(), S
     }
 }
 
-/// Names what was found; of a number that is no integer also its value.
+/// Names the type that was found, and the value of a number that is not an integer.
 fn found(wanted: JsonType, value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),

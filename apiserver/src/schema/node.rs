@@ -20,7 +20,7 @@ pub(crate) struct NodeId(usize);
 /// The JSON that a node accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JsonType {
-    /// Any JSON: the schema says nothing.
+    /// Any JSON: the schema has no type.
     #[default]
     Any,
     /// A JSON object.

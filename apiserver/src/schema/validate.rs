@@ -88,7 +88,7 @@ fn is_meta(node: NodeRef<'_>, name: &str) -> bool {
     (node.node().resource || node.node().embedded) && name == "metadata"
 }
 
-/// Asks an embedded resource for its kind, and checks its labels.
+/// Checks that an embedded resource has a kind, and checks its labels.
 fn embedded(place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     let Value::Object(fields) = value else { return };
     for name in ["apiVersion", "kind"] {

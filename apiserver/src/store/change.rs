@@ -122,7 +122,7 @@ pub(crate) struct Stored {
     text: Box<[u8]>,
     head: Arc<Head>,
     ticket: SeenTicket,
-    /// The value of what is read at every turn, or nested too deep to be read back from its text.
+    /// The value of an object that is read often, or nested too deeply to be parsed again.
     pinned: Option<Arc<Value>>,
     recent: Arc<Recent>,
     /// The conversions by webhooks, by the number of the served version.

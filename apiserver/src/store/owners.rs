@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::resource_id::ResourceId;
 use crate::object;
 
-/// Where an object lies.
+/// The key of an object.
 pub(crate) type OwnerPlace = (ResourceId, Arc<str>);
 
 /// A uid, as short as it can be: there is one for each object.
@@ -91,17 +91,17 @@ impl Owners {
         }
     }
 
-    /// Gives where the object of a uid lies.
+    /// Returns the key of the object with a uid.
     pub(crate) fn place(&self, uid: &str) -> Option<&OwnerPlace> {
         self.places.get(&Uid::of(uid))
     }
 
-    /// Gives the objects that name a uid as an owner.
+    /// Returns the objects that name a uid as an owner.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<OwnerPlace> {
         self.dependents.get(uid).into_iter().flatten().cloned().collect()
     }
 
-    /// Gives the next object to look at.
+    /// Returns the next suspect.
     pub(crate) fn next_suspect(&mut self) -> Option<OwnerPlace> {
         self.suspects.pop_front()
     }

@@ -28,7 +28,7 @@ struct Ring {
 pub(super) struct SeenTicket(AtomicU64);
 
 impl Recent {
-    /// Keeps a value whose JSON has this length; the oldest go.
+    /// Keeps a value whose JSON has this length; removes the oldest ones.
     pub(super) fn keep(&self, ticket: &SeenTicket, value: Arc<Value>, length: usize) {
         let mut gone = Vec::new();
         let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +48,7 @@ impl Recent {
         drop(ring);
     }
 
-    /// Gives a value that is still there.
+    /// Returns a value that is still there.
     pub(super) fn get(&self, ticket: &SeenTicket) -> Option<Arc<Value>> {
         let number = ticket.0.load(Ordering::Relaxed).checked_sub(1)?;
         let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);

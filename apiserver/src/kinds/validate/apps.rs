@@ -236,7 +236,7 @@ fn shown_strategy(place: &Place<'_, '_>) -> String {
     format!("{{\"Type\":{:?},\"RollingUpdate\":{rolling}}}", place.at("type").text())
 }
 
-/// Refuses what is neither a number of things nor a share of them.
+/// Refuses a value that is neither a number nor a percentage.
 pub(super) fn amount_or_share(place: &Place<'_, '_>, faults: &mut Findings) {
     if place.value().is_string() {
         if words::percent(place.text()).is_none() {

@@ -39,7 +39,7 @@ pub(super) fn job(object: &Value, is_new: bool, faults: &mut Findings) {
     }
 }
 
-/// Checks what a client gives where the server generates the selector.
+/// Checks the client's values if the server generates the selector.
 fn generated(object: &Value, spec: &Place<'_, '_>, labels: &Place<'_, '_>, faults: &mut Findings) {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     for key in ["job-name", "batch.kubernetes.io/job-name"] {
@@ -207,7 +207,7 @@ fn indexed(spec: &Place<'_, '_>, faults: &mut Findings) {
     }
 }
 
-/// Checks who runs a job, if not the cluster's own controller: a domain and a path.
+/// Checks the name of an external controller of a job: a domain and a path.
 fn manager(place: &Place<'_, '_>, faults: &mut Findings) {
     if !place.is_set() {
         return;

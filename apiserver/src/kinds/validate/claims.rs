@@ -24,7 +24,7 @@ pub(super) fn class(object: &Value, faults: &mut Findings) {
     Place::top(object, "volumeBindingMode").one_of_if_set(faults, &modes);
 }
 
-/// Checks what a claim asks for.
+/// Checks the requests of a claim.
 pub(super) fn spec(place: &Place<'_, '_>, faults: &mut Findings) {
     let modes = place.at("accessModes");
     if modes.len() == 0 {

@@ -24,7 +24,7 @@ const RESOURCES: [&str; 6] = [
 ];
 const SOURCES: [&str; 5] = ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
 
-/// Checks the variables of a container, and where they come from.
+/// Checks the variables of a container and their sources.
 pub(super) fn check(container: &Place<'_, '_>, faults: &mut Findings) {
     for variable in container.at("env").items() {
         let name = variable.at("name");

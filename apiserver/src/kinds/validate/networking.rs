@@ -8,7 +8,7 @@ use super::place::{Findings, Place};
 use super::words::{self, Network};
 use super::{probes, selectors};
 
-/// Checks an Ingress; a new one also for an annotation that says the same as a field.
+/// Checks an Ingress; a new one also for an annotation that duplicates a field.
 pub(super) fn ingress(object: &Value, is_new: bool, faults: &mut Findings) {
     let spec = Place::top(object, "spec");
     let (rules, default, class) = (spec.at("rules"), spec.at("defaultBackend"), spec.at("ingressClassName"));
@@ -146,7 +146,7 @@ pub(super) fn class(object: &Value, faults: &mut Findings) {
     domain_and_path(&controller, faults);
 }
 
-/// Refuses what is not a domain and a path, such as `acme.io/foo`.
+/// Refuses a text that is not a domain and a path, such as `acme.io/foo`.
 pub(super) fn domain_and_path(place: &Place<'_, '_>, faults: &mut Findings) {
     match place.text().split_once('/') {
         _ if place.text().is_empty() => place.required(faults, ""),

@@ -127,12 +127,12 @@ impl<'p, 'v> Place<'p, 'v> {
         }
     }
 
-    /// Says that the value is wrong.
+    /// Reports an invalid value.
     pub(super) fn invalid(&self, faults: &mut Findings, why: &str) {
         self.invalid_as(faults, &self.value.to_string(), why);
     }
 
-    /// Says that the value is wrong, which the server prints in a way of its own.
+    /// Reports an invalid value that the server prints in its own way.
     pub(super) fn invalid_as(&self, faults: &mut Findings, shown: &str, why: &str) {
         let detail = if why.is_empty() { String::new() } else { format!(": {why}") };
         faults.add(|| {
@@ -140,43 +140,43 @@ impl<'p, 'v> Place<'p, 'v> {
         });
     }
 
-    /// Says each thing that is wrong with a text.
+    /// Reports each error of a text.
     pub(super) fn each(&self, faults: &mut Findings, wrong: Vec<String>) {
         for why in wrong {
             self.invalid_as(faults, &format!("{:?}", self.text()), &why);
         }
     }
 
-    /// Says that a value is missing.
+    /// Reports a missing value.
     pub(super) fn required(&self, faults: &mut Findings, why: &str) {
         faults.add(|| Cause::required(self.to_string(), why));
     }
 
-    /// Says that a value may not be here.
+    /// Reports a forbidden value.
     pub(super) fn forbidden(&self, faults: &mut Findings, why: &str) {
         faults.add(|| Cause::forbidden(self.to_string(), why));
     }
 
-    /// Says that a value is there twice.
+    /// Reports a duplicate value.
     pub(super) fn duplicate(&self, faults: &mut Findings, shown: &Value) {
         faults
             .add(|| Cause::new("FieldValueDuplicate", self.to_string(), format!("Duplicate value: {shown}")));
     }
 
-    /// Says that what a value names is not there.
+    /// Reports a reference to an object that does not exist.
     pub(super) fn not_found(&self, faults: &mut Findings) {
         faults.add(|| {
             Cause::new("FieldValueNotFound", self.to_string(), format!("Not found: {:?}", self.text()))
         });
     }
 
-    /// Says that a text is too long.
+    /// Reports a text that is too long.
     pub(super) fn too_long(&self, faults: &mut Findings, most: usize) {
         let message = format!("Too long: may not be more than {most} bytes");
         faults.add(|| Cause::new("FieldValueTooLong", self.to_string(), message));
     }
 
-    /// Says that a list is too long.
+    /// Reports a list that is too long.
     pub(super) fn too_many(&self, faults: &mut Findings, most: usize) {
         let message = format!("Too many: {}: must have at most {most} items", self.len());
         faults.add(|| Cause::new("FieldValueTooMany", self.to_string(), message));
@@ -190,14 +190,14 @@ impl<'p, 'v> Place<'p, 'v> {
         }
     }
 
-    /// Refuses a text that is there and not one of these.
+    /// Refuses a text that is set and not one of these.
     pub(super) fn one_of_if_set(&self, faults: &mut Findings, supported: &[&str]) {
         if self.is_set() {
             self.one_of(faults, supported);
         }
     }
 
-    /// Says that a value is not one of these.
+    /// Reports a value that is not one of these.
     pub(super) fn unsupported(&self, faults: &mut Findings, shown: &str, supported: &[&str]) {
         let quoted: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
         let message = format!("Unsupported value: {shown}: supported values: {}", quoted.join(", "));

@@ -84,7 +84,7 @@ pub(super) fn check(place: &Place<'_, '_>, around: &Around<'_>, faults: &mut Fin
     }
 }
 
-/// Checks an amount: nothing negative, and whole numbers of what comes in pieces.
+/// Checks an amount: not negative, and whole for countable resources.
 pub(super) fn amount_of(name: &str, place: &Place<'_, '_>, faults: &mut Findings) {
     let Some(amount) = Quantity::read(place.value()) else { return };
     if amount < Quantity::ZERO {

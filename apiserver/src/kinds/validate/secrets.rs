@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::place::{Findings, Place};
 
-/// Checks what the type of a Secret asks of its keys.
+/// Checks that a Secret has the keys that its type requires.
 pub(super) fn secret(object: &Value, faults: &mut Findings) {
     let data = Place::top(object, "data");
     let has = |key: &str| data.value().get(key).is_some();
@@ -35,7 +35,7 @@ fn required(place: &Place<'_, '_>, key: &str, faults: &mut Findings) {
     faults.add(|| crate::status::Cause::required(format!("{place}[{key}]"), ""));
 }
 
-/// Refuses a key that is missing, or whose value is not an object in JSON.
+/// Refuses a key that is missing, or whose value is not a JSON object.
 fn json_of(data: &Place<'_, '_>, key: &str, faults: &mut Findings) {
     let Some(value) = data.value().get(key) else {
         return required(data, key, faults);

@@ -155,7 +155,7 @@ fn texts(list: &Value) -> BTreeSet<&str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Refuses ports that are there twice, and those of nodes where there are none.
+/// Refuses duplicate ports, and node ports on services without them.
 fn twice(ports: &Place<'_, '_>, kind: &str, faults: &mut Findings) {
     let of_node = |port: &Place<'_, '_>| port.at("nodePort").number().unwrap_or(0);
     for port in ports.items().filter(|port| kind == "ClusterIP" && of_node(port) != 0) {

@@ -53,7 +53,7 @@ fn walk(node: NodeRef<'_>, path: &str, lost: Option<&str>, errors: &mut Vec<Fiel
     }
 }
 
-/// Checks what a rule says besides its expressions.
+/// Checks the parts of a rule other than its expressions.
 fn wording(node: NodeRef<'_>, rule: &CelRule, at: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let broken = |text: &str| text.trim().contains(['\n', '\r']);

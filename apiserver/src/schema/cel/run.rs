@@ -181,7 +181,7 @@ fn variables<'a>(new: &'a Value, old: Option<&'a Value>) -> impl Iterator<Item =
     std::iter::once(("self", new)).chain(old.map(|old| ("oldSelf", old)))
 }
 
-/// Gives the variables of a rule.
+/// Returns the variables of a rule.
 fn scope(rule: &CelRule, own: &Cel, before: Option<&Cel>) -> Vec<(&'static str, Cel)> {
     let mut scope = vec![("self", own.clone())];
     if rule.takes_optional_old_self() {

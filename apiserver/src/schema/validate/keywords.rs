@@ -8,7 +8,7 @@ use super::super::node::{JsonType, NodeRef};
 use super::formats;
 use super::place::{ValuePlace, join};
 
-/// Checks a value against the keywords of its node, but not what is below it.
+/// Checks a value against the keywords of its node, without its children.
 pub(super) fn check(node: NodeRef<'_>, place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     let rules = &node.node().rules;
     types(node.kind(), place, value, errors);
@@ -55,7 +55,7 @@ fn types(kind: JsonType, place: ValuePlace<'_>, value: &Value, errors: &mut Vec<
     }
 }
 
-/// Reports a number out of its format's range, which has no field of its own.
+/// Reports a number outside its format's range, without a field.
 fn checked(place: ValuePlace<'_>, what: &str) -> FieldError {
     unnamed(&format!("Checked value must be of {what} in {}", place.name))
 }

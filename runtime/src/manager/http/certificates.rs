@@ -1,12 +1,6 @@
 //! A certificate and its key from files, read again when they change.
 
-use std::{
-    fs::File,
-    io::Read,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs::File, io::Read, path::Path, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use rustls::{
