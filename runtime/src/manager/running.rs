@@ -324,7 +324,7 @@ async fn ending_all_by_a_panic(
     terms: Terms,
     end: ManagerEnd,
 ) -> Result<(), Error> {
-    let name = controller.name.clone();
+    let name = controller.name().clone();
     let run = AssertUnwindSafe(controller.run(end.stop.clone(), terms)).catch_unwind();
     let ended = run.await.unwrap_or_else(|panic| {
         tracing::error!(controller = %name, "a panic that is to propagate ends the manager");

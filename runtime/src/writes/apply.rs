@@ -13,7 +13,7 @@ use super::{
     child::{Adoption, Child, Naming, decode, encode},
     owner::Owner,
     owner::OwnerRole,
-    request::{ApiResponse, ApiVerb, RequestBody, Path, Request, Target},
+    request::{ApiResponse, ApiVerb, Path, Request, RequestBody, Target},
     writer::{KnownTarget, Proof, Writer},
 };
 use crate::object::{Kind, Object, Version};

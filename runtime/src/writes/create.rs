@@ -10,7 +10,7 @@ use super::{
     child::{Adoption, Child, Naming, decode},
     owner::Owner,
     owner::OwnerRole,
-    request::{ApiVerb, RequestBody, Path, Request, Target},
+    request::{ApiVerb, Path, Request, RequestBody, Target},
     writer::{Proof, Writer},
 };
 use crate::object::{Kind, Object, ObjectKey};

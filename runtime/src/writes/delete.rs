@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    request::{ApiVerb, RequestBody, Path, Request, Target},
+    request::{ApiVerb, Path, Request, RequestBody, Target},
     writer::Writer,
 };
 use crate::{

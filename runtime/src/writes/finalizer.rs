@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    request::{ApiResponse, ApiVerb, RequestBody, Path, Request, Target},
+    request::{ApiResponse, ApiVerb, Path, Request, RequestBody, Target},
     writer::{Proof, Writer},
 };
 use crate::{keys::Expectation, object::Version};

@@ -7,7 +7,7 @@ use super::{
     WriteError,
     child::{decode, encode},
     merge::{merged, replaces_the_same},
-    request::{ApiVerb, RequestBody, Path, Request, Target},
+    request::{ApiVerb, Path, Request, RequestBody, Target},
     writer::{Proof, Writer, version_of},
 };
 use crate::{

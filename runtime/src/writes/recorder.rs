@@ -29,7 +29,7 @@ use super::{
     WriteError,
     event::{Event, Referred},
     overload::Sender,
-    request::{ApiVerb, RequestBody, Path, Request, Target},
+    request::{ApiVerb, Path, Request, RequestBody, Target},
     series::{EventKey, OnServer, Outgoing, Recorded, SeriesCache},
     writer::Author,
 };

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeSet};
 
-use super::request::{RequestBody, Path, Request};
+use super::request::{Path, Request, RequestBody};
 use crate::{api_request::ApiVerb, object::Kind};
 
 /// What a reconciler does with objects of a kind, for [`Controller::uses`](crate::Controller::uses).

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     WriteError,
     merge::{difference, dropped, replaces_elements, replaces_the_same},
-    request::{ApiResponse, ApiVerb, RequestBody, Path, Request, Target},
+    request::{ApiResponse, ApiVerb, Path, Request, RequestBody, Target},
     writer::{Proof, Writer, version_of},
 };
 use crate::{

@@ -30,7 +30,7 @@ use super::{
     contradictions::{Answered, Contradicted, Contradictions, OpenContradiction, ShownBefore, contradiction},
     overload::Sender,
     owner::{Owner, OwnerRole},
-    request::{ApiResponse, ApiVerb, RequestBody, Path, Request, Target},
+    request::{ApiResponse, ApiVerb, Path, Request, RequestBody, Target},
     rights::Rights,
     warnings::WriteWarnings,
 };
