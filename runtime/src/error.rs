@@ -145,34 +145,24 @@ pub enum Stopped {
     PastGracePeriod {
         /// The grace period.
         period: Duration,
-        /// What ran on.
-        who: RanOn,
+        /// What ran on: controllers and keys, in one line; `None`: an event handler of an informer.
+        reconciles: Option<String>,
     },
     /// A second signal came.
     SecondSignal,
 }
 
-/// What ran on past the grace period.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RanOn {
-    /// Reconciles: controllers and keys, in one line.
-    Reconciles(String),
-    /// An event handler of an informer.
-    Handler,
-}
-
 impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PastGracePeriod { period, who: RanOn::Reconciles(who) } => {
+            Self::PastGracePeriod { period, reconciles: Some(who) } => {
                 write!(
                     f,
                     "reconciles ran on past the grace period of {period:?}, and were aborted: {who}; allow more by \
                      `.grace_period(..)`, or bound runs by `.deadline(..)`"
                 )
             }
-            Self::PastGracePeriod { period, who: RanOn::Handler } => {
+            Self::PastGracePeriod { period, reconciles: None } => {
                 write!(f, "an event handler of an informer ran on past the grace period of {period:?}")
             }
             Self::SecondSignal => f.write_str("a second signal came"),

@@ -42,6 +42,7 @@ impl<T> Object for T where
     message = "`{Self}` names no type for its status",
     note = "name it beside the kind: `#[kube(.., status = \"MyStatus\")]`; for built-in kinds, and kinds that are known only at run time, use `patch_status_as`"
 )]
+#[doc(hidden)]
 pub trait Statused {
     /// The type of the status.
     type Status;
@@ -55,6 +56,7 @@ impl<K: HasStatus> Statused for K {
 /// Takes an object, or an `Arc` of one as listers and reconcilers have it.
 ///
 /// The parameter only tells the two apart, and is never named.
+#[doc(hidden)]
 pub trait AsObject<Form> {
     /// The object.
     type Object: kube::Resource;
@@ -65,10 +67,12 @@ pub trait AsObject<Form> {
 
 /// Tells that something is an object itself.
 #[derive(Debug)]
+#[doc(hidden)]
 pub enum Itself {}
 
 /// Tells that something is an `Arc` of an object.
 #[derive(Debug)]
+#[doc(hidden)]
 pub enum Shared {}
 
 impl<K: kube::Resource> AsObject<Itself> for K {
@@ -321,6 +325,7 @@ pub struct Version(pub u64);
 /// Says that a resource version is not an unsigned integer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("resource version {0:?} is no unsigned integer and can't be compared")]
+#[doc(hidden)]
 pub struct InvalidVersion(String);
 
 impl Version {

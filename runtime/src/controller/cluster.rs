@@ -1,4 +1,4 @@
-//! Another cluster that a manager's controllers read from.
+//! A cluster that informers read from: the manager's own, or another one.
 
 use std::{
     fmt, mem,
@@ -8,24 +8,23 @@ use std::{
     },
 };
 
-use super::sources::Synced;
+use super::{sources::Synced, watch::Watch};
 use crate::{
-    delta_fifo::Transformed,
     informer::{InformerBuilder, InformerReport, SharedInformer, SharedInformerFactory, SyncState, Watched},
-    store::InvalidSelector,
     writes::Rights,
 };
 
 /// Another cluster: its caches feed controllers, and nothing is written there.
 ///
-/// Made by [`Manager::cluster`](crate::Manager::cluster), which says more. Clones are the same cluster. Its informers start
-/// and stop with the manager; what is asked for once that runs starts at once.
+/// Made by [`Manager::cluster`](crate::Manager::cluster), which says more. Clones are the same cluster. Its informers
+/// start and stop with the manager. An informer that is asked for while the manager runs starts at once.
 #[derive(Clone)]
 pub struct Cluster {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterState>,
 }
 
-struct Shared {
+struct ClusterState {
+    /// Empty: the manager's own.
     name: Arc<str>,
     factory: SharedInformerFactory,
     started: AtomicBool,
@@ -34,16 +33,18 @@ struct Shared {
 
 #[derive(Default)]
 struct Requested {
-    /// What controllers wait for.
+    /// The informers that controllers wait for.
     informers: Vec<Arc<dyn Synced>>,
-    /// What is read, in which namespaces; none: in all.
-    rights: Vec<(Rights, Vec<Arc<str>>)>,
+    rights: Vec<ReadRights>,
 }
+
+/// What an informer needs: its namespaces (empty: all), and the only object that it reads (`None`: all).
+pub(crate) type ReadRights = (Rights, Vec<Arc<str>>, Option<String>);
 
 impl Cluster {
     pub(crate) fn new(name: Arc<str>, factory: SharedInformerFactory) -> Self {
         let (started, requested) = (AtomicBool::new(false), Mutex::default());
-        Self { shared: Arc::new(Shared { name, factory, started, requested }) }
+        Self { shared: Arc::new(ClusterState { name, factory, started, requested }) }
     }
 
     /// Returns its name.
@@ -51,19 +52,52 @@ impl Cluster {
         &self.shared.name
     }
 
-    /// Asks for a kind of this cluster, to feed a controller, or to be read.
-    pub fn kind<W: Watched<DynamicType = ()>>(&self) -> ClusterKind<W> {
-        self.kind_of_type(())
+    /// Reads a kind from the shared cache of this cluster.
+    pub fn lister<W: Watched<DynamicType = ()>>(&self) -> W::Lister {
+        self.informer::<W>().lister()
     }
 
-    /// Asks for what a marker asks for.
-    pub fn kind_for<W: Watched>(&self, marker: W) -> ClusterKind<W> {
-        self.kind_of_type(marker.dynamic_type())
+    /// Asks for the shared informer of a kind of this cluster, as [`Manager::informer`](crate::Manager::informer) does.
+    ///
+    /// If it is asked for before the manager starts, controllers without [`reads`](super::Controller::reads) wait for it.
+    pub fn informer<W: Watched<DynamicType = ()>>(&self) -> InformerBuilder<W> {
+        self.informer_of(Watch::new())
     }
 
-    fn kind_of_type<W: Watched>(&self, dynamic_type: W::DynamicType) -> ClusterKind<W> {
-        let builder = self.shared.factory.informer_of(dynamic_type);
-        ClusterKind { cluster: self.clone(), builder, namespaces: Vec::new() }
+    /// Asks for the shared informer of a [`Watch`].
+    pub fn informer_of<W: Watched>(&self, watch: Watch<W>) -> InformerBuilder<W> {
+        let cluster = self.clone();
+        watch.builder(&self.shared.factory, None).on_build(Box::new(move |informer, namespaces, name| {
+            cluster.note(informer, namespaces, name);
+            // Either this sees that the cluster was started, or the start sees this informer.
+            match cluster.shared.started.load(Ordering::SeqCst) {
+                true => informer.start(),
+                false => cluster.requested().informers.push(Arc::new(informer.clone())),
+            }
+        }))
+    }
+
+    /// Returns the informer of a watch, for a controller that says itself whether it waits for it.
+    pub(crate) fn feed<W: Watched>(&self, watch: &Watch<W>) -> SharedInformer<W> {
+        let informer = watch.informer(&self.shared.factory, None);
+        let narrowing = watch.narrowing();
+        self.note(&informer, narrowing.namespace.clone().into_iter().collect(), narrowing.name.clone());
+        informer
+    }
+
+    fn note<W: Watched>(
+        &self,
+        informer: &SharedInformer<W>,
+        namespaces: Vec<Arc<str>>,
+        name: Option<String>,
+    ) {
+        let mut rights = Rights::default();
+        rights.watch(SharedInformer::kind(informer));
+        self.requested().rights.push((rights, namespaces, name));
+    }
+
+    pub(crate) fn factory(&self) -> &SharedInformerFactory {
+        &self.shared.factory
     }
 
     pub(crate) fn is(&self, other: &Self) -> bool {
@@ -75,8 +109,8 @@ impl Cluster {
         mem::take(&mut self.requested().informers)
     }
 
-    /// Returns what must be allowed there.
-    pub(crate) fn rights(&self) -> Vec<(Rights, Vec<Arc<str>>)> {
+    /// Returns the permissions that its informers need.
+    pub(crate) fn rights(&self) -> Vec<ReadRights> {
         self.requested().rights.clone()
     }
 
@@ -85,7 +119,9 @@ impl Cluster {
         self.shared.factory.start();
     }
 
+    /// Stops its informers without waiting; those that are asked for later are over at once.
     pub(crate) fn stop(&self) {
+        self.shared.started.store(true, Ordering::SeqCst);
         self.shared.factory.stop();
     }
 
@@ -101,16 +137,6 @@ impl Cluster {
         self.shared.factory.reports()
     }
 
-    fn note<W: Watched>(&self, informer: &SharedInformer<W>, namespaces: Vec<Arc<str>>) {
-        let mut rights = Rights::default();
-        rights.watch(SharedInformer::kind(informer));
-        self.requested().rights.push((rights, namespaces));
-        // Either this sees that it was started, or the start sees this one.
-        if self.shared.started.load(Ordering::SeqCst) {
-            informer.start();
-        }
-    }
-
     fn requested(&self) -> MutexGuard<'_, Requested> {
         self.shared.requested.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,89 +145,5 @@ impl Cluster {
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Cluster").field(&self.shared.name).finish()
-    }
-}
-
-/// A kind of another cluster; equal ones share an informer.
-///
-/// For [`Controller::watches_from`](super::Controller::watches_from) and
-/// [`reads_from`](super::Controller::reads_from), or for a lister.
-#[must_use = "ask it for a lister, or let a controller watch it"]
-pub struct ClusterKind<W: Watched> {
-    cluster: Cluster,
-    builder: InformerBuilder<W>,
-    namespaces: Vec<Arc<str>>,
-}
-
-impl<W: Watched> ClusterKind<W> {
-    /// Narrows it to one namespace of that cluster; a controller's own namespaces do not count there.
-    pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
-        let namespace = namespace.into();
-        self.namespaces =
-            Some(namespace.clone()).filter(|namespace| !namespace.is_empty()).into_iter().collect();
-        self.builder = self.builder.namespace(namespace);
-        self
-    }
-
-    /// Narrows it to objects whose labels match.
-    ///
-    /// # Errors
-    /// The selector does not parse.
-    pub fn label_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
-        self.builder = self.builder.label_selector(selector)?;
-        Ok(self)
-    }
-
-    /// Narrows it to objects whose fields match, by the server's rules for the kind.
-    ///
-    /// # Errors
-    /// The selector does not parse.
-    pub fn field_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
-        self.builder = self.builder.field_selector(selector)?;
-        Ok(self)
-    }
-
-    /// Changes each object before it is cached, in a cache of its own: see [`InformerBuilder::transform`].
-    pub fn transform<T: Transformed>(
-        mut self,
-        change: impl Fn(&mut W::Object) -> T + Send + Sync + 'static,
-    ) -> Self {
-        self.builder = self.builder.transform(change);
-        self
-    }
-
-    /// Returns the shared informer.
-    ///
-    /// Asked for before the manager starts, controllers without [`reads`](super::Controller::reads) wait for it.
-    pub fn build(self) -> SharedInformer<W> {
-        let cluster = self.cluster.clone();
-        let informer = self.built();
-        if !cluster.shared.started.load(Ordering::SeqCst) {
-            cluster.requested().informers.push(Arc::new(informer.clone()));
-        }
-        informer
-    }
-
-    /// Returns the lister of the shared informer, as [`build`](Self::build) does.
-    pub fn lister(self) -> W::Lister {
-        self.build().lister()
-    }
-
-    /// Names the cluster.
-    pub(crate) fn cluster(&self) -> &Cluster {
-        &self.cluster
-    }
-
-    /// Returns the shared informer, for a controller that says itself that it waits for it.
-    pub(crate) fn built(self) -> SharedInformer<W> {
-        let informer = self.builder.build();
-        self.cluster.note(&informer, self.namespaces);
-        informer
-    }
-}
-
-impl<W: Watched> fmt::Debug for ClusterKind<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterKind").field("cluster", &self.cluster).field("builder", &self.builder).finish()
     }
 }

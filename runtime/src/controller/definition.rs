@@ -24,6 +24,8 @@ pub(crate) struct Definition<K: Marker, R> {
     pub(crate) foreign_sources: Vec<ForeignSource>,
     /// The other clusters that feed it, or that it reads.
     pub(crate) clusters: Vec<Cluster>,
+    /// The kinds of other clusters whose owners it is to enqueue: refused.
+    pub(crate) owned_elsewhere: Vec<String>,
     pub(crate) sources: Vec<StreamSource>,
     pub(crate) reads: Vec<Read>,
     pub(crate) rights: Rights,
@@ -32,7 +34,7 @@ pub(crate) struct Definition<K: Marker, R> {
 }
 
 impl<K: Marker, R> Definition<K, R> {
-    /// Takes note of what it takes to watch something.
+    /// Adds the permissions that a watch needs.
     pub(crate) fn allow_watch<W: Watched>(&mut self, watch: &Watch<W>) {
         let kind = W::kind_of(watch.dynamic_type());
         if watch.narrowing().is_none() {
@@ -52,6 +54,7 @@ impl<K: Marker, R> Definition<K, R> {
             kind_sources: Vec::new(),
             foreign_sources: Vec::new(),
             clusters: Vec::new(),
+            owned_elsewhere: Vec::new(),
             sources: Vec::new(),
             reads: Vec::new(),
             rights: Rights::default(),

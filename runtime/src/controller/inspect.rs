@@ -9,6 +9,8 @@ use std::{
     vec,
 };
 
+use serde::Serialize;
+
 use super::{
     Reason,
     overview::{ControllerPhase, ControllerReport, Lagging},
@@ -104,7 +106,8 @@ pub enum Why {
 }
 
 /// How a run failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct LastError {
     /// The error and its causes, in one line.

@@ -25,7 +25,7 @@ mod context;
 mod without_manager;
 mod from_fn;
 mod owners;
-pub mod predicate;
+mod predicate;
 mod tombstones;
 mod queue;
 mod last_read;
@@ -62,36 +62,35 @@ mod env;
 mod definition;
 mod plan;
 mod builder;
-mod declare;
-mod foreign;
 
 #[cfg(test)]
 mod tests;
 
 pub use action::{Action, Cleanup, Terminal};
 pub use builder::Controller;
-pub use cluster::{Cluster, ClusterKind};
+pub use cluster::Cluster;
 pub use context::Context;
 pub(crate) use env::Writes;
 pub(crate) use env::{ControllerEnv, Election};
 pub use error::ControllerError;
+#[doc(hidden)]
 pub use from_fn::FromFn;
 pub(crate) use inspect::Inspected;
 pub use inspect::{KeyReport, KeyReports, LastError, Why};
 pub(crate) use leftovers::Leftovers;
-pub use overview::{
-    ControllerPhase, ControllerReport, ErrorLine, KeyGroup, KeyLine, KeyPlace, QueueDepths, Workers,
-};
+pub(crate) use overview::{ControllerPhase, ControllerReport};
+#[cfg(feature = "http")]
+pub(crate) use overview::{KeyGroup, KeyLine, KeyPlace, QueueDepths};
 pub use owners::owners_of;
 pub(crate) use plan::Plan;
+pub use predicate::Predicate;
 pub use reason::Reason;
-pub use recent::RunReport;
+#[cfg(feature = "http")]
+pub(crate) use recent::RunReport;
 pub use reconciler::Reconciler;
 pub use run::Panics;
-pub(crate) use sources::Synced;
 pub(crate) use start::PreparedController;
 pub(crate) use term::{Stop, Term, Terms};
 pub(crate) use trace::TraceIds;
 pub(crate) use waits::Waits;
-pub(crate) use watch::Narrowing;
-pub use watch::{ToWatch, Watch};
+pub use watch::Watch;

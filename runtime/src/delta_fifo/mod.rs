@@ -15,6 +15,7 @@ mod tests;
 
 pub use queue::{Batch, DeltaFifo};
 pub use sink::FifoSink;
+#[doc(hidden)]
 pub use transform::{Outcome, Transform, Transformed};
 
 pub(crate) use transform::decoded;
@@ -76,6 +77,7 @@ pub enum Delta<K> {
 
 /// What a resync shows, and to whom.
 #[derive(Debug)]
+#[doc(hidden)]
 pub struct Sync {
     /// Who asked.
     pub audience: Audience,
@@ -96,6 +98,7 @@ impl Sync {
 
 /// The receivers of a resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[doc(hidden)]
 pub enum Audience {
     /// Handlers whose own resync period is over.
     Due,

@@ -176,7 +176,7 @@ impl SharedInformerFactory {
     }
 
     /// Shows every informer that is in use, as debug pages do.
-    pub fn reports(&self) -> Vec<InformerReport> {
+    pub(crate) fn reports(&self) -> Vec<InformerReport> {
         let known = self.known();
         let used = known
             .informers

@@ -10,6 +10,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{CustomResourceExt, ResourceExt as _, core::ObjectMeta};
 
 use crate::{
+    controller::Cluster,
     object::ObjectKey,
     writes::{ApiVerb, RightScope, Rights},
 };
@@ -71,6 +72,13 @@ impl Rules {
                 name: named.clone(),
             };
             places.into_iter().for_each(|place| self.grant(place, resource.clone(), &[right.verb]));
+        }
+    }
+
+    /// Adds what it takes to read what the program asked a cluster for.
+    pub(super) fn add_reads(&mut self, cluster: &Cluster) {
+        for (rights, namespaces, name) in cluster.rights() {
+            self.add(&rights, &namespaces, name.as_deref());
         }
     }
 

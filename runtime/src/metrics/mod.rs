@@ -18,6 +18,7 @@ pub(crate) use backlog::{BacklogReport, BacklogSource};
 pub(crate) use durations::Durations;
 pub(crate) use election::{ElectionMeter, ElectionMetrics};
 pub(crate) use fetch::{CacheMeter, FetchMeter, FetchMetrics};
+#[doc(hidden)]
 pub use format::Format;
 pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};
 pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
@@ -36,6 +37,7 @@ use prometheus_client::{
 use crate::users_code::contained;
 
 /// The media type of what [`Metrics::encode`] writes.
+#[doc(hidden)]
 pub const CONTENT_TYPE: &str = Format::OpenMetrics.content_type();
 
 /// Holds the metrics of one manager or factory; clones are the same.

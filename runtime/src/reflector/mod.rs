@@ -26,12 +26,19 @@ mod server_events;
 mod tests;
 
 pub use config::{FirstList, ReflectorConfig};
+#[doc(hidden)]
 pub use difference::Difference;
+#[doc(hidden)]
 pub use explain::explain;
+#[doc(hidden)]
 pub use failure_log::{FailureLog, LogLevel};
+#[doc(hidden)]
 pub use part::FetchPart;
+#[doc(hidden)]
 pub use server::Server;
-pub use sink::{Epoch, FetchReport, List, ReflectorStore, StoreChange};
+#[doc(hidden)]
+pub use sink::{Epoch, FetchReport};
+pub use sink::{List, ReflectorStore, StoreChange};
 pub use watch_error::{WatchError, WatchErrorHandler};
 
 pub(crate) use explain::unreachable;

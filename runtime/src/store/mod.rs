@@ -25,12 +25,19 @@ mod reflected;
 #[cfg(test)]
 mod tests;
 
+#[doc(hidden)]
 pub use cached_object::CachedObject;
 pub(crate) use differences::Missing;
-pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
-pub use indexer::{Indexer, WriteBatch};
+#[doc(hidden)]
+pub use index::DuplicateIndex;
+pub use index::{IndexDefinition, IndexValue};
+pub use indexer::Indexer;
+#[doc(hidden)]
+pub use indexer::WriteBatch;
 pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};
-pub use objects::{Iter, Objects};
+#[doc(hidden)]
+pub use objects::Iter;
+pub use objects::Objects;
 pub use reflected::Reflected;
 pub use selector::{FieldSelector, InvalidSelector, Selector};
 pub(crate) use view::{Steps, StoreView};

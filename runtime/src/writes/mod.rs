@@ -59,9 +59,12 @@ pub(crate) use overload::Sender;
 pub(crate) use owner::Owner;
 pub(crate) use patch::patch;
 pub(crate) use recorder::Recorder;
+#[doc(hidden)]
 pub use recorder::TRACE_ID_ANNOTATION;
+pub use refusal::ForbiddenBy;
 pub(crate) use refusal::find;
-pub use refusal::{ForbiddenBy, RetryAfter, Stale};
+#[doc(hidden)]
+pub use refusal::{RetryAfter, Stale};
 pub use rights::Use;
 pub(crate) use rights::{ApiVerb, RightScope, Rights};
 pub(crate) use status::{Patched, patch_status};

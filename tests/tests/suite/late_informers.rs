@@ -36,7 +36,7 @@ async fn an_informer_that_is_asked_for_late_starts_fills_and_ends_with_the_manag
     let secrets = running.informer::<Secret>().namespace("shop").build();
     secrets.wait_for_sync(WITHIN).await.unwrap();
     assert_eq!(secrets.lister().list().len(), 1);
-    let of_run_time = running.lister_for(Dynamic::new(typed_kind::<Secret>()));
+    let of_run_time = running.informer_of(Watch::of(Dynamic::new(typed_kind::<Secret>()))).lister();
     sleep(WITHIN).await;
     assert_eq!(of_run_time.list().len(), 1);
     running.stop().await.unwrap();

@@ -18,7 +18,9 @@ use tracing::{
     span::{Attributes, Id},
 };
 use tracing_subscriber::{Layer, layer::SubscriberExt, registry::LookupSpan};
-use watchkeeper::{controller::Why, error::Stopped, prelude::*, reflector::ReflectorConfig};
+use watchkeeper::{
+    controller::Why, error::Stopped, prelude::*, reflector::ReflectorConfig, workqueue::Priority,
+};
 use watchkeeper_apiserver::{ApiServer, Fault};
 use watchkeeper_tests::{Record, hear};
 

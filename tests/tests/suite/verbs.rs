@@ -352,7 +352,7 @@ async fn a_child_known_at_run_time_is_not_sent_again_while_it_is_right() {
         cx.apply_for(kind(), child).await?;
         Ok(Action::await_change())
     });
-    let controller = Controller::new(reconciler).owns_for(kind());
+    let controller = Controller::new(reconciler).watch(Watch::of(kind()).owned());
     let _running = Manager::new(server.client()).controller(controller).spawn();
     server.create(&website("a")).await;
     for run in 1..4 {

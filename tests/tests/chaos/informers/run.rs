@@ -115,7 +115,7 @@ fn begin(
             Watching::boxed(&name, ledger, factory, asked, selection)
         }
         Sort::Dynamic => {
-            let asked = factory.informer_for(Dynamic::new(typed_kind::<ConfigMap>()));
+            let asked = factory.informer_of(Dynamic::new(typed_kind::<ConfigMap>()));
             Watching::boxed(&name, ledger, factory, asked, selection)
         }
     }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::parts::{ago, due, grouped, key, plural, took};
 use crate::controller::{
-    ControllerPhase, ControllerReport, ErrorLine, KeyGroup, KeyLine, KeyPlace, QueueDepths, RunReport,
+    ControllerPhase, ControllerReport, KeyGroup, KeyLine, KeyPlace, LastError, QueueDepths, RunReport,
 };
 
 /// How long a key may be queued until that looks like trouble, in seconds.
@@ -117,7 +117,7 @@ fn key_row(line: &KeyLine, columns: Columns) -> Markup {
             td data-label="Key" { (key(&line.key)) }
             td data-label="Why" {
                 (line.why)
-                @if let Some(ErrorLine { error, at, attempt, .. }) = &line.last_error {
+                @if let Some(LastError { error, at, attempt, .. }) = &line.last_error {
                     div.error { "attempt " (attempt) " failed " (ago(*at)) ": " (error) }
                 }
             }
