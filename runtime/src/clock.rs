@@ -13,6 +13,7 @@ use tokio::time::Instant;
 /// By default the system's; where tokio's clock is paused, it stands still and moves with that one. Only what
 /// people read, or what must outlast a suspended machine, belongs on it: durations are measured on tokio's clock.
 #[derive(Clone, Default)]
+#[doc(hidden)]
 pub struct WallClock {
     reading: Option<Arc<dyn Fn() -> SystemTime + Send + Sync>>,
 }

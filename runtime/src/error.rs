@@ -89,9 +89,28 @@ pub enum Error {
     /// Signals can't be listened to.
     #[error("can't listen for SIGINT and SIGTERM")]
     Signals(#[source] std::io::Error),
-    /// The manager stopped before all was done.
-    #[error("stopped before all was done: {0}")]
-    Stopped(Stopped),
+    /// Reconciles ran on past the grace period, and were aborted.
+    #[error(
+        "stopped before all was done: reconciles ran on past the grace period of {period:?}, and were aborted: \
+         {reconciles}; allow more by `.grace_period(..)`, or bound runs by `.deadline(..)`"
+    )]
+    PastGracePeriod {
+        /// The grace period.
+        period: Duration,
+        /// Controllers and keys, in one line.
+        reconciles: String,
+    },
+    /// An event handler of an informer ran on past the grace period.
+    #[error(
+        "stopped before all was done: an event handler of an informer ran on past the grace period of {period:?}"
+    )]
+    HandlerPastGracePeriod {
+        /// The grace period.
+        period: Duration,
+    },
+    /// A second signal came before all was done.
+    #[error("stopped before all was done: a second signal came")]
+    SecondSignal,
     /// An error that retrying does not repair.
     #[error(transparent)]
     Terminal(#[from] Terminal),
@@ -134,39 +153,6 @@ impl From<String> for Error {
 impl From<&str> for Error {
     fn from(text: &str) -> Self {
         Self::other(text)
-    }
-}
-
-/// Why a manager stopped before all was done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Stopped {
-    /// Something ran on past the grace period, and was aborted.
-    PastGracePeriod {
-        /// The grace period.
-        period: Duration,
-        /// What ran on: controllers and keys, in one line; `None`: an event handler of an informer.
-        reconciles: Option<String>,
-    },
-    /// A second signal came.
-    SecondSignal,
-}
-
-impl fmt::Display for Stopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PastGracePeriod { period, reconciles: Some(who) } => {
-                write!(
-                    f,
-                    "reconciles ran on past the grace period of {period:?}, and were aborted: {who}; allow more by \
-                     `.grace_period(..)`, or bound runs by `.deadline(..)`"
-                )
-            }
-            Self::PastGracePeriod { period, reconciles: None } => {
-                write!(f, "an event handler of an informer ran on past the grace period of {period:?}")
-            }
-            Self::SecondSignal => f.write_str("a second signal came"),
-        }
     }
 }
 

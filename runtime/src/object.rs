@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::core::{ObjectMeta, object::HasStatus};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -189,6 +190,7 @@ impl fmt::Debug for ObjectKey {
 /// Why a text names no object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} names no object: write `namespace/name`, or `name` for a cluster-scoped kind")]
+#[doc(hidden)]
 pub struct InvalidObjectKey(String);
 
 impl FromStr for ObjectKey {
@@ -279,7 +281,36 @@ impl fmt::Display for ObjectRef {
     }
 }
 
+/// Maps the scopes that a type can have to [`Scope`].
+#[doc(hidden)]
+pub trait TypedScope {
+    /// The scope as a value.
+    const SCOPE: Scope;
+}
+
+impl TypedScope for NamespaceResourceScope {
+    const SCOPE: Scope = Scope::Namespaced;
+}
+
+impl TypedScope for ClusterResourceScope {
+    const SCOPE: Scope = Scope::Cluster;
+}
+
 impl Kind {
+    /// Returns the kind of a type: a built-in one, or one with `#[derive(CustomResource)]`.
+    pub fn of<K>() -> Self
+    where
+        K: kube::Resource<DynamicType = (), Scope: TypedScope>,
+    {
+        Self {
+            group: K::group(&()).into_owned().into(),
+            version: K::version(&()).into_owned().into(),
+            kind: K::kind(&()).into_owned().into(),
+            plural: K::plural(&()).into_owned().into(),
+            scope: K::Scope::SCOPE,
+        }
+    }
+
     /// Returns the apiVersion: `group/version`, or `version` for the core group.
     pub fn api_version(&self) -> String {
         match self.group.is_empty() {

@@ -19,7 +19,7 @@ use super::{
     watch::{Enqueues, Watch},
 };
 use crate::{
-    informer::{Marker, Watched, name_of, typed_kind},
+    informer::{Marker, Watched, name_of},
     object::{Kind, ObjectKey},
     store::{FieldSelector, InvalidSelector, Selector},
     workqueue::{RateLimit, RateLimiter},
@@ -303,7 +303,7 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Declares that the reconciler records [events](crate::Context::event).
     pub fn records_events(mut self) -> Self {
-        self.definition.rights.record_events(&typed_kind::<k8s_openapi::api::events::v1::Event>());
+        self.definition.rights.record_events(&Kind::of::<k8s_openapi::api::events::v1::Event>());
         self
     }
 

@@ -232,8 +232,7 @@ mod tests {
             budget::Cost,
             tests::{core, never},
         },
-        informer::typed_kind,
-        object::{ObjectKey, Scope},
+        object::{Kind, ObjectKey, Scope},
     };
 
     /// A storm of keys has as many workers in flight as are allowed: what is rare takes memory when it comes.
@@ -252,7 +251,7 @@ mod tests {
         let all = Waits { common: never(), ..nowhere() };
         for waits in [nowhere(), one_namespace, all] {
             let core = core(waits);
-            let kind = typed_kind::<ConfigMap>();
+            let kind = Kind::of::<ConfigMap>();
             assert_eq!(kind.scope, Scope::Namespaced);
             let (queue, writer) = (core.queue.clone(), core.base.writer.clone());
             let enqueuer = Enqueuer { queue, writer, kind, dedup: Arc::default() };

@@ -39,7 +39,7 @@ use super::{
 use crate::{
     clock::{Moment, WallClock},
     counted::{self, assert_grows_linearly},
-    informer::{Change, Gone, Observer, Progress, ProgressVia, SyncState, TermStart, Via, typed_kind},
+    informer::{Change, Gone, Observer, Progress, ProgressVia, SyncState, TermStart, Via},
     key_list::KeyList,
     metrics::Metrics,
     object::{Kind, ObjectKey},
@@ -67,7 +67,7 @@ struct Still {
 
 impl Synced for Still {
     fn kind(&self) -> Kind {
-        typed_kind::<ConfigMap>()
+        Kind::of::<ConfigMap>()
     }
 
     fn cluster(&self) -> Option<Arc<str>> {
@@ -127,7 +127,7 @@ pub(super) fn core(waits: Waits) -> Arc<ControllerCore<ConfigMap, Idle>> {
         last_read: LastRead::Off,
         selection: Selection::default(),
         tombstones: Arc::new(Tombstones::new(metrics.deletions_dropped.clone())),
-        base: ContextBase::new(typed_kind::<ConfigMap>(), writer, recorder, None),
+        base: ContextBase::new(Kind::of::<ConfigMap>(), writer, recorder, None),
         gate,
         queue,
         finalizer: None,
@@ -195,7 +195,7 @@ fn concerned(map: &ConfigMap) -> Vec<ObjectKey> {
 fn maps_to_keys<F>(core: &Core, dedup: EventDedup, mapping: F) -> EnqueueRelated<ConfigMap, Mapping<F>> {
     let (queue, writer) = (core.queue.clone(), core.base.writer.clone());
     EnqueueRelated {
-        enqueuer: Enqueuer { queue, writer, kind: typed_kind::<ConfigMap>(), dedup: Arc::new(dedup) },
+        enqueuer: Enqueuer { queue, writer, kind: Kind::of::<ConfigMap>(), dedup: Arc::new(dedup) },
         source: Some(SourceId(0)),
         kind: "configmaps".into(),
         relation: Arc::new(Mapping(mapping)),

@@ -13,7 +13,9 @@ mod hidden;
 #[cfg(test)]
 mod tests;
 
-pub use queue::{Batch, DeltaFifo};
+#[doc(hidden)]
+pub use queue::Batch;
+pub use queue::DeltaFifo;
 pub use sink::FifoSink;
 #[doc(hidden)]
 pub use transform::{Outcome, Transform, Transformed};

@@ -67,6 +67,6 @@ pub(crate) use report::FailureReport;
 pub(crate) use report::InformerReport;
 pub use shared::{HandlerBuilder, SharedInformer};
 pub use sync_state::{FailureCause, FetchFailure, NotSynced, SyncPhase, SyncState};
-pub use watched::{Compact, Dynamic, External, Metadata, Watched, typed_kind};
+pub use watched::{Compact, Dynamic, External, Metadata, Watched};
 #[doc(hidden)]
-pub use watched::{Form, Marker, TypedScope};
+pub use watched::{Form, Marker};

@@ -66,7 +66,7 @@ use crate::{
     chain::one_line,
     clock::{Moment, WallClock},
     controller::{Controller, ControllerEnv, Election, Leftovers, Plan, Stop, TraceIds, Watch, Writes},
-    error::{Error, Stopped},
+    error::Error,
     informer::{InformerBuilder, Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
     metrics::Metrics,
@@ -425,8 +425,9 @@ impl Manager {
     /// well, and while the program's threads are blocked: work that outlives the grace period can't keep the process.
     ///
     /// # Errors
-    /// What keeps a controller from starting, or makes it give up, and [`Error::Stopped`] if running reconciles outlived
-    /// the grace period or a second signal came.
+    /// What keeps a controller from starting, or makes it give up. Else [`Error::PastGracePeriod`] or
+    /// [`Error::HandlerPastGracePeriod`] if something outlived the grace period, and [`Error::SecondSignal`] if a second
+    /// signal came.
     ///
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`; outside a tokio runtime.
@@ -461,11 +462,11 @@ impl Manager {
             };
             let stopped = tokio::select! {
                 stopped = running.stop() => stopped,
-                _ = signals.nth(2) => Err(Error::Stopped(Stopped::SecondSignal)),
+                _ = signals.nth(2) => Err(Error::SecondSignal),
             };
             match &stopped {
                 Ok(()) => tracing::info!("stopped"),
-                Err(error @ Error::Stopped(Stopped::SecondSignal)) => {
+                Err(error @ Error::SecondSignal) => {
                     tracing::warn!(error = one_line(error), "not waiting any longer: the process ends")
                 }
                 Err(error) => {

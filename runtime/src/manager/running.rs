@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     clock::after,
     controller::{Cluster, KeyReports, Leftovers, PreparedController, Stop, Terms, Watch},
-    error::{Error, Stopped},
+    error::Error,
     informer::{InformerBuilder, Watched},
     leader_election::Candidate,
     object::ObjectKey,
@@ -174,8 +174,8 @@ impl Running {
     /// Takes the grace period at most, and a second for what is dropped then, whatever reconciles and handlers do.
     ///
     /// # Errors
-    /// Whatever kept the manager from starting, or made a controller give up; else [`Error::Stopped`] if a reconcile
-    /// outlived the grace period and was aborted, or a handler did and goes on.
+    /// Whatever kept the manager from starting, or made a controller give up; else [`Error::PastGracePeriod`] if
+    /// a reconcile outlived the grace period and was aborted, or [`Error::HandlerPastGracePeriod`] if a handler did.
     ///
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`.
@@ -219,12 +219,10 @@ impl Running {
             let deaf = !silent;
             let late = late.or_else(|| self.in_flight.leftovers().named());
             self.served.stop().await;
-            let past_grace_period = |reconciles| {
-                Err(Error::Stopped(Stopped::PastGracePeriod { period: grace_period, reconciles }))
-            };
+            let period = grace_period;
             let stopped = match (late, deaf) {
-                (Some(late), _) => past_grace_period(Some(late)),
-                (None, true) => past_grace_period(None),
+                (Some(reconciles), _) => Err(Error::PastGracePeriod { period, reconciles }),
+                (None, true) => Err(Error::HandlerPastGracePeriod { period }),
                 (None, false) => Ok(()),
             };
             // Why a controller gave up says more than what its end waited for.

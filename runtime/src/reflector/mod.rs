@@ -37,8 +37,8 @@ pub use part::FetchPart;
 #[doc(hidden)]
 pub use server::Server;
 #[doc(hidden)]
-pub use sink::{Epoch, FetchReport};
-pub use sink::{List, ReflectorStore, StoreChange};
+pub use sink::{Epoch, FetchReport, StoreChange};
+pub use sink::{List, ReflectorStore};
 pub use watch_error::{WatchError, WatchErrorHandler};
 
 pub(crate) use explain::unreachable;

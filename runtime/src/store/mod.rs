@@ -34,7 +34,9 @@ pub use index::{IndexDefinition, IndexValue};
 pub use indexer::Indexer;
 #[doc(hidden)]
 pub use indexer::WriteBatch;
-pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};
+#[doc(hidden)]
+pub use lister::VersionNotReached;
+pub use lister::{Lister, Lookup, NamespaceLister};
 #[doc(hidden)]
 pub use objects::Iter;
 pub use objects::Objects;

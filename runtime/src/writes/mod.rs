@@ -70,11 +70,12 @@ pub(crate) use rights::{ApiVerb, RightScope, Rights};
 pub(crate) use status::{Patched, patch_status};
 pub(crate) use writer::{Author, Counters, KeyControl, WaitForOwn, Writer};
 
-use crate::{informer::TypedScope, object::Object};
+use crate::object::{Object, TypedScope};
 
 /// Bounds what can be written: an object whose type knows its kind and scope.
 ///
 /// Implemented for built-in kinds and for types with `#[derive(CustomResource)]`.
+#[doc(hidden)]
 pub trait TypedObject: Object + kube::Resource<DynamicType = (), Scope: TypedScope> {}
 
 impl<T> TypedObject for T where T: Object + kube::Resource<DynamicType = (), Scope: TypedScope> {}

@@ -7,7 +7,8 @@ use serde_json::json;
 use watchkeeper::prelude::*;
 use watchkeeper::{
     controller::Why,
-    informer::{Dynamic, Metadata, typed_kind},
+    informer::{Dynamic, Metadata},
+    object::Kind,
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{Looker, Record, Website, website};
@@ -81,7 +82,7 @@ async fn a_mapping_wakes_what_the_old_and_the_new_state_map_to_and_a_deletion_th
         let controller = match form {
             "typed" => controller.watches::<Service>(for_whom),
             "metadata" => controller.watches::<Metadata<Service>>(for_whom),
-            _ => controller.watch(Watch::of(Dynamic::new(typed_kind::<Service>())).mapped(for_whom)),
+            _ => controller.watch(Watch::of(Dynamic::new(Kind::of::<Service>())).mapped(for_whom)),
         };
         let running = Manager::new(server.client()).controller(controller).spawn();
         record.reaches(2).await;
