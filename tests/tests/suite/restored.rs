@@ -432,7 +432,8 @@ async fn after_an_outage_all_kinds_can_be_read_again_at_once() {
             server.faults().on_reads(kind).then(Fault::Status(503));
             sleep(Duration::from_millis(1_300)).await;
         }
-        sleep(Duration::from_secs(40)).await;
+        // The delays grow once the server has been silent for 30 s: then each waits for long.
+        sleep(Duration::from_secs(120)).await;
         let states = || factory.sync_states();
         assert!(states().iter().all(|state| state.failure.is_some()));
         server.faults().clear();
@@ -440,7 +441,8 @@ async fn after_an_outage_all_kinds_can_be_read_again_at_once() {
         while opened() == 0 {
             sleep(Duration::from_millis(50)).await;
         }
-        sleep(Duration::from_millis(100)).await;
+        // A kind that has just failed waits for the first step of its back-off, which is less than 1.6 s.
+        sleep(Duration::from_millis(1_700)).await;
         assert_eq!(opened(), states().len(), "one is back, and so are all");
         drop(caches);
     }
