@@ -106,7 +106,7 @@ pub enum ControllerError {
     },
     /// Objects of another cluster have no owners in this one.
     #[error(
-        "controller {name}: {kind} is in another cluster, where its objects have no owner here: use `mapped` instead of `owned`"
+        "controller {name}: {kind} is in another cluster, where objects have no owner in this one: use `mapped`, not `owned`"
     )]
     OwnedElsewhere {
         /// The controller.
