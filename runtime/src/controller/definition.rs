@@ -1,13 +1,12 @@
 //! The definition of a controller, on its way to a plan.
 
 use super::{
-    cluster::Cluster,
     env::Read,
     predicate::Predicate,
     settings::Settings,
     sources::{ForeignSource, KindSource},
     stream_source::StreamSource,
-    watch::{Narrowing, Selection, Watch},
+    watch::{Cluster, Narrowing, Selection, Watch},
 };
 use crate::{
     informer::{Marker, Watched},

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Leftovers, sources::Synced, trace::TraceIds, watch::Watch};
+use super::{Leftovers, synced::Synced, trace::TraceIds, watch::Watch};
 use crate::{
     informer::{SharedInformerFactory, Watched},
     metrics::Metrics,

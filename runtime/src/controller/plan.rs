@@ -13,7 +13,6 @@ use rand::{SeedableRng, rngs::SmallRng};
 
 use super::{
     Reconciler,
-    cluster::Cluster,
     context::ContextBase,
     dedup::EventDedup,
     definition::Definition,
@@ -33,7 +32,7 @@ use super::{
     tombstones::Tombstones,
     unreadable::UnreadableObjects,
     waits::{Waits, gate},
-    watch::{Narrowing, Watch},
+    watch::{Cluster, Narrowing, Watch},
     worker::ControllerCore,
     workforce::Workforce,
 };

@@ -7,7 +7,7 @@ use futures::{
     future::{join_all, select_all},
 };
 
-use super::{sources::Synced, term::Freshness};
+use super::{synced::Synced, term::Freshness};
 use crate::{
     object::ObjectKey,
     reflector::Server,

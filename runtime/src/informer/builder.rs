@@ -185,7 +185,9 @@ impl<W: Watched> InformerBuilder<W> {
 
     /// Changes each object before it is cached; such an informer is not shared.
     ///
-    /// One that fails hides the object: see [`Transform`].
+    /// Typically it drops what nobody reads, to save memory. It must leave the name, namespace, UID and resource version
+    /// alone. A failure or a panic makes the object unreadable; an earlier state that is cached stays, and is marked. The
+    /// object is tried again when it comes again, and at every resync if the function may fail.
     pub fn transform<T: Transformed>(
         mut self,
         change: impl Fn(&mut W::Object) -> T + Send + Sync + 'static,
