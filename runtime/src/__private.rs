@@ -15,7 +15,7 @@ pub use std::{
 
 pub use serde;
 
-use crate::informer::{TypedScope, typed_kind};
+use crate::object::TypedScope;
 pub use crate::{
     informer::{Marker, SharedInformer, Watched},
     list_watch::ItemForm,
@@ -39,7 +39,7 @@ where
     K: kube::Resource<DynamicType = (), Scope: TypedScope>,
 {
     fn kind() -> Kind {
-        typed_kind::<K>()
+        Kind::of::<K>()
     }
 }
 

@@ -63,6 +63,7 @@ impl fmt::Debug for BackoffSchedule {
 ///
 /// Pure: equal seeds give equal delays, and no clock is read.
 #[derive(Clone, Debug)]
+#[doc(hidden)]
 pub struct Backoff {
     schedule: BackoffSchedule,
     rng: SmallRng,

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 /// The default is the system's clock. If tokio's clock is paused, this one moves with it. Use it only for times that
 /// people read, and for times that must survive a suspended machine. Measure durations on tokio's clock.
 #[derive(Clone, Default)]
+#[doc(hidden)]
 pub struct WallClock {
     reading: Option<Arc<dyn Fn() -> SystemTime + Send + Sync>>,
 }

@@ -89,10 +89,29 @@ pub enum Error {
     /// The program can't listen for signals.
     #[error("can't listen for SIGINT and SIGTERM")]
     Signals(#[source] std::io::Error),
-    /// The manager stopped before all was done.
-    #[error("stopped before all was done: {0}")]
-    Stopped(Stopped),
-    /// An error that a retry does not fix.
+    /// Reconciles ran on past the grace period, and were aborted.
+    #[error(
+        "stopped before all was done: reconciles ran on past the grace period of {period:?}, and were aborted: \
+         {reconciles}; allow more by `.grace_period(..)`, or bound runs by `.deadline(..)`"
+    )]
+    PastGracePeriod {
+        /// The grace period.
+        period: Duration,
+        /// Controllers and keys, in one line.
+        reconciles: String,
+    },
+    /// An event handler of an informer ran on past the grace period.
+    #[error(
+        "stopped before all was done: an event handler of an informer ran on past the grace period of {period:?}"
+    )]
+    HandlerPastGracePeriod {
+        /// The grace period.
+        period: Duration,
+    },
+    /// A second signal came before all was done.
+    #[error("stopped before all was done: a second signal came")]
+    SecondSignal,
+    /// An error that retrying does not repair.
     #[error(transparent)]
     Terminal(#[from] Terminal),
     /// An I/O error of the program.
@@ -134,49 +153,6 @@ impl From<String> for Error {
 impl From<&str> for Error {
     fn from(text: &str) -> Self {
         Self::other(text)
-    }
-}
-
-/// Why a manager stopped before all was done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Stopped {
-    /// Something ran longer than the grace period and was aborted.
-    PastGracePeriod {
-        /// The grace period.
-        period: Duration,
-        /// What was still running.
-        who: RanOn,
-    },
-    /// A second signal came.
-    SecondSignal,
-}
-
-/// What ran longer than the grace period.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RanOn {
-    /// Reconciles: controllers and keys, in one line.
-    Reconciles(String),
-    /// An event handler of an informer.
-    Handler,
-}
-
-impl fmt::Display for Stopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PastGracePeriod { period, who: RanOn::Reconciles(who) } => {
-                write!(
-                    f,
-                    "reconciles ran on past the grace period of {period:?}, and were aborted: {who}; allow more by \
-                     `.grace_period(..)`, or bound runs by `.deadline(..)`"
-                )
-            }
-            Self::PastGracePeriod { period, who: RanOn::Handler } => {
-                write!(f, "an event handler of an informer ran on past the grace period of {period:?}")
-            }
-            Self::SecondSignal => f.write_str("a second signal came"),
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::core::{ObjectMeta, object::HasStatus};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -42,6 +43,7 @@ impl<T> Object for T where
     message = "`{Self}` does not name a type for its status",
     note = "name it next to the kind: `#[kube(.., status = \"MyStatus\")]`; for built-in kinds, and kinds that are known only at run time, use `patch_status_as`"
 )]
+#[doc(hidden)]
 pub trait Statused {
     /// The type of the status.
     type Status;
@@ -55,6 +57,7 @@ impl<K: HasStatus> Statused for K {
 /// An object, or an `Arc` of one as listers and reconcilers have it.
 ///
 /// The parameter only distinguishes the two. Callers never name it.
+#[doc(hidden)]
 pub trait AsObject<Form> {
     /// The object.
     type Object: kube::Resource;
@@ -65,10 +68,12 @@ pub trait AsObject<Form> {
 
 /// Marks an object itself.
 #[derive(Debug)]
+#[doc(hidden)]
 pub enum Itself {}
 
 /// Marks an `Arc` of an object.
 #[derive(Debug)]
+#[doc(hidden)]
 pub enum InArc {}
 
 impl<K: kube::Resource> AsObject<Itself> for K {
@@ -184,6 +189,7 @@ impl fmt::Debug for ObjectKey {
 /// A text is not the key of an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a key: write `namespace/name`, or `name` for a cluster-scoped kind")]
+#[doc(hidden)]
 pub struct InvalidObjectKey(String);
 
 impl FromStr for ObjectKey {
@@ -274,7 +280,36 @@ impl fmt::Display for ObjectRef {
     }
 }
 
+/// Maps the scopes that a type can have to [`Scope`].
+#[doc(hidden)]
+pub trait TypedScope {
+    /// The scope as a value.
+    const SCOPE: Scope;
+}
+
+impl TypedScope for NamespaceResourceScope {
+    const SCOPE: Scope = Scope::Namespaced;
+}
+
+impl TypedScope for ClusterResourceScope {
+    const SCOPE: Scope = Scope::Cluster;
+}
+
 impl Kind {
+    /// Returns the kind of a type: a built-in one, or one with `#[derive(CustomResource)]`.
+    pub fn of<K>() -> Self
+    where
+        K: kube::Resource<DynamicType = (), Scope: TypedScope>,
+    {
+        Self {
+            group: K::group(&()).into_owned().into(),
+            version: K::version(&()).into_owned().into(),
+            kind: K::kind(&()).into_owned().into(),
+            plural: K::plural(&()).into_owned().into(),
+            scope: K::Scope::SCOPE,
+        }
+    }
+
     /// Returns the apiVersion: `group/version`, or `version` for the core group.
     pub fn api_version(&self) -> String {
         match self.group.is_empty() {
@@ -320,6 +355,7 @@ pub struct Version(pub u64);
 /// A resource version is not an unsigned integer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("resource version {0:?} is not an unsigned integer and can't be compared")]
+#[doc(hidden)]
 pub struct InvalidVersion(String);
 
 impl Version {

@@ -7,9 +7,9 @@ use futures::StreamExt;
 use tokio::sync::Semaphore;
 use watchkeeper::{
     Action, Context, Controller, Manager, ObjectKey, Reconciler, WorkQueue,
-    informer::typed_kind,
     kube::{Client, client::Body},
     list_watch::{ClientListWatch, ItemForm, ListOptions, ListerWatcher, WatchEvent},
+    object::Kind,
     store::Indexer,
     workqueue::ItemExponentialFailure,
 };
@@ -103,7 +103,7 @@ async fn decode(form: ItemForm, rounds: usize) -> anyhow::Result<()> {
     let line = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", gadget::json(7, LISTED + 1, 0));
     let body = line.repeat(rounds);
     let client = answering(move |_| Body::from(body.clone().into_bytes()));
-    let source = ClientListWatch::<Gadget>::new(client, typed_kind::<Gadget>()).item_form(form);
+    let source = ClientListWatch::<Gadget>::new(client, Kind::of::<Gadget>()).item_form(form);
     let events = source.watch(&ListOptions::default()).await?;
     let modified = events.filter(|event| std::future::ready(matches!(event, Ok(WatchEvent::Modified(_)))));
     let decoded = modified.count().await;

@@ -7,19 +7,20 @@ use futures::Stream;
 use super::{
     Action, Context, FromFn, Panics, Reconciler,
     definition::Definition,
-    enqueue::{EnqueueRelated, Mapping, Ownership, Relation},
+    enqueue::{EnqueueRelated, Enqueuer, Mapping, Ownership, Relation},
     env::read,
     plan::{Plan, plan},
     predicate::Predicate,
     settings::{Backoff, RetryRate},
-    sources::KindSource,
+    sources::{ForeignSource, KindSource},
     stream_source::StreamSource,
-    watch::{ToWatch, Watch},
+    watch::{Enqueues, Watch},
 };
 use crate::{
-    informer::{Marker, Metadata, Watched},
-    object::{Kind, Object, ObjectKey},
-    store::{FieldSelector, InvalidSelector, Objects, Selector},
+    informer::{Marker, Watched, name_of},
+    keys::SourceId,
+    object::{Kind, ObjectKey},
+    store::{FieldSelector, InvalidSelector, Selector},
     workqueue::{RateLimit, RateLimiter},
     writes::{Rights, Use, WaitForOwn},
 };
@@ -161,103 +162,93 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Watches a kind whose objects the reconciled ones control, and enqueues the owner of each that changes.
     ///
-    /// The owner is the one whose reference says `controller: true`, compared by group, kind and name; when an
-    /// object changes owners, both run. Deletions that were missed while a watch was down are found by the next
-    /// list and enqueue the owner too.
+    /// Short for `.watch(Watch::<C>::new().owned())`: see [`Watch::owned`].
     pub fn owns<C: Watched<DynamicType = ()>>(self) -> Self {
-        self.owned(Watch::<C>::new(), None)
-    }
-
-    /// Watches owned objects, and enqueues their owners only for changes that pass.
-    pub fn owns_if<C: Watched<DynamicType = ()>>(self, predicate: Predicate<C::Object>) -> Self {
-        self.owned(Watch::<C>::new(), Some(predicate))
-    }
-
-    /// Watches owned objects of what a marker, or a [`Watch`], asks for, as [`owns`](Self::owns) does.
-    ///
-    /// What a narrowed watch leaves out does not enqueue its owner.
-    pub fn owns_for<Q: ToWatch>(self, what: Q) -> Self {
-        self.owned(what.to_watch(), None)
-    }
-
-    fn owned<C: Watched>(mut self, watch: Watch<C>, predicate: Option<Predicate<C::Object>>) -> Self {
-        self.definition.rights.allow(&C::kind_of(watch.dynamic_type()), Use::Apply);
-        // An owner whose child belongs to an earlier one of its name is asked for.
-        self.definition.rights.allow(&self.kind, Use::Get);
-        self.related(watch, predicate, Ownership)
+        self.watch(Watch::<C>::new().owned())
     }
 
     /// Watches another kind, and enqueues the keys that a function returns for each object that changes.
     ///
-    /// A change enqueues what its old and its new state map to, a deletion what the last state maps to. The function
-    /// runs as each change is applied, so it must return at once, and only reads (listers are fine). An object
-    /// that never decoded maps to nothing.
+    /// Short for `.watch(Watch::<W>::new().mapped(..))`: see [`Watch::mapped`]. To enqueue the objects that an index finds,
+    /// as with `#[informer(index = "by_secret", path = name)]` on a field that refers to secrets:
+    /// `.watches::<Secret>(move |secret| databases.by_secret(secret.name()).keys())`.
     pub fn watches<W: Watched<DynamicType = ()>>(
         self,
         mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.related(Watch::<W>::new(), None, Mapping(mapping))
+        self.watch(Watch::<W>::new().mapped(mapping))
     }
 
-    /// Watches another kind, and maps only the changes that pass.
-    pub fn watches_if<W: Watched<DynamicType = ()>>(
-        self,
-        predicate: Predicate<W::Object>,
-        mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
-    ) -> Self {
-        self.related(Watch::<W>::new(), Some(predicate), Mapping(mapping))
-    }
-
-    /// Watches what a marker, or a [`Watch`], asks for, as [`watches`](Self::watches) does.
+    /// Declares that the reconciler reads a kind: it starts only after every informer of `W` has synced.
     ///
-    /// A [`Watch`] may be narrowed to a namespace, a name or a selection:
-    /// `.watches_for(Watch::<ConfigMap>::new().namespace("ops").named("defaults"), ..)`.
-    pub fn watches_for<Q: ToWatch>(
-        self,
-        what: Q,
-        mapping: impl Fn(&<Q::Marker as Watched>::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
-    ) -> Self {
-        self.related(what.to_watch(), None, Mapping(mapping))
+    /// Short for `.watch(Watch::<W>::new())`.
+    pub fn reads<W: Watched<DynamicType = ()>>(self) -> Self {
+        self.watch(Watch::<W>::new())
     }
 
-    /// Watches another kind, and enqueues the objects that a function returns for each one that changes.
+    /// Watches a kind as a [`Watch`] says: which objects, in which cluster, and which keys their changes enqueue.
     ///
-    /// As [`watches`](Self::watches), for what a lister returns: who refers to it, by an index.
+    /// - [`owned`](Watch::owned): the controller also gets the permission to apply these objects.
+    /// - [`mapped`](Watch::mapped): the keys that a function returns.
+    /// - Neither: the reconciler reads these objects, and starts only after their cache has synced. If the program asked
+    ///   the manager for informers of the kind, and the watch is not narrowed, the controller waits for those. Otherwise
+    ///   it gets an informer of its own, in the controller's namespaces.
     ///
-    /// With `#[informer(index = "by_secret", path = name)]` on a field that refers to secrets:
-    /// `.watches_by::<Secret, _>(move |secret| databases.by_secret(secret.name()))`.
-    pub fn watches_by<W, F>(self, mapping: F) -> Self
-    where
-        W: Watched<DynamicType = ()>,
-        F: Fn(&W::Object) -> Objects<K::Seen> + Send + Sync + 'static,
-        K::Seen: Object,
-    {
-        self.watches::<W>(move |object| mapping(object).iter().map(|found| ObjectKey::of(&**found)).collect())
+    /// A controller without such reads waits for everything that the program asked the manager for before the start. It
+    /// never waits for a kind that only another controller watches.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Secret}};
+    /// # use watchkeeper::{controller::{Predicate, Watch}, informer::Metadata, prelude::*};
+    /// # fn watching<R: Reconciler<ConfigMap>>(controller: Controller<ConfigMap, R>) -> Controller<ConfigMap, R> {
+    /// controller
+    ///     .watch(Watch::<Deployment>::new().owned().only_if(Predicate::generation()))
+    ///     .watch(Watch::<Metadata<Secret>>::new().mapped(|secret| vec![ObjectKey::new("shop", secret.name_any())]))
+    ///     .watch(Watch::<ConfigMap>::new().namespace("ops").named("defaults"))
+    /// # }
+    /// ```
+    pub fn watch<W: Watched>(mut self, watch: Watch<W>) -> Self {
+        let kind = W::kind_of(watch.dynamic_type());
+        match &watch.cluster {
+            Some(cluster) => {
+                self.definition.clusters.push(cluster.clone());
+                if matches!(watch.enqueues, Enqueues::Owner) {
+                    self.definition.owned_elsewhere.push(format!("{}/{kind}", cluster.name()));
+                }
+            }
+            None => self.definition.allow_watch(&watch),
+        }
+        match watch.enqueues.clone() {
+            Enqueues::Owner => {
+                self.definition.rights.allow(&kind, Use::Apply);
+                // A child may belong to an earlier owner of the same name: then the present owner is read.
+                self.definition.rights.allow(&self.kind, Use::Get);
+                self.related(watch, Ownership)
+            }
+            Enqueues::Mapped(mapping) => {
+                self.related(watch, Mapping(move |object: &W::Object| mapping(object)))
+            }
+            Enqueues::Nothing => {
+                self.definition.reads.push(read(watch));
+                self
+            }
+        }
     }
 
-    /// Watches the metadata of another kind alone, as [`watches`](Self::watches) does: cheap for big objects.
-    pub fn watches_metadata<W>(
-        self,
-        mapping: impl Fn(&<Metadata<W> as Watched>::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
-    ) -> Self
-    where
-        W: Watched<DynamicType = ()>,
-        W::Object: kube::Resource<DynamicType = ()>,
-    {
-        self.watches::<Metadata<W>>(mapping)
-    }
-
-    fn related<C: Watched, L: Relation<C::Object>>(
-        mut self,
-        watch: Watch<C>,
-        predicate: Option<Predicate<C::Object>>,
-        relation: L,
-    ) -> Self {
-        self.definition.allow_watch(&watch);
-        let relation = Arc::new(relation);
+    fn related<C: Watched, L: Relation<C::Object>>(mut self, watch: Watch<C>, relation: L) -> Self {
+        let (predicate, relation) = (watch.predicate.clone(), Arc::new(relation));
+        let observer = move |enqueuer: &Enqueuer, source: Option<SourceId>, kind: &str| {
+            EnqueueRelated::new(enqueuer, source, kind.into(), relation.clone(), predicate.clone())
+        };
+        if let Some(cluster) = &watch.cluster {
+            let informer = cluster.feed(&watch);
+            let name = name_of(informer.kind(), informer.cluster().as_deref());
+            let source = ForeignSource::of(informer, move |enqueuer| observer(enqueuer, None, &name));
+            self.definition.foreign_sources.push(source);
+            return self;
+        }
         self.definition.kind_sources.push(KindSource::of(watch, move |enqueuer, source, kind| {
-            let kind = kind.to_string().into();
-            EnqueueRelated::new(enqueuer, Some(source), kind, relation.clone(), predicate.clone())
+            observer(enqueuer, Some(source), &kind.to_string())
         }));
         self
     }
@@ -273,23 +264,38 @@ impl<K: Marker, R> Controller<K, R> {
         self
     }
 
-    /// Says what the reconciler reads: it starts only after every informer of `W` has synced.
+    /// Declares what the reconciler does with a kind, in addition to what follows from the rest.
     ///
-    /// Where the program asked for no informer of `W`, one is asked for, in the controller's namespaces.
-    /// Without any `reads`, it waits for everything that the program asked the manager for before the start.
-    /// It never waits for a kind that only another controller named.
-    pub fn reads<W: Watched<DynamicType = ()>>(self) -> Self {
-        self.reads_for(Watch::<W>::new())
+    /// Only [`Manager::rules`](crate::Manager::rules) is made of it: it neither allows nor forbids anything here. These
+    /// are declared already:
+    ///
+    /// - the status of the reconciled kind, if its type has one, and what the [`finalizer`](Self::finalizer) needs;
+    /// - [`Use::Apply`] of what it [`owns`](Self::owns);
+    /// - lists and watches of what it owns, [`watches`](Self::watches) and [`reads`](Self::reads).
+    ///
+    /// What a run does beyond that is logged once, at debug. For kinds without namespaces, and for writes to namespaces that
+    /// are not the controller's own, see [`Rules`](crate::manager::Rules).
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+    /// # use watchkeeper::{prelude::*, writes::Use};
+    /// # fn declared<R: Reconciler<ConfigMap>>(controller: Controller<ConfigMap, R>) -> Controller<ConfigMap, R> {
+    /// controller.uses::<Secret>(Use::Get).uses::<Namespace>(Use::Apply).records_events()
+    /// # }
+    /// ```
+    pub fn uses<C: Watched<DynamicType = ()>>(self, what: Use) -> Self {
+        self.uses_kind(&C::kind_of(&()), what)
     }
 
-    /// Says that the reconciler reads what a marker, or a [`Watch`], asks for, as [`reads`](Self::reads) does.
-    ///
-    /// For a [`Watch`] that is narrowed, the informer of just that is asked for and waited for; its lister is
-    /// [`Manager::lister_for`](crate::Manager::lister_for) of an equal one.
-    pub fn reads_for<Q: ToWatch>(mut self, what: Q) -> Self {
-        let watch = what.to_watch();
-        self.definition.allow_watch(&watch);
-        self.definition.reads.push(read(watch));
+    /// Declares what the reconciler does with a kind that is known only at run time, as [`uses`](Self::uses) does.
+    pub fn uses_kind(mut self, kind: &Kind, what: Use) -> Self {
+        self.definition.rights.allow(kind, what);
+        self
+    }
+
+    /// Declares that the reconciler records [events](crate::Context::event).
+    pub fn records_events(mut self) -> Self {
+        self.definition.rights.record_events(&Kind::of::<k8s_openapi::api::events::v1::Event>());
         self
     }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::DropGuard;
 
 use super::{Leftovers, Reason};
 use crate::{
-    informer::{Marker, Watched, typed_kind},
+    informer::{Marker, Watched},
     object::{AsObject, Kind, Object, ObjectKey, ObjectRef, Scope, Statused},
     writes::{
         Apply, Create, Delete, Event, Owner, Patched, Recorder, Referred, TypedObject, WriteError, Writer,
@@ -174,7 +174,7 @@ impl<K: Marker> Context<K> {
     /// See [`Apply`] for what it sends and what it refuses. The write's version is known as the key's own, so
     /// that it does not enqueue it.
     pub fn apply<C: TypedObject>(&self, child: C) -> Apply<C> {
-        Apply::new(self.run.base.writer.clone(), self.owner(), typed_kind::<C>(), child)
+        Apply::new(self.run.base.writer.clone(), self.owner(), Kind::of::<C>(), child)
     }
 
     /// Applies an object of what a marker asks for: `cx.apply_for(Dynamic::new(kind), object)`.
@@ -186,7 +186,7 @@ impl<K: Marker> Context<K> {
     ///
     /// See [`Create`]. Children that have a name and are kept right are better [applied](Self::apply).
     pub fn create<C: TypedObject>(&self, child: C) -> Create<C> {
-        Create::new(self.run.base.writer.clone(), self.owner(), typed_kind::<C>(), child)
+        Create::new(self.run.base.writer.clone(), self.owner(), Kind::of::<C>(), child)
     }
 
     /// Creates an object of what a marker asks for.
@@ -203,7 +203,7 @@ impl<K: Marker> Context<K> {
     /// [`WriteError::NotFound`] where there is none (see [`get_opt`](Self::get_opt)), [`WriteError::Forbidden`], which
     /// names the object and the right, and whatever else the server answers.
     pub async fn get<C: TypedObject>(&self, key: &ObjectKey) -> Result<C, WriteError> {
-        self.run.base.writer.get_as(&self.target(typed_kind::<C>(), key)).await
+        self.run.base.writer.get_as(&self.target(Kind::of::<C>(), key)).await
     }
 
     /// Reads an object from the server, as [`get`](Self::get) does; `None` where there is none.
@@ -231,7 +231,7 @@ impl<K: Marker> Context<K> {
     /// See [`Delete`] for what else can be asked for: `cx.delete(&pod).propagation(Propagation::Foreground).await?`.
     pub fn delete<Form, C: TypedObject>(&self, object: &impl AsObject<Form, Object = C>) -> Delete {
         let object = object.as_object();
-        Delete::new(self.run.base.writer.clone(), self.key().clone(), typed_kind::<C>(), object)
+        Delete::new(self.run.base.writer.clone(), self.key().clone(), Kind::of::<C>(), object)
     }
 
     /// Deletes an object of what a marker asks for.

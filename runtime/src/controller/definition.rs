@@ -1,13 +1,12 @@
 //! The definition of a controller, on its way to a plan.
 
 use super::{
-    cluster::Cluster,
     env::Read,
     predicate::Predicate,
     settings::Settings,
     sources::{ForeignSource, KindSource},
     stream_source::StreamSource,
-    watch::{Narrowing, Selection, Watch},
+    watch::{Cluster, Narrowing, Selection, Watch},
 };
 use crate::{
     informer::{Marker, Watched},
@@ -24,6 +23,8 @@ pub(crate) struct Definition<K: Marker, R> {
     pub(crate) foreign_sources: Vec<ForeignSource>,
     /// The other clusters that feed it, or that it reads.
     pub(crate) clusters: Vec<Cluster>,
+    /// The kinds of other clusters whose owners it is to enqueue: refused.
+    pub(crate) owned_elsewhere: Vec<String>,
     pub(crate) sources: Vec<StreamSource>,
     pub(crate) reads: Vec<Read>,
     pub(crate) rights: Rights,
@@ -32,7 +33,7 @@ pub(crate) struct Definition<K: Marker, R> {
 }
 
 impl<K: Marker, R> Definition<K, R> {
-    /// Takes note of what it takes to watch something.
+    /// Adds the permissions that a watch needs.
     pub(crate) fn allow_watch<W: Watched>(&mut self, watch: &Watch<W>) {
         let kind = W::kind_of(watch.dynamic_type());
         if watch.narrowing().is_none() {
@@ -52,6 +53,7 @@ impl<K: Marker, R> Definition<K, R> {
             kind_sources: Vec::new(),
             foreign_sources: Vec::new(),
             clusters: Vec::new(),
+            owned_elsewhere: Vec::new(),
             sources: Vec::new(),
             reads: Vec::new(),
             rights: Rights::default(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Leftovers, sources::Synced, trace::TraceIds, watch::Watch};
+use super::{Leftovers, synced::Synced, trace::TraceIds, watch::Watch};
 use crate::{
     informer::{SharedInformerFactory, Watched},
     metrics::Metrics,
@@ -52,6 +52,10 @@ pub(crate) type Awaited = (Place, Arc<dyn Synced>);
 pub(crate) type Read = Box<dyn FnOnce(&ControllerEnv<'_>, &[Place]) -> Vec<Awaited> + Send>;
 
 pub(crate) fn read<W: Watched>(watch: Watch<W>) -> Read {
+    if let Some(cluster) = &watch.cluster {
+        let informer: Arc<dyn Synced> = Arc::new(cluster.feed(&watch));
+        return Box::new(move |_, _| vec![(None, informer)]);
+    }
     Box::new(move |env, places| {
         let kind = W::kind_of(watch.dynamic_type());
         let asked =

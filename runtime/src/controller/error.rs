@@ -104,6 +104,16 @@ pub enum ControllerError {
         /// The field manager.
         field_manager: String,
     },
+    /// Objects of another cluster have no owners in this one.
+    #[error(
+        "controller {name}: {kind} is in another cluster, where objects have no owner in this one: use `mapped`, not `owned`"
+    )]
+    OwnedElsewhere {
+        /// The controller.
+        name: String,
+        /// The kind, after the name of its cluster.
+        kind: String,
+    },
     /// Caches did not sync within the time that `sync_timeout` gives them.
     #[error("controller {name}: not synced within {waited:?}: {}", named(lagging))]
     NotSynced {

@@ -3,11 +3,10 @@
 use std::{any::TypeId, collections::BTreeMap, sync::atomic::Ordering};
 
 use super::{
-    KeyReport, LastError, Reconciler, Why,
+    KeyReport, Reconciler, Why,
     inspect::Inspected,
     overview::{
-        ControllerPhase, ControllerReport, ErrorLine, KeyGroup, KeyLine, KeyPlace, Lagging, QueueDepths,
-        Workers,
+        ControllerPhase, ControllerReport, KeyGroup, KeyLine, KeyPlace, Lagging, QueueDepths, Workers,
     },
     waits::Waits,
     worker::ControllerCore,
@@ -164,13 +163,7 @@ fn line(key: &ObjectKey, state: KeyState, report: KeyReport) -> KeyLine {
         why: report.why.to_string(),
         reason: report.reason.map(|reason| reason.to_string()),
         attempt: attempt(state),
-        last_error: report.last_error.map(ErrorLine::from),
-    }
-}
-
-impl From<LastError> for ErrorLine {
-    fn from(LastError { error, at, attempt }: LastError) -> Self {
-        Self { error, at, attempt }
+        last_error: report.last_error,
     }
 }
 

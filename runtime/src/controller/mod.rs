@@ -24,13 +24,13 @@ mod context;
 mod without_manager;
 mod from_fn;
 mod owners;
-pub mod predicate;
+mod predicate;
 mod patience;
 mod enqueue;
 mod stream_source;
+mod synced;
 mod watch;
 mod sources;
-mod cluster;
 mod error;
 mod settings;
 mod inspect;
@@ -51,8 +51,6 @@ mod start;
 mod definition;
 mod plan;
 mod builder;
-mod declare;
-mod foreign;
 
 #[cfg(test)]
 mod tests;
@@ -60,27 +58,27 @@ mod tests;
 pub use crate::keys::{LastError, Reason, Why};
 pub use action::{Action, Cleanup, Terminal};
 pub use builder::Controller;
-pub use cluster::{Cluster, ClusterKind};
 pub use context::Context;
 pub(crate) use env::Writes;
 pub(crate) use env::{ControllerEnv, Election};
 pub use error::ControllerError;
+#[doc(hidden)]
 pub use from_fn::FromFn;
 pub(crate) use inspect::Inspected;
 pub use inspect::{KeyReport, KeyReports};
 pub(crate) use leftovers::Leftovers;
-pub use overview::{
-    ControllerPhase, ControllerReport, ErrorLine, KeyGroup, KeyLine, KeyPlace, QueueDepths, Workers,
-};
+pub(crate) use overview::{ControllerPhase, ControllerReport};
+#[cfg(feature = "http")]
+pub(crate) use overview::{KeyGroup, KeyLine, KeyPlace, QueueDepths};
 pub use owners::owners_of;
 pub(crate) use plan::Plan;
-pub use recent::RunReport;
+pub use predicate::Predicate;
+#[cfg(feature = "http")]
+pub(crate) use recent::RunReport;
 pub use reconciler::Reconciler;
 pub use run::Panics;
-pub(crate) use sources::Synced;
 pub(crate) use start::PreparedController;
 pub(crate) use term::{Stop, Term, Terms};
 pub(crate) use trace::TraceIds;
 pub(crate) use waits::Waits;
-pub(crate) use watch::Narrowing;
-pub use watch::{ToWatch, Watch};
+pub use watch::{Cluster, Watch};

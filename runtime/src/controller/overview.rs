@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::recent::RunReport;
-use crate::clock::Moment;
+use crate::{clock::Moment, keys::LastError};
 
 /// A cache that a controller waits for.
 #[derive(Clone, Debug)]
@@ -21,31 +21,29 @@ pub(crate) struct Lagging {
 /// How a controller stands at one moment.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct ControllerReport {
+pub(crate) struct ControllerReport {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// The kind that it reconciles.
-    pub kind: String,
+    pub(crate) kind: String,
     /// How far it has come.
-    pub phase: ControllerPhase,
+    pub(crate) phase: ControllerPhase,
     /// The caches that it waits for, and why, each in one line.
-    pub waits_for: Vec<String>,
+    pub(crate) waits_for: Vec<String>,
     /// Its workers.
-    pub workers: Workers,
+    pub(crate) workers: Workers,
     /// How many keys stand where.
-    pub queue: QueueDepths,
+    pub(crate) queue: QueueDepths,
     /// Keys that stand somewhere, by where they stand; where there is none, its place is left out.
-    pub keys: Vec<KeyGroup>,
+    pub(crate) keys: Vec<KeyGroup>,
     /// The last runs, the last first.
-    pub recent_runs: Vec<RunReport>,
+    pub(crate) recent_runs: Vec<RunReport>,
 }
 
 /// How far a controller has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum ControllerPhase {
+pub(crate) enum ControllerPhase {
     /// Its caches have not synced.
     WaitsForCaches,
     /// Another replica leads, or is to.
@@ -59,40 +57,37 @@ pub enum ControllerPhase {
 /// The workers of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct Workers {
+pub(crate) struct Workers {
     /// How many reconcile now.
-    pub busy: usize,
+    pub(crate) busy: usize,
     /// How many there are.
-    pub total: usize,
+    pub(crate) total: usize,
 }
 
 /// How many keys stand where in a controller's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct QueueDepths {
+pub(crate) struct QueueDepths {
     /// In line for a worker.
-    pub ready: usize,
+    pub(crate) ready: usize,
     /// For how many seconds the oldest of these has been.
-    pub oldest_seconds: Option<f64>,
+    pub(crate) oldest_seconds: Option<f64>,
     /// Waiting for a timer or a back-off.
-    pub waiting: usize,
+    pub(crate) waiting: usize,
     /// Held, for their own writes, for caches in doubt, or since they wrote too often.
-    pub held: usize,
+    pub(crate) held: usize,
     /// Retries that wait for a token that all share.
-    pub awaiting_retry_token: usize,
+    pub(crate) awaiting_retry_token: usize,
     /// With a worker.
-    pub in_flight: usize,
+    pub(crate) in_flight: usize,
     /// Failed for good.
-    pub failed_for_good: usize,
+    pub(crate) failed_for_good: usize,
 }
 
 /// Where keys stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum KeyPlace {
+pub(crate) enum KeyPlace {
     /// Failed for good: waits for a change.
     FailedForGood,
     /// Waits after failures.
@@ -110,44 +105,29 @@ pub enum KeyPlace {
 /// Keys that stand in one place.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct KeyGroup {
+pub(crate) struct KeyGroup {
     /// Where they stand.
-    pub place: KeyPlace,
+    pub(crate) place: KeyPlace,
     /// The number of keys. Only 20,000 keys with a timer are examined: others count as waiting.
-    pub total: usize,
+    pub(crate) total: usize,
     /// Some of them, the soonest first.
-    pub keys: Vec<KeyLine>,
+    pub(crate) keys: Vec<KeyLine>,
 }
 
 /// One key, and how it stands.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct KeyLine {
+pub(crate) struct KeyLine {
     /// The object.
-    pub key: String,
+    pub(crate) key: String,
     /// What it waits for, as people read it.
-    pub why: String,
+    pub(crate) why: String,
     /// What asked for the run that is to come, where a change did.
-    pub reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// When it is ready, or is let go at the latest.
-    pub due: Option<Moment>,
+    pub(crate) due: Option<Moment>,
     /// Which run in a row the one under way, or the next, is without a success before it.
-    pub attempt: Option<u32>,
+    pub(crate) attempt: Option<u32>,
     /// How the last run failed, if it did.
-    pub last_error: Option<ErrorLine>,
-}
-
-/// How a run failed.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct ErrorLine {
-    /// The error and its causes, in one line.
-    pub error: String,
-    /// When the run ended.
-    pub at: Moment,
-    /// Which run in a row it was without a success before it.
-    pub attempt: u32,
+    pub(crate) last_error: Option<LastError>,
 }

@@ -12,7 +12,6 @@ use rand::{SeedableRng, rngs::SmallRng};
 
 use super::{
     Reconciler,
-    cluster::Cluster,
     context::ContextBase,
     definition::Definition,
     enqueue::{EnqueueObject, Enqueuer},
@@ -22,7 +21,7 @@ use super::{
     sources::{self, CacheOf, Connect, ForeignSource, InformerKey, OpenSource, ReconciledObjects},
     start::PreparedController,
     waits::{Waits, gate},
-    watch::{Narrowing, Watch},
+    watch::{Cluster, Narrowing, Watch},
     worker::ControllerCore,
 };
 use crate::{
@@ -91,6 +90,9 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     name: Arc<str>,
     env: &ControllerEnv<'_>,
 ) -> Result<PreparedController, ControllerError> {
+    if let Some(kind) = definition.owned_elsewhere.first() {
+        return Err(ControllerError::OwnedElsewhere { name: name.to_string(), kind: kind.clone() });
+    }
     let queue = definition.settings.checked_queue(&name)?;
     queue.report_to(env.metrics, &*name);
     let places: Vec<Place> = match definition.settings.namespaces.is_empty() || kind.scope == Scope::Cluster {
@@ -193,7 +195,7 @@ fn open_all<K: Watched, R>(
     for place in places {
         let source = source_of(&mut sources, (InformerKey::of::<K>(dynamic_type, selection), place.clone()));
         let namespace = place.as_deref();
-        let watch = Watch::<K>::of(dynamic_type.clone()).selecting(selection);
+        let watch = Watch::<K>::with_type(dynamic_type.clone()).selecting(selection);
         let itself = watch.informer(env.factory, namespace);
         let lister = itself.cache();
         let predicate = predicate.clone();

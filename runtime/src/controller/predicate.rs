@@ -1,81 +1,42 @@
 //! Filters: which changes are worth a run.
-//!
-//! A [`Predicate`] sees a change of the cache with its old and new state, and says whether keys are enqueued. Those
-//! made here pass every addition and deletion and judge updates; they compose with [`and`](Predicate::and),
-//! [`or`](Predicate::or) and `!`. A change that is filtered away is lost: nobody runs for it later.
-//!
-//! ```
-//! use k8s_openapi::api::apps::v1::Deployment;
-//! use watchkeeper::controller::predicate::{Predicate, generation, labels};
-//!
-//! let worth_it: Predicate<Deployment> = generation().or(labels());
-//! ```
 
 use std::{fmt, ops::Not, sync::Arc};
 
 use kube::core::ObjectMeta;
 
-use crate::{
-    informer::{AddOrigin, Change, Deleted},
-    object::Object,
-};
+use crate::{informer::Change, object::Object};
 
-/// A change as a predicate sees it.
-#[derive(Debug)]
-pub enum Seen<'a, K> {
-    /// An object is there that was not.
-    Added {
-        /// The object.
-        object: &'a K,
-        /// Part of the first list, or new.
-        origin: AddOrigin,
-    },
-    /// An object changed; on a resync both states are the same.
-    Updated {
-        /// The state before.
-        old: &'a K,
-        /// The state now.
-        new: &'a K,
-    },
-    /// An object is gone.
-    Deleted(&'a Deleted<K>),
-}
+/// Judges a change by the states before and after it.
+type JudgeStates<K> = dyn Fn(Option<&K>, Option<&K>) -> bool;
 
-/// The input of a predicate: no more is decoded than it asks for.
+/// The input of a predicate: only what the predicate needs is decoded.
 trait Input<K> {
-    /// Shows the objects; `None` where one can't be read.
-    fn objects(&self, judge: &dyn Fn(&Seen<'_, K>) -> bool) -> Option<bool>;
+    /// Shows the objects; `None` if one can't be read.
+    fn objects(&self, judge: &JudgeStates<K>) -> Option<bool>;
     /// Shows the metadata of an update, old and new; `None` for anything else.
     fn metadata(&self, judge: fn(&ObjectMeta, &ObjectMeta) -> bool) -> Option<bool>;
 }
 
-impl<K: Object> Input<K> for Seen<'_, K> {
-    fn objects(&self, judge: &dyn Fn(&Seen<'_, K>) -> bool) -> Option<bool> {
-        Some(judge(self))
+impl<K: Object> Input<K> for (Option<&K>, Option<&K>) {
+    fn objects(&self, judge: &JudgeStates<K>) -> Option<bool> {
+        Some(judge(self.0, self.1))
     }
 
     fn metadata(&self, judge: fn(&ObjectMeta, &ObjectMeta) -> bool) -> Option<bool> {
-        match self {
-            Seen::Updated { old, new } => Some(judge(old.meta(), new.meta())),
-            Seen::Added { .. } | Seen::Deleted(_) => None,
-        }
+        Some(judge(self.0?.meta(), self.1?.meta()))
     }
 }
 
 impl<K: Object> Input<K> for Change<K> {
-    fn objects(&self, judge: &dyn Fn(&Seen<'_, K>) -> bool) -> Option<bool> {
+    fn objects(&self, judge: &JudgeStates<K>) -> Option<bool> {
         Some(match self {
-            Change::Added { object, origin, .. } => {
-                judge(&Seen::Added { object: &*object.object().ok()?, origin: *origin })
-            }
-            Change::Updated { old, new, .. } => {
-                judge(&Seen::Updated { old: &*old.object().ok()?, new: &*new.object().ok()? })
-            }
+            Change::Added { object, .. } => judge(None, Some(&*object.object().ok()?)),
+            Change::Updated { old, new, .. } => judge(Some(&*old.object().ok()?), Some(&*new.object().ok()?)),
             Change::Unchanged { object } => {
                 let object = &*object.object().ok()?;
-                judge(&Seen::Updated { old: object, new: object })
+                judge(Some(object), Some(object))
             }
-            Change::Deleted { gone, .. } => judge(&Seen::Deleted(&gone.deleted())),
+            Change::Deleted { gone, .. } => judge(gone.deleted().last_state().map(|last| &**last), None),
             Change::Unreadable { .. } => return None,
         })
     }
@@ -92,25 +53,69 @@ impl<K: Object> Input<K> for Change<K> {
 
 type Judge<K> = dyn Fn(&dyn Input<K>) -> bool + Send + Sync;
 
-/// The changes that enqueue keys.
+/// Decides which changes enqueue keys.
 ///
-/// Runs as each change is applied, so it must return at once; one that panics lets that change pass nowhere, and
-/// is counted by the informer. Of a compact cache, those made here decode the metadata alone, the others the object;
-/// what does not decode passes, and so does not pass the opposite (`!`).
+/// It sees each change of the cache, with the states before and after it. The ready-made predicates pass every addition
+/// and every deletion, and judge updates. Predicates combine with [`and`](Self::and), [`or`](Self::or) and `!`.
+///
+/// A change that is filtered out is lost: no run happens for it later. A predicate runs as each change is applied, so it
+/// must return at once. If it panics, the change does not pass, and the informer counts the panic. For a compact cache, the
+/// ready-made predicates decode only the metadata. An object that does not decode passes, and so it does not pass the
+/// opposite (`!`).
+///
+/// ```
+/// use k8s_openapi::api::apps::v1::Deployment;
+/// use watchkeeper::controller::Predicate;
+///
+/// let predicate: Predicate<Deployment> = Predicate::generation().or(Predicate::labels());
+/// ```
 pub struct Predicate<K>(Arc<Judge<K>>);
 
 impl<K: Object> Predicate<K> {
-    /// Judges every change.
-    pub fn new(judge: impl Fn(&Seen<'_, K>) -> bool + Send + Sync + 'static) -> Self {
+    /// Judges every change by the states before and after it.
+    ///
+    /// An addition has no state before it, and a deletion has none after it. Neither state is known for the deletion of an
+    /// object that never decoded. On a resync both states are the same.
+    pub fn new(judge: impl Fn(Option<&K>, Option<&K>) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(move |input| input.objects(&judge).unwrap_or(true)))
     }
 
     /// Judges updates by their old and new state; additions and deletions pass.
     pub fn on_update(judge: impl Fn(&K, &K) -> bool + Send + Sync + 'static) -> Self {
-        Self::new(move |seen| match seen {
-            Seen::Updated { old, new } => judge(old, new),
-            Seen::Added { .. } | Seen::Deleted(_) => true,
+        Self::new(move |old, new| match (old, new) {
+            (Some(old), Some(new)) => judge(old, new),
+            _ => true,
         })
+    }
+
+    /// Passes updates of the specification: not those of status, labels or annotations alone.
+    ///
+    /// Objects of kinds that have no generation pass, and so does every change of `deletionTimestamp`.
+    pub fn generation() -> Self {
+        Self::by_meta(|old, new| {
+            new.generation.is_none()
+                || old.generation != new.generation
+                || old.deletion_timestamp != new.deletion_timestamp
+        })
+    }
+
+    /// Passes updates that change a label.
+    pub fn labels() -> Self {
+        Self::by_meta(|old, new| old.labels.iter().flatten().ne(new.labels.iter().flatten()))
+    }
+
+    /// Passes updates that change an annotation.
+    pub fn annotations() -> Self {
+        Self::by_meta(|old, new| old.annotations.iter().flatten().ne(new.annotations.iter().flatten()))
+    }
+
+    /// Passes updates that bring another version: no resyncs.
+    pub fn resource_version() -> Self {
+        Self::by_meta(|old, new| old.resource_version != new.resource_version)
+    }
+
+    fn by_meta(judge: fn(&ObjectMeta, &ObjectMeta) -> bool) -> Self {
+        Self(Arc::new(move |input| input.metadata(judge).unwrap_or(true)))
     }
 
     /// Passes what both pass.
@@ -123,9 +128,9 @@ impl<K: Object> Predicate<K> {
         Self(Arc::new(move |input| (self.0)(input) || (other.0)(input)))
     }
 
-    /// Returns whether a change passes.
-    pub fn passes(&self, seen: &Seen<'_, K>) -> bool {
-        (self.0)(seen)
+    /// Returns whether a change passes, given the states before and after it.
+    pub fn passes(&self, old: Option<&K>, new: Option<&K>) -> bool {
+        (self.0)(&(old, new))
     }
 
     /// Returns whether a change of a cache passes; one to a state that can't be read always does.
@@ -155,36 +160,6 @@ impl<K> fmt::Debug for Predicate<K> {
     }
 }
 
-/// Passes updates of the specification: not those of status, labels or annotations alone.
-///
-/// Objects of kinds that have no generation pass, and so does every change of `deletionTimestamp`.
-pub fn generation<K: Object>() -> Predicate<K> {
-    by_meta(|old, new| {
-        new.generation.is_none()
-            || old.generation != new.generation
-            || old.deletion_timestamp != new.deletion_timestamp
-    })
-}
-
-/// Passes updates that change a label.
-pub fn labels<K: Object>() -> Predicate<K> {
-    by_meta(|old, new| old.labels.iter().flatten().ne(new.labels.iter().flatten()))
-}
-
-/// Passes updates that change an annotation.
-pub fn annotations<K: Object>() -> Predicate<K> {
-    by_meta(|old, new| old.annotations.iter().flatten().ne(new.annotations.iter().flatten()))
-}
-
-/// Passes updates that bring another version: no resyncs.
-pub fn resource_version<K: Object>() -> Predicate<K> {
-    by_meta(|old, new| old.resource_version != new.resource_version)
-}
-
-fn by_meta<K: Object>(judge: fn(&ObjectMeta, &ObjectMeta) -> bool) -> Predicate<K> {
-    Predicate(Arc::new(move |input| input.metadata(judge).unwrap_or(true)))
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::{api::apps::v1::Deployment, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
@@ -198,7 +173,7 @@ mod tests {
     }
 
     fn passes(predicate: &Predicate<Deployment>, old: &Deployment, new: &Deployment) -> bool {
-        predicate.passes(&Seen::Updated { old, new })
+        predicate.passes(Some(old), Some(new))
     }
 
     // C17
@@ -207,15 +182,14 @@ mod tests {
         let (first, second) = (at_generation(Some(1)), at_generation(Some(2)));
         let mut deleting = first.clone();
         deleting.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-        let predicate = generation();
+        let predicate = Predicate::generation();
         assert!(passes(&predicate, &first, &second));
         assert!(!passes(&predicate, &first, &first), "a status changes no generation");
         assert!(passes(&predicate, &first, &deleting));
         assert!(!passes(&predicate, &deleting, &deleting));
         assert!(passes(&predicate, &at_generation(None), &at_generation(None)), "the kind has none");
-        let added = Seen::Added { object: &first, origin: AddOrigin::Watch };
-        assert!(predicate.passes(&added));
-        assert!(predicate.passes(&Seen::Deleted(&Deleted::Final(Arc::new(first.clone())))));
+        assert!(predicate.passes(None, Some(&first)), "an addition");
+        assert!(predicate.passes(Some(&first), None), "a deletion");
     }
 
     // C17
@@ -235,16 +209,16 @@ mod tests {
         assert_eq!(labelled.metadata.labels, Some(value()));
         let all = [&labelled, &annotated, &newer, &plain, &emptied];
         let verdicts = |predicate: Predicate<Deployment>| all.map(|new| passes(&predicate, &plain, new));
-        assert_eq!(verdicts(labels()), [true, false, false, false, false]);
-        assert_eq!(verdicts(annotations()), [false, true, false, false, false]);
-        assert_eq!(verdicts(resource_version()), [false, false, true, false, false]);
+        assert_eq!(verdicts(Predicate::labels()), [true, false, false, false, false]);
+        assert_eq!(verdicts(Predicate::annotations()), [false, true, false, false, false]);
+        assert_eq!(verdicts(Predicate::resource_version()), [false, false, true, false, false]);
     }
 
     // C17
     #[test]
     fn predicates_compose_as_logic_does() {
         let (old, new) = (at_generation(Some(1)), at_generation(Some(2)));
-        let says = |verdict: bool| Predicate::<Deployment>::new(move |_| verdict);
+        let says = |verdict: bool| Predicate::<Deployment>::new(move |_, _| verdict);
         for (one, other) in [(false, false), (false, true), (true, false), (true, true)] {
             assert_eq!(passes(&says(one).and(says(other)), &old, &new), one && other);
             assert_eq!(passes(&says(one).or(says(other)), &old, &new), one || other);
@@ -253,7 +227,7 @@ mod tests {
         let replicas = Predicate::on_update(|old: &Deployment, new: &Deployment| {
             old.metadata.generation.max(Some(1)) != new.metadata.generation
         });
-        assert!(passes(&replicas.clone().and(generation()), &old, &new));
-        assert!(!passes(&replicas.and(!generation()), &old, &new));
+        assert!(passes(&replicas.clone().and(Predicate::generation()), &old, &new));
+        assert!(!passes(&replicas.and(!Predicate::generation()), &old, &new));
     }
 }

@@ -47,26 +47,25 @@ struct Run {
 /// A run that ended, as debug pages show it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct RunReport {
+pub(crate) struct RunReport {
     /// The object.
-    pub key: String,
+    pub(crate) key: String,
     /// Which run of its controller it was; spans and logs have the same id.
-    pub id: u64,
+    pub(crate) id: u64,
     /// When it began.
-    pub began: Moment,
+    pub(crate) began: Moment,
     /// How long it took, in seconds.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// What asked for it.
-    pub reason: String,
+    pub(crate) reason: String,
     /// Which run in a row it was without a success before it; the first is 1.
-    pub attempt: u32,
+    pub(crate) attempt: u32,
     /// How it ended, in a word, as the metric `controller_runtime_reconcile_total` says it.
-    pub result: &'static str,
+    pub(crate) result: &'static str,
     /// How many writes of it the server took.
-    pub writes: u32,
+    pub(crate) writes: u32,
     /// The error and its causes, in one line.
-    pub error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 impl RecentRuns {

@@ -291,9 +291,8 @@ mod tests {
             LastError, Reason,
             tests::{core, never},
         },
-        informer::typed_kind,
         keys::{HoldReason, RunCost},
-        object::{ObjectKey, Scope},
+        object::{Kind, ObjectKey, Scope},
     };
 
     /// A storm of keys has as many workers in flight as are allowed: what is rare takes memory when it comes.
@@ -312,7 +311,7 @@ mod tests {
         let all = Waits { common: never(), ..nowhere() };
         for waits in [nowhere(), one_namespace, all] {
             let core = core(waits);
-            let kind = typed_kind::<ConfigMap>();
+            let kind = Kind::of::<ConfigMap>();
             assert_eq!(kind.scope, Scope::Namespaced);
             let (keys, writer) = (core.keys.clone(), core.base.writer.clone());
             let enqueuer = Enqueuer { keys, writer, kind };

@@ -22,7 +22,8 @@ use super::{
     enqueue::{EnqueueRelated, Enqueuer, Mapping},
     inspect::Inspected,
     recent::RecentRuns,
-    sources::{ReconciledObjects, Synced},
+    sources::ReconciledObjects,
+    synced::Synced,
     trace::TraceIds,
     waits::{Waits, gate},
     watch::Selection,
@@ -32,7 +33,7 @@ use super::{
 use crate::{
     clock::{Moment, WallClock},
     counted::{self, assert_grows_linearly},
-    informer::{Change, Gone, Observer, Progress, ProgressVia, SyncState, TermStart, Via, typed_kind},
+    informer::{Change, Gone, Observer, Progress, ProgressVia, SyncState, TermStart, Via},
     keys::{HoldReason, Keys, SourceId, StormLimit},
     metrics::Metrics,
     object::{Kind, ObjectKey},
@@ -60,7 +61,7 @@ struct Still {
 
 impl Synced for Still {
     fn kind(&self) -> Kind {
-        typed_kind::<ConfigMap>()
+        Kind::of::<ConfigMap>()
     }
 
     fn cluster(&self) -> Option<Arc<str>> {
@@ -125,7 +126,7 @@ fn core_fed_twice_by(waits: Waits, shared: Vec<SourceId>) -> Arc<Core> {
         reconciler: Arc::new(Idle),
         objects: ReconciledObjects { caches: Vec::new() },
         selection: Selection::default(),
-        base: ContextBase::new(typed_kind::<ConfigMap>(), writer, recorder, None),
+        base: ContextBase::new(Kind::of::<ConfigMap>(), writer, recorder, None),
         keys,
         finalizer: None,
         panics: Panics::Contain,
@@ -199,7 +200,7 @@ where
     F: Fn(&ConfigMap) -> Vec<ObjectKey> + Send + Sync + 'static,
 {
     let (keys, writer) = (core.keys.clone(), core.base.writer.clone());
-    let enqueuer = Enqueuer { keys, writer, kind: typed_kind::<ConfigMap>() };
+    let enqueuer = Enqueuer { keys, writer, kind: Kind::of::<ConfigMap>() };
     EnqueueRelated::new(&enqueuer, Some(SourceId(0)), "configmaps".into(), Arc::new(Mapping(mapping)), None)
 }
 

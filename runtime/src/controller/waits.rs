@@ -7,7 +7,7 @@ use futures::{
     future::{join_all, select_all},
 };
 
-use super::{sources::Synced, term::TermFreshness};
+use super::{synced::Synced, term::TermFreshness};
 use crate::{
     keys::{Gate, ReadCache},
     object::ObjectKey,

@@ -1,35 +1,61 @@
-//! Which objects of a kind feed a controller, or are read by it.
+//! Which objects of a kind are watched, in which cluster, and which keys their changes enqueue.
 
-use std::{fmt, sync::Arc};
-
-use crate::{
-    informer::{InformerBuilder, SharedInformer, SharedInformerFactory, Watched},
-    object::Scope,
-    store::{FieldSelector, InvalidSelector, Selector},
-    writes::Selects,
+use std::{
+    fmt, mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-/// Says which objects of a kind are watched: all, unless it is narrowed.
+use super::{predicate::Predicate, synced::Synced};
+use crate::{
+    informer::{InformerBuilder, InformerReport, SharedInformer, SharedInformerFactory, SyncState, Watched},
+    object::{ObjectKey, Scope},
+    store::{FieldSelector, InvalidSelector, Selector},
+    writes::{Rights, Selects},
+};
+
+/// Says which objects of a kind are watched, and which keys their changes enqueue.
 ///
-/// For [`Controller::watches_for`](super::Controller::watches_for), [`owns_for`](super::Controller::owns_for) and
-/// [`reads_for`](super::Controller::reads_for), and for [`Manager::lister_for`](crate::Manager::lister_for). Equal ones
-/// share an informer. The API server is asked for these objects only, and the cache holds no others; so does
-/// [`Manager::rules`](crate::Manager::rules), which allows no more than that.
+/// [`Controller::watch`](super::Controller::watch) takes it, and so do [`Manager::informer_of`](crate::Manager::informer_of)
+/// and [`Cluster::informer_of`](super::Cluster::informer_of). It covers all objects of the kind unless it is narrowed, and
+/// enqueues nothing unless it is [`owned`](Self::owned) or [`mapped`](Self::mapped). The API server is asked only for the
+/// objects that it covers, and the cache holds no others. Equal watches share an informer.
+/// [`Manager::rules`](crate::Manager::rules) allows no more than that.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-/// # use watchkeeper::{controller::Watch, prelude::*};
+/// # use watchkeeper::{controller::{Predicate, Watch}, prelude::*};
 /// # fn defaulted<R: Reconciler<Secret>>(manager: &Manager, controller: Controller<Secret, R>) -> Controller<Secret, R> {
 /// let defaults = Watch::<ConfigMap>::new().namespace("ops").named("defaults");
-/// let lister = manager.lister_for(defaults.clone());
-/// controller.watches_for(defaults, move |_| vec![ObjectKey::new("shop", "all")])
+/// let lister = manager.informer_of(defaults.clone()).lister();
+/// controller
+///     .watch(defaults.mapped(move |_| vec![ObjectKey::new("shop", "all")]))
+///     .watch(Watch::<Secret>::new().owned().only_if(Predicate::labels()))
 /// # }
 /// ```
-#[must_use = "it does nothing until a controller or a manager is given it"]
+#[must_use = "it does nothing until a controller or a manager gets it"]
 pub struct Watch<W: Watched> {
     dynamic_type: W::DynamicType,
     narrowing: Narrowing,
+    /// `None`: the manager's own.
+    pub(crate) cluster: Option<Cluster>,
+    pub(crate) predicate: Option<Predicate<W::Object>>,
+    pub(crate) enqueues: Enqueues<W::Object>,
 }
+
+/// Which keys a change enqueues.
+pub(crate) enum Enqueues<C> {
+    /// None: the objects are only read.
+    Nothing,
+    /// That of the controlling owner.
+    Owner,
+    /// What the user's function returns.
+    Mapped(KeysOf<C>),
+}
+
+type KeysOf<C> = Arc<dyn Fn(&C) -> Vec<ObjectKey> + Send + Sync>;
 
 /// What a watch is narrowed to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,35 +89,10 @@ impl Selection {
     }
 }
 
-/// Says what is watched: a marker such as [`Dynamic`](crate::informer::Dynamic), or a [`Watch`].
-pub trait ToWatch {
-    /// The marker.
-    type Marker: Watched;
-
-    /// Returns the watch.
-    fn to_watch(self) -> Watch<Self::Marker>;
-}
-
-impl<W: Watched> ToWatch for W {
-    type Marker = W;
-
-    fn to_watch(self) -> Watch<W> {
-        Watch::of(self.dynamic_type())
-    }
-}
-
-impl<W: Watched> ToWatch for Watch<W> {
-    type Marker = W;
-
-    fn to_watch(self) -> Self {
-        self
-    }
-}
-
 impl<W: Watched<DynamicType = ()>> Watch<W> {
     /// Watches all objects of a kind that its type names.
     pub fn new() -> Self {
-        Self::of(())
+        Self::with_type(())
     }
 }
 
@@ -102,13 +103,68 @@ impl<W: Watched<DynamicType = ()>> Default for Watch<W> {
 }
 
 impl<W: Watched> Watch<W> {
-    /// Watches all objects of what a marker asks for.
-    pub fn for_kind(marker: W) -> Self {
-        marker.to_watch()
+    /// Watches all objects of the kind that a marker names: `Watch::of(Dynamic::new(kind))`.
+    pub fn of(marker: W) -> Self {
+        Self::with_type(marker.dynamic_type())
     }
 
-    pub(crate) fn of(dynamic_type: W::DynamicType) -> Self {
-        Self { dynamic_type, narrowing: Narrowing::default() }
+    pub(crate) fn with_type(dynamic_type: W::DynamicType) -> Self {
+        let (narrowing, enqueues) = (Narrowing::default(), Enqueues::Nothing);
+        Self { dynamic_type, narrowing, cluster: None, predicate: None, enqueues }
+    }
+
+    /// Enqueues the owner of each object that changes.
+    ///
+    /// The owner is the one whose reference says `controller: true`, compared by group, kind and name. If an object
+    /// changes owners, both run. Deletions that were missed while a watch was down are found by the next list, and
+    /// enqueue the owner too. Objects outside the watch do not enqueue their owners.
+    pub fn owned(mut self) -> Self {
+        self.enqueues = Enqueues::Owner;
+        self
+    }
+
+    /// Enqueues the keys that a function returns for each object that changes.
+    ///
+    /// A change enqueues the keys of its old and its new state; a deletion enqueues the keys of the last state. The
+    /// function runs as each change is applied, so it must return at once. It may read listers. An object that never
+    /// decoded has no keys.
+    pub fn mapped(mut self, mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
+        self.enqueues = Enqueues::Mapped(Arc::new(mapping));
+        self
+    }
+
+    /// Enqueues keys only for changes that pass a predicate.
+    pub fn only_if(mut self, predicate: Predicate<W::Object>) -> Self {
+        self.predicate = Some(predicate);
+        self
+    }
+
+    /// Watches the objects of another cluster, made by [`Manager::cluster`](crate::Manager::cluster).
+    ///
+    /// - Every change counts as foreign. Nothing is compared with that cache: neither writes of the controller, nor
+    ///   owners, nor versions. An object there and an object here with the same name are different objects.
+    /// - The controller's [namespaces](super::Controller::namespace) do not apply there.
+    /// - The controller starts only once that cache has synced as well. While that cluster is out of reach later, the
+    ///   controller continues with what it has, also as a new leader; `/readyz?verbose` says so.
+    ///
+    /// A cluster of another manager is refused at the start, and so is a watch there that is [`owned`](Self::owned):
+    /// an owner and its objects are in one cluster.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    /// # use watchkeeper::{controller::Watch, prelude::*};
+    /// # fn copied<R: Reconciler<Secret>>(manager: Manager, hub: kube::Client, reconciler: R) -> Manager {
+    /// let hub = manager.cluster("hub", hub);
+    /// let settings = Watch::<ConfigMap>::new().in_cluster(&hub).namespace("settings");
+    /// manager.controller(
+    ///     Controller::<Secret, _>::new(reconciler)
+    ///         .watch(settings.mapped(|map| vec![ObjectKey::new("shop", map.name_any())])),
+    /// )
+    /// # }
+    /// ```
+    pub fn in_cluster(mut self, cluster: &Cluster) -> Self {
+        self.cluster = Some(cluster.clone());
+        self
     }
 
     /// Narrows it to one namespace, whatever namespaces the controller keeps to; an empty name means those.
@@ -168,7 +224,7 @@ impl<W: Watched> Watch<W> {
     ) -> InformerBuilder<W> {
         const READ: &str = "selectors were checked when they were given";
         let Selection { labels, fields } = self.narrowing.selection();
-        let mut builder = factory.informer_of::<W>(self.dynamic_type.clone());
+        let mut builder = InformerBuilder::<W>::new(factory.clone(), self.dynamic_type.clone());
         if let Some(namespace) = self.narrowing.namespace.as_deref().or(otherwise) {
             builder = builder.namespace(namespace);
         }
@@ -178,7 +234,7 @@ impl<W: Watched> Watch<W> {
         if !fields.is_empty() {
             builder = builder.field_selector(&fields).expect(READ);
         }
-        builder
+        builder.object_name(self.narrowing.name.clone())
     }
 
     pub(crate) fn informer(
@@ -209,15 +265,168 @@ fn escaped(value: &str) -> String {
     value.chars().flat_map(|c| matches!(c, '\\' | ',' | '=').then_some('\\').into_iter().chain([c])).collect()
 }
 
+impl<C> Clone for Enqueues<C> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Nothing => Self::Nothing,
+            Self::Owner => Self::Owner,
+            Self::Mapped(mapping) => Self::Mapped(mapping.clone()),
+        }
+    }
+}
+
 impl<W: Watched> Clone for Watch<W> {
     fn clone(&self) -> Self {
-        Self { dynamic_type: self.dynamic_type.clone(), narrowing: self.narrowing.clone() }
+        Self {
+            dynamic_type: self.dynamic_type.clone(),
+            narrowing: self.narrowing.clone(),
+            cluster: self.cluster.clone(),
+            predicate: self.predicate.clone(),
+            enqueues: self.enqueues.clone(),
+        }
     }
 }
 
 impl<W: Watched> fmt::Debug for Watch<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = W::kind_of(&self.dynamic_type);
-        f.debug_struct("Watch").field("kind", &kind).field("narrowing", &self.narrowing).finish()
+        f.debug_struct("Watch")
+            .field("kind", &kind)
+            .field("narrowing", &self.narrowing)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Another cluster: its caches feed controllers, and nothing is written there.
+///
+/// Made by [`Manager::cluster`](crate::Manager::cluster), which says more. Clones are the same cluster. Its informers
+/// start and stop with the manager. An informer that is asked for while the manager runs starts at once.
+#[derive(Clone)]
+pub struct Cluster {
+    shared: Arc<ClusterState>,
+}
+
+struct ClusterState {
+    /// Empty: the manager's own.
+    name: Arc<str>,
+    factory: SharedInformerFactory,
+    started: AtomicBool,
+    requested: Mutex<Requested>,
+}
+
+#[derive(Default)]
+struct Requested {
+    /// The informers that controllers wait for.
+    informers: Vec<Arc<dyn Synced>>,
+    rights: Vec<ReadRights>,
+}
+
+/// What an informer needs: its namespaces (empty: all), and the only object that it reads (`None`: all).
+pub(crate) type ReadRights = (Rights, Vec<Arc<str>>, Option<String>);
+
+impl Cluster {
+    pub(crate) fn new(name: Arc<str>, factory: SharedInformerFactory) -> Self {
+        let (started, requested) = (AtomicBool::new(false), Mutex::default());
+        Self { shared: Arc::new(ClusterState { name, factory, started, requested }) }
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Reads a kind from the shared cache of this cluster.
+    pub fn lister<W: Watched<DynamicType = ()>>(&self) -> W::Lister {
+        self.informer::<W>().lister()
+    }
+
+    /// Asks for the shared informer of a kind of this cluster, as [`Manager::informer`](crate::Manager::informer) does.
+    ///
+    /// If it is asked for before the manager starts, controllers without [`reads`](super::Controller::reads) wait for it.
+    pub fn informer<W: Watched<DynamicType = ()>>(&self) -> InformerBuilder<W> {
+        self.informer_of(Watch::new())
+    }
+
+    /// Asks for the shared informer of a [`Watch`].
+    pub fn informer_of<W: Watched>(&self, watch: Watch<W>) -> InformerBuilder<W> {
+        let cluster = self.clone();
+        watch.builder(&self.shared.factory, None).on_build(Box::new(move |informer, namespaces, name| {
+            cluster.note(informer, namespaces, name);
+            // Either this sees that the cluster was started, or the start sees this informer.
+            match cluster.shared.started.load(Ordering::SeqCst) {
+                true => informer.start(),
+                false => cluster.requested().informers.push(Arc::new(informer.clone())),
+            }
+        }))
+    }
+
+    /// Returns the informer of a watch, for a controller that says itself whether it waits for it.
+    pub(crate) fn feed<W: Watched>(&self, watch: &Watch<W>) -> SharedInformer<W> {
+        let informer = watch.informer(&self.shared.factory, None);
+        let narrowing = watch.narrowing();
+        self.note(&informer, narrowing.namespace.clone().into_iter().collect(), narrowing.name.clone());
+        informer
+    }
+
+    fn note<W: Watched>(
+        &self,
+        informer: &SharedInformer<W>,
+        namespaces: Vec<Arc<str>>,
+        name: Option<String>,
+    ) {
+        let mut rights = Rights::default();
+        rights.watch(SharedInformer::kind(informer));
+        self.requested().rights.push((rights, namespaces, name));
+    }
+
+    pub(crate) fn factory(&self) -> &SharedInformerFactory {
+        &self.shared.factory
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Hands over the informers that the program asked for, once.
+    pub(crate) fn take_informers(&self) -> Vec<Arc<dyn Synced>> {
+        mem::take(&mut self.requested().informers)
+    }
+
+    /// Returns the permissions that its informers need.
+    pub(crate) fn rights(&self) -> Vec<ReadRights> {
+        self.requested().rights.clone()
+    }
+
+    pub(crate) fn start(&self) {
+        self.shared.started.store(true, Ordering::SeqCst);
+        self.shared.factory.start();
+    }
+
+    /// Stops its informers without waiting; those that are asked for later are over at once.
+    pub(crate) fn stop(&self) {
+        self.shared.started.store(true, Ordering::SeqCst);
+        self.shared.factory.stop();
+    }
+
+    pub(crate) async fn shutdown(&self) {
+        self.shared.factory.shutdown().await;
+    }
+
+    pub(crate) fn sync_states(&self) -> Vec<SyncState> {
+        self.shared.factory.sync_states()
+    }
+
+    pub(crate) fn reports(&self) -> Vec<InformerReport> {
+        self.shared.factory.reports()
+    }
+
+    fn requested(&self) -> MutexGuard<'_, Requested> {
+        self.shared.requested.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cluster").field(&self.shared.name).finish()
     }
 }

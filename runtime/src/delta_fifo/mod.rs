@@ -12,7 +12,10 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use queue::{Batch, DeltaFifo, FifoSink};
+#[doc(hidden)]
+pub use queue::Batch;
+pub use queue::{DeltaFifo, FifoSink};
+#[doc(hidden)]
 pub use transform::{Transform, TransformOutcome, Transformed};
 
 pub(crate) use transform::decoded;
@@ -74,6 +77,7 @@ pub enum Delta<K> {
 
 /// What a resync shows, and to whom.
 #[derive(Debug)]
+#[doc(hidden)]
 pub struct Sync {
     /// Who asked.
     pub audience: Audience,
@@ -94,6 +98,7 @@ impl Sync {
 
 /// The receivers of a resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[doc(hidden)]
 pub enum Audience {
     /// Handlers whose own resync period is over.
     Due,

@@ -157,14 +157,9 @@ impl SharedInformerFactory {
         InformerBuilder::new(self.clone(), ())
     }
 
-    /// Asks for an informer of what a marker says: `informer_for(Dynamic::new(kind))`.
-    pub fn informer_for<W: Watched>(&self, marker: W) -> InformerBuilder<W> {
+    /// Asks for an informer of the kind that a marker names: `informer_of(Dynamic::new(kind))`.
+    pub fn informer_of<W: Watched>(&self, marker: W) -> InformerBuilder<W> {
         InformerBuilder::new(self.clone(), marker.dynamic_type())
-    }
-
-    /// Asks for an informer of what a marker's question says.
-    pub fn informer_of<W: Watched>(&self, query: W::DynamicType) -> InformerBuilder<W> {
-        InformerBuilder::new(self.clone(), query)
     }
 
     /// Starts every informer that was not started before.
@@ -198,7 +193,7 @@ impl SharedInformerFactory {
     }
 
     /// Shows every informer that is in use, as debug pages do.
-    pub fn reports(&self) -> Vec<InformerReport> {
+    pub(crate) fn reports(&self) -> Vec<InformerReport> {
         let known = self.known();
         let used = known
             .informers
@@ -321,12 +316,18 @@ pub struct InformerBuilder<W: Watched> {
     transform: Option<Transform<W::Object>>,
     hook: Option<Hook>,
     on_error: Vec<WatchErrorHandler>,
+    /// The only object that is read, if there is only one.
+    object_name: Option<String>,
+    on_build: Option<OnBuild<W>>,
 }
+
+/// Called with the informer that is built, its namespaces (empty: all), and the name of the only object that it reads.
+pub(crate) type OnBuild<W> = Box<dyn FnOnce(&SharedInformer<W>, Vec<Arc<str>>, Option<String>) + Send + Sync>;
 
 type Hook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 
 impl<W: Watched> InformerBuilder<W> {
-    fn new(factory: SharedInformerFactory, dynamic_type: W::DynamicType) -> Self {
+    pub(crate) fn new(factory: SharedInformerFactory, dynamic_type: W::DynamicType) -> Self {
         let query = Query {
             marker: TypeId::of::<W>(),
             kind: W::kind_of(&dynamic_type),
@@ -344,7 +345,21 @@ impl<W: Watched> InformerBuilder<W> {
             hook: Function::None,
         };
         let labels = BTreeSet::new();
-        Self { factory, dynamic_type, query, labels, transform: None, hook: None, on_error: Vec::new() }
+        let on_error = Vec::new();
+        let (transform, hook, object_name, on_build) = Default::default();
+        Self { factory, dynamic_type, query, labels, transform, hook, on_error, object_name, on_build }
+    }
+
+    /// Sets the name that the field selector asks for, if it asks for one name only.
+    pub(crate) fn object_name(mut self, name: Option<String>) -> Self {
+        self.object_name = name;
+        self
+    }
+
+    /// Sets what is called once the informer is built.
+    pub(crate) fn on_build(mut self, call: OnBuild<W>) -> Self {
+        self.on_build = Some(call);
+        self
     }
 
     /// Keeps to a namespace; called again, to several, merged into one cache.
@@ -378,6 +393,7 @@ impl<W: Watched> InformerBuilder<W> {
     /// The selector can't be read.
     pub fn field_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
         self.query.fields = selector.parse()?;
+        self.object_name = None;
         Ok(self)
     }
 
@@ -439,7 +455,9 @@ impl<W: Watched> InformerBuilder<W> {
 
     /// Changes each object before it is cached; such an informer is not shared.
     ///
-    /// One that fails hides the object: see [`Transform`].
+    /// Typically it drops what nobody reads, to save memory. It must leave the name, namespace, UID and resource version
+    /// alone. A failure or a panic makes the object unreadable; an earlier state that is cached stays, and is marked. The
+    /// object is tried again when it comes again, and at every resync if the function may fail.
     pub fn transform<T: Transformed>(
         mut self,
         change: impl Fn(&mut W::Object) -> T + Send + Sync + 'static,
@@ -494,7 +512,9 @@ impl<W: Watched> InformerBuilder<W> {
         self
     }
 
-    /// Finds the informer of this query, or builds it; a factory's `start` starts it.
+    /// Finds the informer of this query, or builds it.
+    ///
+    /// It starts with its factory, manager or cluster. If that already runs as a manager or a cluster, it starts at once.
     pub fn build(mut self) -> SharedInformer<W> {
         self.query.normalise();
         let factory = self.factory.clone();
@@ -516,7 +536,11 @@ impl<W: Watched> InformerBuilder<W> {
             // There is one already where somebody else asked for it.
             informer.handle().core.indexer.add_index(IndexDefinition::label(key)).ok();
         }
-        informer.hearing(self.on_error)
+        let informer = informer.hearing(self.on_error);
+        if let Some(call) = self.on_build {
+            call(&informer, self.query.namespaces.into_iter().collect(), self.object_name);
+        }
+        informer
     }
 
     /// Builds the informer and returns its reader.

@@ -34,16 +34,29 @@ mod assembly;
 #[cfg(test)]
 mod tests;
 
-pub use assembly::{Assembly, AssemblyError};
-pub use change::{AddOrigin, Change, Deleted, Gone, Progress, ProgressVia, Via};
+pub use assembly::Assembly;
+#[doc(hidden)]
+pub use assembly::AssemblyError;
+pub use change::{AddOrigin, Deleted};
+#[doc(hidden)]
+pub use change::{Change, Gone, Progress, ProgressVia, Via};
 pub(crate) use current::TermStart;
 pub use factory::{InformerBuilder, SharedInformerFactory};
-pub use handler::{EventHandler, Observer};
+pub use handler::EventHandler;
+#[doc(hidden)]
+pub use handler::Observer;
+#[doc(hidden)]
 pub use query::NameRefused;
-pub use registration::{HandlerBacklog, HandlerRemoved, ObserverRegistration, Registration};
+pub use registration::Registration;
+#[doc(hidden)]
+pub use registration::{HandlerBacklog, HandlerRemoved, ObserverRegistration};
 pub(crate) use reliability::Comparison;
-pub use report::{FailureReport, InformerReport};
+#[cfg(feature = "http")]
+pub(crate) use report::FailureReport;
+pub(crate) use report::InformerReport;
 pub use shared::{HandlerBuilder, SharedInformer};
 pub(crate) use sync_state::name_of;
 pub use sync_state::{FailureCause, FetchFailure, NotSynced, SyncPhase, SyncState};
-pub use watched::{Compact, Dynamic, External, Marker, Metadata, TypedScope, Watched, typed_kind};
+pub use watched::{Compact, Dynamic, External, Metadata, Watched};
+#[doc(hidden)]
+pub use watched::Marker;

@@ -11,38 +11,37 @@ pub(super) const UNREADABLE_SHOWN: usize = 20;
 /// How an informer stands at one moment.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct InformerReport {
+pub(crate) struct InformerReport {
     /// What is watched, such as `deployments.apps`.
-    pub kind: String,
+    pub(crate) kind: String,
     /// The cluster that it is read from, by name; `None`: the manager's own.
-    pub cluster: Option<String>,
+    pub(crate) cluster: Option<String>,
     /// The version of the API in which it is read.
-    pub version: String,
+    pub(crate) version: String,
     /// The namespaces that it is watched in; none: all.
-    pub namespaces: Vec<String>,
+    pub(crate) namespaces: Vec<String>,
     /// Which objects are asked for; empty: all.
-    pub selector: String,
+    pub(crate) selector: String,
     /// How far it has come.
-    pub phase: SyncPhase,
+    pub(crate) phase: SyncPhase,
     /// How many objects the cache holds.
-    pub objects: usize,
+    pub(crate) objects: usize,
     /// The size of their texts, where they are cached as such.
-    pub bytes: Option<usize>,
+    pub(crate) bytes: Option<usize>,
     /// The version that the cache shows at least.
-    pub resource_version: Option<u64>,
+    pub(crate) resource_version: Option<u64>,
     /// When something last came from the server.
-    pub last_event: Option<Moment>,
+    pub(crate) last_event: Option<Moment>,
     /// What keeps it from listing or watching at present.
-    pub failure: Option<FailureReport>,
+    pub(crate) failure: Option<FailureReport>,
     /// How many objects can't be read.
-    pub unreadable: usize,
+    pub(crate) unreadable: usize,
     /// Some of them, each with what is wrong with it.
-    pub unreadable_objects: Vec<String>,
+    pub(crate) unreadable_objects: Vec<String>,
     /// How many event handlers it has.
-    pub handlers: usize,
+    pub(crate) handlers: usize,
     /// How many notifications wait for them.
-    pub handler_backlog: usize,
+    pub(crate) handler_backlog: usize,
 }
 
 impl InformerReport {
@@ -54,18 +53,17 @@ impl InformerReport {
 /// What keeps an informer from listing or watching.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct FailureReport {
+pub(crate) struct FailureReport {
     /// What fails, and why, in one line.
-    pub message: String,
+    pub(crate) message: String,
     /// The namespace that it concerns; `None`: all that is watched.
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// When it began to fail.
-    pub since: Moment,
+    pub(crate) since: Moment,
     /// How often in a row it failed.
-    pub attempts: u32,
+    pub(crate) attempts: u32,
     /// When it is tried again.
-    pub retry_at: Moment,
+    pub(crate) retry_at: Moment,
 }
 
 impl From<FetchFailure> for FailureReport {

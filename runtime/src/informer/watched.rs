@@ -2,12 +2,11 @@
 
 use std::{fmt, hash::Hash, marker::PhantomData};
 
-use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 
 use crate::{
     list_watch::{ItemForm, Representation},
-    object::{Kind, Object, Scope},
+    object::{Kind, Object, TypedScope},
     store::{IndexDefinition, Lister},
 };
 
@@ -78,34 +77,6 @@ pub trait Watched: Marker<Seen = <Self as Watched>::Object> + Send + Sync + 'sta
     }
 }
 
-/// Maps the scopes that a type can have to [`Scope`].
-pub trait TypedScope {
-    /// The scope as a value.
-    const SCOPE: Scope;
-}
-
-impl TypedScope for NamespaceResourceScope {
-    const SCOPE: Scope = Scope::Namespaced;
-}
-
-impl TypedScope for ClusterResourceScope {
-    const SCOPE: Scope = Scope::Cluster;
-}
-
-/// Describes the kind of a type that knows itself.
-pub fn typed_kind<K>() -> Kind
-where
-    K: kube::Resource<DynamicType = (), Scope: TypedScope>,
-{
-    Kind {
-        group: K::group(&()).into_owned().into(),
-        version: K::version(&()).into_owned().into(),
-        kind: K::kind(&()).into_owned().into(),
-        plural: K::plural(&()).into_owned().into(),
-        scope: K::Scope::SCOPE,
-    }
-}
-
 #[diagnostic::do_not_recommend]
 impl<K> Watched for K
 where
@@ -119,7 +90,7 @@ where
     fn dynamic_type(&self) {}
 
     fn kind_of((): &()) -> Kind {
-        typed_kind::<K>()
+        Kind::of::<K>()
     }
 }
 
@@ -141,7 +112,7 @@ where
     fn dynamic_type(&self) {}
 
     fn kind_of((): &()) -> Kind {
-        typed_kind::<K>()
+        Kind::of::<K>()
     }
 }
 

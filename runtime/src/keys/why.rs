@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::clock::{Moment, readable};
 
 /// Why an object is not being reconciled, or that it is.
@@ -68,7 +70,8 @@ pub enum Why {
 }
 
 /// How a run failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct LastError {
     /// The error and its causes, in one line.

@@ -46,7 +46,10 @@ mod candidate;
 mod tests;
 
 pub(crate) use candidate::{Candidate, Follows};
+#[doc(hidden)]
 pub use gate::NotLeading;
 pub(crate) use gate::gated;
 pub use settings::{ElectionError, LeaderElection};
-pub use status::{LeaderState, Leadership, StaleLeader};
+#[doc(hidden)]
+pub use status::StaleLeader;
+pub use status::{LeaderState, Leadership};

@@ -43,14 +43,20 @@ mod client;
 #[cfg(test)]
 pub(crate) mod panicky;
 
-pub use client::{ClientListWatch, Deadlines};
+pub use client::ClientListWatch;
+#[doc(hidden)]
+pub use client::Deadlines;
+#[doc(hidden)]
 pub use decode::Representation;
 pub use error::ListWatchError;
 pub use identity::{Identity, Unreadable};
 pub use item::Item;
+#[doc(hidden)]
 pub use members::ManagedFields;
 pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
+#[doc(hidden)]
 pub use raw::{ItemForm, RawObject};
+#[doc(hidden)]
 pub use text::ObjectText;
 
 pub(crate) use label_filter::LabelFilter;
@@ -117,6 +123,7 @@ impl<K: 'static, L: ListerWatcher<K>> ListerWatcher<K> for Arc<L> {
 }
 
 /// The events of one watch, in the order in which the server sent them.
+#[doc(hidden)]
 pub type WatchStream<K> = BoxStream<'static, Result<WatchEvent<K>, ListWatchError>>;
 
 /// One page of a list.
@@ -166,6 +173,7 @@ impl<K> WatchEvent<K> {
 
 /// Whether a bookmark closes the initial events of a streaming list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
 pub enum InitialEventsMark {
     /// An ordinary bookmark.
     Absent,

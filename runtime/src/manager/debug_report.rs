@@ -12,85 +12,83 @@ use crate::{
     leader_election::{LeaderState, Leadership},
 };
 
-/// How a manager stands at one moment; made by [`Inspector::debug_report`](super::Inspector::debug_report).
+/// Shows how a manager stands at one moment; made by [`Inspector::debug_report`](super::Inspector::debug_report).
+///
+/// It serializes as the JSON that `/debug?format=json` answers: program, server, leadership, health, readiness, the
+/// answers about one key, controllers and informers. Later versions may add fields.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub struct DebugReport {
     /// When this was found.
-    pub at: Moment,
+    pub(super) at: Moment,
     /// What runs.
-    pub program: ProgramReport,
+    pub(super) program: ProgramReport,
     /// What it works for.
-    pub server: ServerReport,
+    pub(super) server: ServerReport,
     /// The state of its election, if it takes part in one.
-    pub leadership: Option<LeaderReport>,
+    pub(super) leadership: Option<LeaderReport>,
     /// Whether the process is fit to go on.
-    pub health: HealthReport,
+    pub(super) health: HealthReport,
     /// Whether the manager does its work.
-    pub readiness: HealthReport,
+    pub(super) readiness: HealthReport,
     /// How each controller stands to the key that was asked about.
-    pub search: Option<SearchReport>,
+    pub(super) search: Option<SearchReport>,
     /// Its controllers.
-    pub controllers: Vec<ControllerReport>,
+    pub(super) controllers: Vec<ControllerReport>,
     /// Its informers, those of other clusters included.
-    pub informers: Vec<InformerReport>,
+    pub(super) informers: Vec<InformerReport>,
 }
 
 /// What runs.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct ProgramReport {
+pub(super) struct ProgramReport {
     /// The name of the program's file.
-    pub name: String,
+    pub(super) name: String,
     /// The version of this library.
-    pub watchkeeper: &'static str,
+    pub(super) watchkeeper: &'static str,
     /// The number of the process.
-    pub process: u32,
+    pub(super) process: u32,
     /// When the manager was started.
-    pub started: Option<Moment>,
+    pub(super) started: Option<Moment>,
 }
 
 /// What a manager works for.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct ServerReport {
+pub(super) struct ServerReport {
     /// Its address; known where [`Manager::infer`](crate::Manager::infer) built the client.
-    pub url: Option<String>,
+    pub(super) url: Option<String>,
     /// Its version; `None` where it did not say.
-    pub version: Option<String>,
+    pub(super) version: Option<String>,
     /// The namespace that the client uses unless told otherwise.
-    pub namespace: Option<String>,
+    pub(super) namespace: Option<String>,
 }
 
 /// The state of a replica in its election.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct LeaderReport {
+pub(super) struct LeaderReport {
     /// The Lease.
-    pub lease: String,
+    pub(super) lease: String,
     /// The name under which this replica holds it.
-    pub identity: String,
+    pub(super) identity: String,
     /// `leads`, `stands by`, `ends` or `idle`.
-    pub state: &'static str,
+    pub(super) state: &'static str,
     /// Since when.
-    pub since: Moment,
+    pub(super) since: Moment,
     /// Who leads, as far as is known.
-    pub leader: Option<String>,
+    pub(super) leader: Option<String>,
 }
 
 /// How each controller stands to a key.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct SearchReport {
+pub(super) struct SearchReport {
     /// What was asked for.
-    pub key: String,
+    pub(super) key: String,
     /// A sentence for each controller, and each object found.
-    pub answers: Vec<String>,
+    pub(super) answers: Vec<String>,
 }
 
 impl SearchReport {

@@ -6,23 +6,23 @@ use futures::future::join_all;
 
 use crate::{
     controller::Cluster,
-    informer::{InformerReport, SharedInformerFactory, SyncState},
+    informer::{InformerReport, SyncState},
 };
 
 /// All that is started, stopped and shown together; clones are the same.
 #[derive(Clone)]
 pub(super) struct Factories {
-    own: SharedInformerFactory,
+    own: Cluster,
     clusters: Arc<[Cluster]>,
 }
 
 impl Factories {
-    pub(super) fn new(own: SharedInformerFactory, clusters: Vec<Cluster>) -> Self {
+    pub(super) fn new(own: Cluster, clusters: Vec<Cluster>) -> Self {
         Self { own, clusters: clusters.into() }
     }
 
-    /// Returns that of the manager's own cluster.
-    pub(super) fn own(&self) -> &SharedInformerFactory {
+    /// Returns the manager's own cluster.
+    pub(super) fn own(&self) -> &Cluster {
         &self.own
     }
 

@@ -21,27 +21,25 @@ const WITHHELD: &str = "reason withheld (see the log, or ask from this machine)"
 /// Shown as Kubernetes shows its own: a line a check, then whether all passed.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub struct HealthReport {
     /// The probe: `healthz` or `readyz`.
-    pub probe: &'static str,
+    pub(super) probe: &'static str,
     /// Its checks.
-    pub checks: Vec<HealthCheck>,
+    pub(super) checks: Vec<HealthCheck>,
 }
 
 /// One check of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct HealthCheck {
+pub(super) struct HealthCheck {
     /// What is checked, such as `cache/deployments.apps`.
-    pub name: String,
+    pub(super) name: String,
     /// Why it fails, in one line; `None` where it passes.
-    pub failure: Option<String>,
+    pub(super) failure: Option<String>,
     /// Since when it fails, where that is known.
-    pub since: Option<Moment>,
+    pub(super) since: Option<Moment>,
     /// What there is to say although it passes.
-    pub note: Option<String>,
+    pub(super) note: Option<String>,
 }
 
 impl HealthCheck {
@@ -60,7 +58,7 @@ impl HealthCheck {
     }
 
     /// Returns whether it passes.
-    pub fn is_ok(&self) -> bool {
+    pub(super) fn is_ok(&self) -> bool {
         self.failure.is_none()
     }
 }

@@ -17,7 +17,6 @@ mod dry_run;
 mod client;
 #[cfg(feature = "http")]
 pub mod http;
-mod informers;
 mod install;
 mod rules;
 mod clusters;
@@ -27,13 +26,12 @@ mod over_clusters;
 mod signals;
 mod tasks;
 
-pub use crate::controller::{Cluster, ClusterKind};
+pub use crate::controller::Cluster;
 pub use client::client;
-pub use debug_report::{DebugReport, LeaderReport, ProgramReport, SearchReport, ServerReport};
-pub use health::{HealthCheck, HealthReport};
+pub use debug_report::DebugReport;
+pub use health::HealthReport;
 #[cfg(feature = "http")]
 pub use http::{Http, HttpService};
-pub use informers::ManagedInformerBuilder;
 pub use inspector::Inspector;
 pub use rules::Rules;
 pub use running::Running;
@@ -55,7 +53,6 @@ use clusters::Clusters;
 use dry_run::DryRun;
 use factories::Factories;
 use futures::future::BoxFuture;
-use informers::{AskedOf, Requested};
 use kube::CustomResourceExt;
 use process::{ClientOrigin, ManagerProcess};
 use prometheus_client::registry::Registry;
@@ -67,9 +64,9 @@ use crate::{
     backoff::random_seed,
     chain::one_line,
     clock::{Moment, WallClock},
-    controller::{Controller, ControllerEnv, Election, Leftovers, Plan, Stop, ToWatch, TraceIds, Writes},
-    error::{Error, Stopped},
-    informer::{Marker, SharedInformerFactory, Watched},
+    controller::{Controller, ControllerEnv, Election, Leftovers, Plan, Stop, TraceIds, Watch, Writes},
+    error::Error,
+    informer::{InformerBuilder, Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
     metrics::Metrics,
     reflector::ReflectorConfig,
@@ -120,11 +117,10 @@ pub struct Manager {
     client_taken: AtomicBool,
     election: Option<HeldElection>,
     clock: WallClock,
-    factory: SharedInformerFactory,
+    /// Its own cluster: the informers that controllers and the program asked for.
+    own: Cluster,
     /// The other clusters that it reads from.
     clusters: Clusters,
-    /// The informers that the program asked for.
-    requested: Requested,
     plans: Vec<Plan>,
     tasks: Vec<Task>,
     grace_period: Duration,
@@ -165,13 +161,12 @@ impl Manager {
         Self {
             seed: config.seed,
             clock: config.clock.clone(),
-            factory: SharedInformerFactory::with_config(client.clone(), config),
+            own: Cluster::new("".into(), SharedInformerFactory::with_config(client.clone(), config)),
             direct: client.clone(),
             client,
             client_taken: AtomicBool::new(false),
             election: None,
             clusters: Clusters::default(),
-            requested: Requested::default(),
             plans: Vec::new(),
             tasks: Vec::new(),
             grace_period: GRACE_PERIOD,
@@ -307,9 +302,7 @@ impl Manager {
                 rules.add(rights, own.unwrap_or(&plan.namespaces), narrowing.name.as_deref());
             }
         }
-        for (rights, namespaces, name) in &*self.requested.rights() {
-            rules.add(rights, namespaces, name.as_deref());
-        }
+        rules.add_reads(&self.own);
         self.election.iter().for_each(|held| rules.lead(held.leadership.lease()));
         if self.serve.reviews() {
             rules.review();
@@ -474,23 +467,18 @@ impl Manager {
         self.informer::<W>().lister()
     }
 
-    /// Reads what a marker, or a [`Watch`](crate::controller::Watch), asks for from the shared cache.
-    pub fn lister_for<Q: ToWatch>(&self, what: Q) -> <Q::Marker as Watched>::Lister {
-        self.informer_for(what).lister()
-    }
-
     /// Asks for a kind's shared informer, to be narrowed by namespace or selectors.
     ///
     /// The builder says what its cache keeps: `.compact()`, `.transform(..)`. Equal queries share an informer.
-    pub fn informer<W: Watched<DynamicType = ()>>(&self) -> ManagedInformerBuilder<'_, W> {
-        ManagedInformerBuilder::new(self.factory.informer_of(()), AskedOf::Manager(&self.requested))
+    pub fn informer<W: Watched<DynamicType = ()>>(&self) -> InformerBuilder<W> {
+        self.own.informer()
     }
 
-    /// Asks for the shared informer of what a marker, or a [`Watch`](crate::controller::Watch), asks for.
-    pub fn informer_for<Q: ToWatch>(&self, what: Q) -> ManagedInformerBuilder<'_, Q::Marker> {
-        let watch = what.to_watch();
-        let asked_of = AskedOf::Manager(&self.requested);
-        ManagedInformerBuilder::narrowed(watch.builder(&self.factory, None), asked_of, watch.narrowing())
+    /// Asks for the shared informer of a [`Watch`]: the one that a controller with an equal watch uses.
+    ///
+    /// For a kind that is known only at run time: `manager.informer_of(Watch::of(Dynamic::new(kind))).lister()`.
+    pub fn informer_of<W: Watched>(&self, watch: Watch<W>) -> InformerBuilder<W> {
+        watch.cluster.clone().unwrap_or_else(|| self.own.clone()).informer_of(watch)
     }
 
     /// Installs or updates the CRD of a custom resource, and waits until the server serves the type's version.
@@ -543,8 +531,9 @@ impl Manager {
     /// well, and while the program's threads are blocked: work that outlives the grace period can't keep the process.
     ///
     /// # Errors
-    /// What keeps a controller from starting, or makes it give up, and [`Error::Stopped`] if running reconciles outlived
-    /// the grace period or a second signal came.
+    /// What keeps a controller from starting, or makes it give up. Else [`Error::PastGracePeriod`] or
+    /// [`Error::HandlerPastGracePeriod`] if something outlived the grace period, and [`Error::SecondSignal`] if a second
+    /// signal came.
     ///
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`; outside a tokio runtime.
@@ -579,11 +568,11 @@ impl Manager {
             };
             let stopped = tokio::select! {
                 stopped = running.stop() => stopped,
-                _ = signals.nth(2) => Err(Error::Stopped(Stopped::SecondSignal)),
+                _ = signals.nth(2) => Err(Error::SecondSignal),
             };
             match &stopped {
                 Ok(()) => tracing::info!("stopped"),
-                Err(error @ Error::Stopped(Stopped::SecondSignal)) => {
+                Err(error @ Error::SecondSignal) => {
                     tracing::warn!(error = one_line(error), "not waiting any longer: the process ends")
                 }
                 Err(error) => {
@@ -603,7 +592,7 @@ impl Manager {
     /// Outside a tokio runtime.
     pub fn spawn(self) -> Running {
         let clusters = self.clusters.known().clone();
-        let factories = Factories::new(self.factory.clone(), clusters);
+        let factories = Factories::new(self.own.clone(), clusters);
         self.start().unwrap_or_else(|error| {
             tracing::error!(error = one_line(&error), "the manager can't be started");
             Running::failed(error, &factories)
@@ -616,7 +605,7 @@ impl Manager {
         }
         let http = self.serve.bind(&self.cluster)?;
         let clusters = self.clusters.checked(&self.plans)?;
-        let mut asked = self.requested.into_informers();
+        let mut asked = self.own.take_informers();
         asked.extend(clusters.iter().flat_map(Cluster::take_informers));
         let leadership = self.election.as_ref().map(|held| held.leadership.clone());
         let candidate = self.election.map(|held| held.candidate).transpose()?;
@@ -624,7 +613,7 @@ impl Manager {
         let leftovers = Arc::new(Leftovers::default());
         let env = ControllerEnv {
             sender: &Sender::new(self.client.clone()),
-            factory: &self.factory,
+            factory: self.own.factory(),
             asked: &asked,
             metrics: &self.metrics,
             seed: self.seed,
@@ -642,7 +631,7 @@ impl Manager {
             planned.push(plan.prepare(&env)?);
         }
         planned.iter().for_each(|one| self.inspector.add(one.name().clone(), &one.inspected()));
-        let factories = Factories::new(self.factory, clusters);
+        let factories = Factories::new(self.own, clusters);
         let (grace_period, inspector, stop) = (self.grace_period, self.inspector, Stop::new());
         inspector.begin(ManagerProcess {
             started: Moment::now(),

@@ -7,7 +7,7 @@ use super::{Cluster, Manager, Rules, client::observed};
 impl Manager {
     /// Adds another cluster to read from: what its objects say is watched there, what follows is written here.
     ///
-    /// What controllers [watch there](crate::Controller::watches_from) and the program reads there has caches of its own,
+    /// What controllers [watch there](crate::controller::Watch::in_cluster) and the program reads there has caches of its own,
     /// which start and stop with the manager and ask through this client; configuration and metrics are the manager's.
     /// Messages, readiness, metrics and the debug page name what is read there as `hub/configmaps`. The name is 1 to 63 of
     /// a-z, 0-9, '-' and '.'. Writes go to the manager's own cluster alone, and so does the election. To write there, use the client
@@ -21,13 +21,13 @@ impl Manager {
     /// # use watchkeeper::prelude::*;
     /// # fn read_there(manager: Manager, client: kube::Client) {
     /// let hub = manager.cluster("hub", client);
-    /// let settings = hub.kind::<ConfigMap>().namespace("settings").lister();
+    /// let settings = hub.informer::<ConfigMap>().namespace("settings").lister();
     /// # }
     /// ```
     pub fn cluster(&self, name: impl Into<String>, client: kube::Client) -> Cluster {
         let name: Arc<str> = name.into().into();
         let client = observed(client, &self.metrics, &self.dry_run);
-        let factory = self.factory.of_cluster(Arc::clone(&name), client);
+        let factory = self.own.factory().of_cluster(Arc::clone(&name), client);
         let cluster = Cluster::new(name, factory);
         self.clusters.add(&cluster);
         cluster
@@ -38,7 +38,7 @@ impl Manager {
     /// For what was asked for so far, as [`rules`](Self::rules), which says what must be allowed in the manager's own.
     pub fn rules_in(&self, cluster: &Cluster) -> Rules {
         let mut rules = Rules::named(self.role_name());
-        cluster.rights().iter().for_each(|(rights, namespaces)| rules.add(rights, namespaces, None));
+        rules.add_reads(cluster);
         rules
     }
 }

@@ -11,6 +11,7 @@ use kube::{CustomResourceExt, ResourceExt as _, core::ObjectMeta};
 
 use crate::{
     api_request::ApiVerb,
+    controller::Cluster,
     object::ObjectKey,
     writes::{RightScope, Rights},
 };
@@ -72,6 +73,13 @@ impl Rules {
                 name: named.clone(),
             };
             places.into_iter().for_each(|place| self.grant(place, resource.clone(), &[right.verb]));
+        }
+    }
+
+    /// Adds what it takes to read what the program asked a cluster for.
+    pub(super) fn add_reads(&mut self, cluster: &Cluster) {
+        for (rights, namespaces, name) in cluster.rights() {
+            self.add(&rights, &namespaces, name.as_deref());
         }
     }
 

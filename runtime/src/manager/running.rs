@@ -17,9 +17,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     clock::after,
-    controller::{KeyReports, Leftovers, PreparedController, Stop, Terms},
-    error::{Error, RanOn, Stopped},
-    informer::{SharedInformerFactory, Watched},
+    controller::{Cluster, KeyReports, Leftovers, PreparedController, Stop, Terms, Watch},
+    error::Error,
+    informer::{InformerBuilder, Watched},
     leader_election::Candidate,
     object::ObjectKey,
 };
@@ -28,7 +28,6 @@ use super::{
     Inspector,
     campaign::Campaign,
     factories::Factories,
-    informers::{AskedOf, ManagedInformerBuilder},
     serve::Served,
     tasks::{Task, WorkInFlight},
 };
@@ -44,8 +43,8 @@ pub struct Running {
     stop: Stop,
     controllers: JoinSet<Result<(), Error>>,
     factories: Option<Factories>,
-    /// The same for those who ask for informers; it was stopped where the start failed.
-    informers: SharedInformerFactory,
+    /// Its own cluster, for the program to ask for informers; stopped if the start failed.
+    own: Cluster,
     grace_period: Duration,
     failed: Option<Error>,
     inspector: Inspector,
@@ -112,7 +111,7 @@ impl Running {
         Self {
             stop,
             controllers,
-            informers: factories.own().clone(),
+            own: factories.own().clone(),
             factories: Some(factories),
             grace_period,
             failed: None,
@@ -129,7 +128,7 @@ impl Running {
             stop: Stop::new(),
             controllers: JoinSet::new(),
             factories: None,
-            informers: factories.own().clone(),
+            own: factories.own().clone(),
             grace_period: Duration::ZERO,
             failed: Some(error),
             inspector: Inspector::default(),
@@ -144,11 +143,6 @@ impl Running {
     /// Empty until its first list is through: to wait for that, ask for the [`informer`](Self::informer).
     pub fn lister<W: Watched<DynamicType = ()>>(&self) -> W::Lister {
         self.informer::<W>().lister()
-    }
-
-    /// Reads what a marker asks for from the shared cache, as [`lister`](Self::lister) does.
-    pub fn lister_for<W: Watched>(&self, marker: W) -> W::Lister {
-        self.informer_for(marker).lister()
     }
 
     /// Asks for a kind's shared informer while the manager runs; it starts when it is built.
@@ -169,13 +163,13 @@ impl Running {
     /// # Ok(count)
     /// # }
     /// ```
-    pub fn informer<W: Watched<DynamicType = ()>>(&self) -> ManagedInformerBuilder<'_, W> {
-        ManagedInformerBuilder::new(self.informers.informer_of(()), AskedOf::Running)
+    pub fn informer<W: Watched<DynamicType = ()>>(&self) -> InformerBuilder<W> {
+        self.own.informer()
     }
 
-    /// Asks for the shared informer of what a marker asks for, as [`informer`](Self::informer) does.
-    pub fn informer_for<W: Watched>(&self, marker: W) -> ManagedInformerBuilder<'_, W> {
-        ManagedInformerBuilder::new(self.informers.informer_of(marker.dynamic_type()), AskedOf::Running)
+    /// Asks for the shared informer of a [`Watch`], as [`informer`](Self::informer) does.
+    pub fn informer_of<W: Watched>(&self, watch: Watch<W>) -> InformerBuilder<W> {
+        watch.cluster.clone().unwrap_or_else(|| self.own.clone()).informer_of(watch)
     }
 
     /// Returns the address at which HTTP is served, if any.
@@ -205,8 +199,8 @@ impl Running {
     /// Takes the grace period at most, and a second for what is dropped then, whatever reconciles and handlers do.
     ///
     /// # Errors
-    /// Whatever kept the manager from starting, or made a controller give up; else [`Error::Stopped`] if a reconcile
-    /// outlived the grace period and was aborted, or a handler did and goes on.
+    /// Whatever kept the manager from starting, or made a controller give up; else [`Error::PastGracePeriod`] if
+    /// a reconcile outlived the grace period and was aborted, or [`Error::HandlerPastGracePeriod`] if a handler did.
     ///
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`.
@@ -250,11 +244,10 @@ impl Running {
             let deaf = !silent;
             let late = late.or_else(|| self.in_flight.leftovers().named());
             self.served.stop().await;
-            let past_grace_period =
-                |who: RanOn| Err(Error::Stopped(Stopped::PastGracePeriod { period: grace_period, who }));
+            let period = grace_period;
             let stopped = match (late, deaf) {
-                (Some(late), _) => past_grace_period(RanOn::Reconciles(late)),
-                (None, true) => past_grace_period(RanOn::Handler),
+                (Some(reconciles), _) => Err(Error::PastGracePeriod { period, reconciles }),
+                (None, true) => Err(Error::HandlerPastGracePeriod { period }),
                 (None, false) => Ok(()),
             };
             // Why a controller gave up says more than what its end waited for.

@@ -17,6 +17,7 @@ pub(crate) use backlog::{BacklogReport, BacklogSource};
 pub(crate) use durations::Durations;
 pub(crate) use election::{ElectionMeter, ElectionMetrics};
 pub(crate) use fetch::{CacheMeter, FetchMeter, FetchMetrics};
+#[doc(hidden)]
 pub use format::Format;
 pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};
 pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
@@ -33,6 +34,7 @@ use prometheus_client::{
 use crate::users_code::contained;
 
 /// The media type of the text that [`Metrics::encode`] returns.
+#[doc(hidden)]
 pub const CONTENT_TYPE: &str = Format::OpenMetrics.content_type();
 
 /// Holds the metrics of one manager or factory. Clones share them.

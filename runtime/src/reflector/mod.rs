@@ -24,10 +24,15 @@ mod tests;
 
 pub use config::{FirstList, ReflectorConfig};
 pub use explain::explain;
+#[doc(hidden)]
 pub use failure_log::{FailureLog, LogLevel};
+#[doc(hidden)]
 pub use part::FetchPart;
+#[doc(hidden)]
 pub use server::Server;
-pub use sink::{Difference, Epoch, FetchReport, List, ReflectorStore, StoreChange};
+#[doc(hidden)]
+pub use sink::{Difference, Epoch, FetchReport, StoreChange};
+pub use sink::{List, ReflectorStore};
 pub use watch_error::{WatchError, WatchErrorHandler};
 
 pub(crate) use explain::unreachable;

@@ -20,11 +20,20 @@ mod reflected;
 #[cfg(test)]
 mod tests;
 
+#[doc(hidden)]
 pub use cached_object::CachedObject;
-pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
-pub use indexer::{Indexer, WriteBatch};
+#[doc(hidden)]
+pub use index::DuplicateIndex;
+pub use index::{IndexDefinition, IndexValue};
+pub use indexer::Indexer;
+#[doc(hidden)]
+pub use indexer::WriteBatch;
 pub(crate) use lister::Missing;
-pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};
-pub use objects::{Iter, Objects};
+#[doc(hidden)]
+pub use lister::VersionNotReached;
+pub use lister::{Lister, Lookup, NamespaceLister};
+#[doc(hidden)]
+pub use objects::Iter;
+pub use objects::Objects;
 pub use reflected::Reflected;
 pub use selector::{FieldSelector, InvalidSelector, Selector};

@@ -15,7 +15,7 @@ use super::{
     selector::Selector,
     snapshot::{ObjectTable, StoreSnapshot, StoredObject},
 };
-use crate::object::Object;
+use crate::object::{Object, ObjectKey};
 
 /// Holds the objects of a list, as one moment showed them; reads like a `Vec<Arc<K>>`.
 ///
@@ -58,6 +58,13 @@ pub(super) fn readable<'h, K: Object>(held: impl Iterator<Item = &'h CachedObjec
     let mut objects = Vec::new();
     held.for_each(|held| objects.extend(held.object().ok()));
     objects.into()
+}
+
+impl<K: Object> Objects<K> {
+    /// Returns the keys of the objects, as a controller's mapping does.
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.iter().map(|object| ObjectKey::of(&**object)).collect()
+    }
 }
 
 impl<K> Objects<K> {

@@ -65,13 +65,18 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
+#[doc(hidden)]
 pub use entries::QueueKey;
 pub(crate) use inspect::Standing;
+#[doc(hidden)]
 pub use inspect::{KeyState, QueueSnapshot};
 pub(crate) use queue::Token;
 pub use queue::{Item, WorkQueue};
 pub use rate_limit::{InvalidRate, RateLimit};
 pub use rate_limiter::{ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, TokenBucket, WithMaxWait};
+#[doc(hidden)]
 pub use shared::Drained;
 pub(crate) use shared::Waited;
-pub use types::{ConfigError, Depth, Outcome, Priority, WorkQueueConfig};
+#[doc(hidden)]
+pub use types::{Depth, Outcome};
+pub use types::{ConfigError, Priority, WorkQueueConfig};

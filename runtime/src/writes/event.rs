@@ -3,10 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::TypedObject;
-use crate::{
-    informer::typed_kind,
-    object::{AsObject, Kind, ObjectKey, cut_to},
-};
+use crate::object::{AsObject, Kind, ObjectKey, cut_to};
 
 /// What Kubernetes lets a note hold, in bytes; a longer one is cut.
 const LONGEST_NOTE: usize = 1_024;
@@ -69,7 +66,7 @@ impl Event {
     pub fn related<Form, C: TypedObject>(mut self, object: &impl AsObject<Form, Object = C>) -> Self {
         let object = object.as_object();
         let uid = object.meta().uid.clone().unwrap_or_default();
-        self.related = Some(Referred::new(&typed_kind::<C>(), &ObjectKey::of(object), uid));
+        self.related = Some(Referred::new(&Kind::of::<C>(), &ObjectKey::of(object), uid));
         self
     }
 }

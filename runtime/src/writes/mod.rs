@@ -46,19 +46,23 @@ pub(crate) use overload::Sender;
 pub(crate) use owner::Owner;
 pub(crate) use patch::patch;
 pub(crate) use recorder::Recorder;
+#[doc(hidden)]
 pub use recorder::TRACE_ID_ANNOTATION;
+pub use refusal::ForbiddenBy;
 pub(crate) use refusal::find;
-pub use refusal::{ForbiddenBy, RetryAfter, Stale};
+#[doc(hidden)]
+pub use refusal::{RetryAfter, Stale};
 pub use rights::Use;
 pub(crate) use rights::{RightScope, Rights};
 pub(crate) use status::{Patched, patch_status};
 pub(crate) use writer::{Author, Counters, WaitForOwn, Writer};
 
-use crate::{informer::TypedScope, object::Object};
+use crate::object::{Object, TypedScope};
 
 /// Bounds what can be written: an object whose type knows its kind and scope.
 ///
 /// Implemented for built-in kinds and for types with `#[derive(CustomResource)]`.
+#[doc(hidden)]
 pub trait TypedObject: Object + kube::Resource<DynamicType = (), Scope: TypedScope> {}
 
 impl<T> TypedObject for T where T: Object + kube::Resource<DynamicType = (), Scope: TypedScope> {}

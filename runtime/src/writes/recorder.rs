@@ -36,8 +36,7 @@ use super::{
 use crate::{
     backoff::{Backoff, BackoffSchedule},
     clock::WallClock,
-    informer::typed_kind,
-    object::{ObjectKey, cut_to, is_domain, is_name},
+    object::{Kind, ObjectKey, cut_to, is_domain, is_name},
 };
 
 /// The annotation of an event that names the trace of the run that told it.
@@ -207,7 +206,7 @@ impl Recorder {
 
     async fn send(&self, send: &Outgoing) -> Result<(), WriteError> {
         let namespace = send.key.regarding.key.namespace().unwrap_or(DEFAULT_NAMESPACE);
-        let target = Target { kind: typed_kind::<Body>(), key: ObjectKey::new(namespace, &send.name) };
+        let target = Target { kind: Kind::of::<Body>(), key: ObjectKey::new(namespace, &send.name) };
         let problem = |error: serde_json::Error| WriteError::Codec {
             verb: "record",
             object: Box::new(target.clone()),

@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
 use serde_json::json;
 use watchkeeper::{
-    informer::{Dynamic, Metadata, typed_kind},
-    object::Version,
+    informer::{Dynamic, Metadata},
+    object::{Kind, Version},
     prelude::*,
 };
 use watchkeeper_tests::{
@@ -151,7 +151,7 @@ async fn a_kind_known_only_at_run_time_is_read(stage: Stage) {
     kit.create(&website("a")).await;
     let factory = stage.factory();
     let informer =
-        factory.informer_for(Dynamic::new(typed_kind::<Website>())).namespace(&*stage.namespace).build();
+        factory.informer_of(Dynamic::new(Kind::of::<Website>())).namespace(&*stage.namespace).build();
     factory.start();
     factory.wait_for_sync(PATIENCE).await.unwrap();
     let found = informer.lister().get(&ObjectKey::new(&stage.namespace, "a")).unwrap();

@@ -179,7 +179,14 @@ fn clusters() -> Vec<Mistake> {
             refused(|manager, controller| {
                 let other = Manager::new(manager.client().clone());
                 let hub = other.cluster("hub", manager.client().clone());
-                controller.watches_from(hub.kind::<Secret>(), |_| Vec::new())
+                controller.watch(Watch::<Secret>::new().in_cluster(&hub))
+            }),
+        ),
+        (
+            "A controller owns objects of another cluster",
+            refused(|manager, controller| {
+                let hub = manager.cluster("hub", manager.client().clone());
+                controller.watch(Watch::<Secret>::new().in_cluster(&hub).owned())
             }),
         ),
     ]

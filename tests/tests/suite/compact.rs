@@ -18,6 +18,7 @@ use serde_json::json;
 use watchkeeper::{
     informer::{Compact, Metadata},
     prelude::*,
+    store::Lookup,
 };
 use watchkeeper_apiserver::ApiServer;
 use watchkeeper_tests::{Looker, Record, Website, owned_by, website};

@@ -12,10 +12,10 @@ use futures::{StreamExt, future};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, core::ObjectMeta};
 use watchkeeper::{
-    informer::typed_kind,
     list_watch::{
         ClientListWatch, ItemForm, ListOptions, ListPage, ListWatchError, ListerWatcher, WatchStream,
     },
+    object::Kind,
     prelude::*,
     reflector::{FirstList, ReflectorConfig, WatchErrorHandler},
 };
@@ -29,7 +29,7 @@ struct Forgetful {
 
 impl Forgetful {
     fn new(client: Client, form: ItemForm, swallows: &'static str) -> Self {
-        let inner = ClientListWatch::new(client, typed_kind::<ConfigMap>()).item_form(form);
+        let inner = ClientListWatch::new(client, Kind::of::<ConfigMap>()).item_form(form);
         Self { inner, swallows }
     }
 }

@@ -14,7 +14,10 @@ use k8s_openapi::api::{
 };
 use kube::core::ObjectMeta;
 use serde_json::json;
-use watchkeeper::{prelude::*, store::Objects};
+use watchkeeper::{
+    prelude::*,
+    store::{Lookup, Objects},
+};
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{Keeper, Record, Website, website};
 

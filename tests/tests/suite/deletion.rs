@@ -6,11 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
 use serde_json::json;
 use tokio::sync::Semaphore;
-use watchkeeper::{
-    WriteError,
-    controller::predicate::{Predicate, Seen, labels},
-    prelude::*,
-};
+use watchkeeper::{WriteError, prelude::*};
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 
 const FINALIZER: &str = "example.dev/release";
@@ -223,7 +219,7 @@ async fn a_finalizer_that_somebody_takes_off_comes_back_whatever_predicates_say(
         assert!(!new.finalizers().is_empty(), "planned");
         false
     });
-    for predicate in [labels(), nothing(), panics] {
+    for predicate in [Predicate::labels(), nothing(), panics] {
         let server = shop().await;
         let diary = Diary::new();
         let controller = Controller::new(diary.clone()).namespace("shop").finalizer(FINALIZER);
@@ -251,11 +247,8 @@ async fn a_finalizer_that_somebody_takes_off_comes_back_whatever_predicates_say(
 async fn an_object_that_a_predicate_keeps_out_gets_no_finalizer_however_often_it_changes() {
     let server = shop().await;
     let diary = Diary::new();
-    let ours = |seen: &Seen<'_, ConfigMap>| match seen {
-        Seen::Added { object, .. } | Seen::Updated { new: object, .. } => {
-            object.labels().contains_key("ours")
-        }
-        Seen::Deleted(_) => true,
+    let ours = |_: Option<&ConfigMap>, new: Option<&ConfigMap>| {
+        new.is_none_or(|object| object.labels().contains_key("ours"))
     };
     let controller = Controller::new(diary.clone()).namespace("shop").finalizer(FINALIZER);
     let controller = controller.predicate(Predicate::new(ours));

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
 use serde_json::json;
-use watchkeeper::{backoff::BackoffSchedule, prelude::*, reflector::ReflectorConfig};
+use watchkeeper::{WorkQueue, backoff::BackoffSchedule, prelude::*, reflector::ReflectorConfig};
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::Record;
 

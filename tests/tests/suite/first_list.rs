@@ -3,13 +3,7 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
 use serde_json::json;
-use watchkeeper::{
-    controller::{
-        Why,
-        predicate::{Predicate, Seen},
-    },
-    prelude::*,
-};
+use watchkeeper::{controller::Why, prelude::*};
 use watchkeeper_apiserver::ApiServer;
 use watchkeeper_tests::Record;
 
@@ -38,11 +32,8 @@ fn number(map: &ConfigMap) -> usize {
     map.name_any().trim_start_matches("map-").parse().unwrap()
 }
 
-fn of(seen: &Seen<'_, ConfigMap>) -> usize {
-    match seen {
-        Seen::Added { object, .. } | Seen::Updated { new: object, .. } => number(object),
-        Seen::Deleted(_) => MAPS,
-    }
+fn of(new: Option<&ConfigMap>) -> usize {
+    new.map_or(MAPS, number)
 }
 
 fn names(wanted: impl Fn(usize) -> bool) -> Vec<String> {
@@ -62,9 +53,9 @@ async fn each_controller_runs_what_its_predicate_lets_pass_once_also_where_that_
     let [all, odd, fragile, narrow] = std::array::from_fn(|_| Record::default());
     let manager = Manager::new(server.client())
         .controller(recorded("all", &all))
-        .controller(recorded("odd", &odd).predicate(Predicate::new(|seen| of(seen) % 2 == 1)))
-        .controller(recorded("fragile", &fragile).predicate(Predicate::new(|seen| {
-            assert!(of(seen) != 200, "no predicate for this");
+        .controller(recorded("odd", &odd).predicate(Predicate::new(|_, new| of(new) % 2 == 1)))
+        .controller(recorded("fragile", &fragile).predicate(Predicate::new(|_, new| {
+            assert!(of(new) != 200, "no predicate for this");
             true
         })))
         .controller(recorded("narrow", &narrow).namespace("shop").namespace("mall"));

@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::ObjectMeta;
 use tokio::time::sleep;
 use watchkeeper::{
-    informer::{Dynamic, SyncPhase, typed_kind},
+    informer::{Dynamic, SyncPhase},
+    object::Kind,
     prelude::*,
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
@@ -36,7 +37,7 @@ async fn an_informer_that_is_asked_for_late_starts_fills_and_ends_with_the_manag
     let secrets = running.informer::<Secret>().namespace("shop").build();
     secrets.wait_for_sync(WITHIN).await.unwrap();
     assert_eq!(secrets.lister().list().len(), 1);
-    let of_run_time = running.lister_for(Dynamic::new(typed_kind::<Secret>()));
+    let of_run_time = running.informer_of(Watch::of(Dynamic::new(Kind::of::<Secret>()))).lister();
     sleep(WITHIN).await;
     assert_eq!(of_run_time.list().len(), 1);
     running.stop().await.unwrap();

@@ -3,7 +3,6 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::ObjectMeta;
 use watchkeeper::{
-    controller::Watch,
     informer::{Compact, Dynamic},
     object::{Kind, Scope},
     prelude::*,
@@ -36,16 +35,16 @@ async fn one_object_of_another_namespace_feeds_a_controller_and_nothing_else_of_
     server.create(&site()).await;
     let (reconciler, record) = does::<Website, _, _>(async |_, _| Ok(Action::await_change()));
     let manager = Manager::new(server.client());
-    let lister = manager.lister_for(defaults());
+    let lister = manager.informer_of(defaults()).lister();
     let mapped = lister.clone();
     let controller = Controller::new(reconciler)
         .namespace("shop")
         .namespace("other")
-        .watches_for(defaults(), move |_| {
+        .watch(defaults().mapped(move |_| {
             assert_eq!(mapped.list().len(), 1);
             vec![ObjectKey::new("shop", "a")]
-        })
-        .reads_for(Watch::<Secret>::new().namespace("ops").label_selector("kind=shop").unwrap());
+        }))
+        .watch(Watch::<Secret>::new().namespace("ops").label_selector("kind=shop").unwrap());
     let running = manager.controller(controller).spawn();
     record.reaches(1).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -74,7 +73,7 @@ async fn the_printed_rules_allow_just_what_is_watched_and_suffice() {
     let manager = Manager::new(server.client_as("operator"));
     let controller = Controller::new(reconciler)
         .namespace("shop")
-        .watches_for(defaults(), |_| vec![ObjectKey::new("shop", "a")]);
+        .watch(defaults().mapped(|_| vec![ObjectKey::new("shop", "a")]));
     let manager = manager.controller(controller);
     let rules = manager.rules();
     assert!(rules.cluster_role().is_none(), "{rules}");
@@ -118,9 +117,12 @@ async fn markers_stand_for_watches_of_all_that_they_mark() {
     };
     let (reconciler, _) = does::<Website, _, _>(async |_, _| Ok(Action::await_change()));
     let controller = Controller::new(reconciler)
-        .watches_for(Dynamic::new(kind.clone()), |secret| vec![ObjectKey::new("shop", secret.name_any())])
-        .owns_for(Watch::<Compact<Secret>>::new().namespace("ops"))
-        .reads_for(Watch::for_kind(Dynamic::new(kind)).named("a"));
+        .watch(
+            Watch::of(Dynamic::new(kind.clone()))
+                .mapped(|secret| vec![ObjectKey::new("shop", secret.name_any())]),
+        )
+        .watch(Watch::<Compact<Secret>>::new().namespace("ops").owned())
+        .watch(Watch::of(Dynamic::new(kind)).named("a"));
     let server = ApiServer::in_memory().start().await;
     let rules = Manager::new(server.client()).controller(controller).rules().to_string();
     let secrets = rules.matches("secrets").count();

@@ -9,13 +9,7 @@ use kube::{
     core::{ApiResource, DynamicObject, ObjectMeta},
 };
 use serde_json::{Value, json};
-use watchkeeper::{
-    controller::{
-        Why,
-        predicate::{Predicate, Seen, generation, labels},
-    },
-    prelude::*,
-};
+use watchkeeper::{controller::Why, prelude::*};
 use watchkeeper_apiserver::ApiServer;
 use watchkeeper_tests::{Record, Website, does, website};
 
@@ -96,8 +90,9 @@ async fn an_edit_whose_run_met_an_unreadable_status_is_applied_once_that_is_mend
         }
         Ok(Action::await_change())
     });
-    let running =
-        Manager::new(server.client()).controller(Controller::new(reconciler).predicate(generation())).spawn();
+    let running = Manager::new(server.client())
+        .controller(Controller::new(reconciler).predicate(Predicate::generation()))
+        .spawn();
     record.reaches(2).await;
     server.patch_merge::<Website>("shop/busy", json!({ "spec": { "replicas": 3 } })).await;
     record.reaches(3).await;
@@ -124,8 +119,9 @@ async fn attempts_count_on_over_an_unreadable_status() {
             _ => Ok(Action::await_change()),
         }
     });
-    let _running =
-        Manager::new(server.client()).controller(Controller::new(reconciler).predicate(generation())).spawn();
+    let _running = Manager::new(server.client())
+        .controller(Controller::new(reconciler).predicate(Predicate::generation()))
+        .spawn();
     record.reaches(2).await;
     break_status(&server).await;
     seconds(60).await;
@@ -142,8 +138,9 @@ async fn a_timer_that_ran_out_over_an_unreadable_status_runs_the_key_once_that_i
     server.create(&website("a")).await;
     let (reconciler, record) =
         does::<Website, _, _>(|_, _| async { Ok(Action::requeue_after(Duration::from_secs(60))) });
-    let _running =
-        Manager::new(server.client()).controller(Controller::new(reconciler).predicate(generation())).spawn();
+    let _running = Manager::new(server.client())
+        .controller(Controller::new(reconciler).predicate(Predicate::generation()))
+        .spawn();
     record.reaches(1).await;
     break_status(&server).await;
     seconds(90).await;
@@ -163,7 +160,7 @@ async fn a_compact_object_that_begins_unreadable_runs_once_mended_whatever_the_p
     let letters = Letters::of(&server);
     letters.send("a", "heavy").await;
     let (reconciler, record) = does::<Letter, _, _>(|_, _| async { Ok(Action::await_change()) });
-    let only_labels = Controller::new(reconciler).predicate(labels());
+    let only_labels = Controller::new(reconciler).predicate(Predicate::labels());
     let _running = Manager::new(server.client()).controller(only_labels).spawn();
     seconds(10).await;
     assert!(record.is_empty());
@@ -223,8 +220,11 @@ async fn a_mended_object_passes_the_predicates_of_those_who_watch_it_too() {
     server.create(&website("a")).await;
     server.create(&config_map("a")).await;
     let (reconciler, record) = does::<ConfigMap, _, _>(|_, _| async { Ok(Action::await_change()) });
-    let controller = Controller::new(reconciler)
-        .watches_if::<Website>(generation(), |site| vec![ObjectKey::new("shop", site.name_any())]);
+    let controller = Controller::new(reconciler).watch(
+        Watch::<Website>::new()
+            .mapped(|site| vec![ObjectKey::new("shop", site.name_any())])
+            .only_if(Predicate::generation()),
+    );
     let _running = Manager::new(server.client()).controller(controller).spawn();
     record.reaches(1).await;
     seconds(1).await;
@@ -274,8 +274,11 @@ async fn what_turned_unreadable_passes_a_predicate_so_that_its_deletion_finds_wh
     server.create(&config_map("there")).await;
     letters.send("a", 20).await;
     let (reconciler, record) = does::<ConfigMap, _, _>(|_, _| async { Ok(Action::await_change()) });
-    let controller = Controller::new(reconciler)
-        .watches_if::<Letter>(labels(), |letter| vec![ObjectKey::new("shop", letter.spec.to.as_str())]);
+    let controller = Controller::new(reconciler).watch(
+        Watch::<Letter>::new()
+            .mapped(|letter| vec![ObjectKey::new("shop", letter.spec.to.as_str())])
+            .only_if(Predicate::labels()),
+    );
     let _running = Manager::new(server.client()).controller(controller).spawn();
     record.reaches(1).await;
     seconds(1).await;
@@ -297,7 +300,7 @@ async fn a_failed_key_is_forgotten_though_a_predicate_hides_that_its_object_is_g
     let server = ApiServer::in_memory().namespace("shop").start().await;
     server.create(&config_map("a")).await;
     let (reconciler, record) = does::<ConfigMap, _, _>(|_, _| async { Err(Terminal::new("no use").into()) });
-    let no_deletions = Predicate::new(|seen: &Seen<'_, ConfigMap>| !matches!(seen, Seen::Deleted(_)));
+    let no_deletions = Predicate::new(|_, new: Option<&ConfigMap>| new.is_some());
     let running =
         Manager::new(server.client()).controller(Controller::new(reconciler).predicate(no_deletions)).spawn();
     record.reaches(1).await;

@@ -12,7 +12,7 @@ use kube::{
 };
 use serde::Deserializer;
 use serde_json::json;
-use watchkeeper::{controller::Why, prelude::*};
+use watchkeeper::{controller::Why, prelude::*, store::Lookup};
 use watchkeeper_apiserver::ApiServer;
 use watchkeeper_tests::does;
 

@@ -8,12 +8,7 @@ use k8s_openapi::api::{
 };
 use kube::core::ObjectMeta;
 use tracing_subscriber::layer::SubscriberExt as _;
-use watchkeeper::{
-    informer::{Dynamic, typed_kind},
-    manager::Rules,
-    prelude::*,
-    writes::Use,
-};
+use watchkeeper::{informer::Metadata, manager::Rules, object::Kind, prelude::*, writes::Use};
 use watchkeeper_apiserver::{ApiServer, Verb};
 use watchkeeper_tests::{Keeper, Looker, Website, does, hear, website};
 
@@ -56,10 +51,10 @@ async fn the_rules_are_what_is_watched_owned_read_and_declared_and_nothing_else(
     let keeper = Controller::new(Keeper::default())
         .owns::<Deployment>()
         .watches::<Secret>(|_| Vec::new())
-        .watches_metadata::<Namespace>(|_| Vec::new())
+        .watches::<Metadata<Namespace>>(|_| Vec::new())
         .finalizer("web.example.dev/domain")
         .uses::<Namespace>(Use::Apply)
-        .uses_for(Dynamic::new(typed_kind::<ConfigMap>()), Use::Delete)
+        .uses_kind(&Kind::of::<ConfigMap>(), Use::Delete)
         .records_events();
     let manager = Manager::new(server.client()).controller(keeper);
     let _pods = manager.lister::<k8s_openapi::api::core::v1::Pod>();

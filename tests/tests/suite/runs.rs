@@ -18,7 +18,7 @@ use tracing::{
     span::{Attributes, Id},
 };
 use tracing_subscriber::{Layer, layer::SubscriberExt, registry::LookupSpan};
-use watchkeeper::{controller::Why, error::Stopped, prelude::*, reflector::ReflectorConfig};
+use watchkeeper::{controller::Why, prelude::*, reflector::ReflectorConfig, workqueue::Priority};
 use watchkeeper_apiserver::{ApiServer, Fault};
 use watchkeeper_tests::{Record, hear};
 
@@ -386,9 +386,7 @@ async fn a_reconciler_that_never_returns_keeps_its_worker_until_the_grace_period
     assert_eq!(running.why::<ConfigMap>(&key(second))[0].why, Why::Queued);
     let (began, inspector) = (tokio::time::Instant::now(), running.inspector());
     let error = running.stop().await.unwrap_err();
-    let watchkeeper::Error::Stopped(Stopped::PastGracePeriod { period, .. }) = &error else {
-        panic!("{error}")
-    };
+    let watchkeeper::Error::PastGracePeriod { period, .. } = &error else { panic!("{error}") };
     assert_eq!(*period, Duration::from_secs(20));
     assert!((20..=22).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     assert_eq!(inspector.why::<ConfigMap>(&key(second))[0].why, Why::Stopped);

@@ -2,7 +2,10 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
-use watchkeeper::{prelude::*, workqueue::TokenBucket};
+use watchkeeper::{
+    prelude::*,
+    workqueue::{ItemFastSlow, MaxOf, RateLimiter, TokenBucket, WithMaxWait},
+};
 use watchkeeper_apiserver::{ApiServer, Fault};
 use watchkeeper_tests::{Does, Record, does};
 

@@ -83,7 +83,7 @@ async fn production(manager: Manager, reconciler: Sites) -> Result<(), watchkeep
         .controller(
             Controller::new(reconciler)
                 .owns::<Namespace>()
-                .watches_by::<Secret, _>(move |secret| sites.by_secret(&secret.name_any()))
+                .watches::<Secret>(move |secret| sites.by_secret(&secret.name_any()).keys())
                 .backoff(ItemExponentialFailure::new(Duration::from_millis(100), Duration::from_secs(60)))
                 .rate_limit(RateLimit::per_second(50).burst(100)),
         );

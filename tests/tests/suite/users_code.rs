@@ -17,7 +17,6 @@ use serde::{Deserializer, Serializer};
 use serde_json::json;
 use watchkeeper::{
     backoff::BackoffSchedule,
-    controller::predicate::{Predicate, Seen},
     informer::{Assembly, Registration},
     list_watch::{ClientListWatch, ListOptions, ListPage, ListWatchError, ListerWatcher, WatchStream},
     prelude::*,
@@ -268,8 +267,8 @@ const ROWS: &[Row] = &[
     // what wakes it
     Row::of("predicate", Hurt::Itself, OBSERVER, |shop| {
         let predicate =
-            Predicate::on_update(|_: &Vase, _: &Vase| true).and(Predicate::new(|seen: &Seen<'_, Vase>| {
-                if let Seen::Added { object, .. } = seen {
+            Predicate::on_update(|_: &Vase, _: &Vase| true).and(Predicate::new(|old, new: Option<&Vase>| {
+                if let (None, Some(object)) = (old, new) {
                     spring("predicate", &object.name_any());
                 }
                 true

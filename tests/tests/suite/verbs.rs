@@ -12,12 +12,7 @@ use k8s_openapi::{
 };
 use kube::core::{DynamicObject, ObjectMeta};
 use serde_json::{Value, json};
-use watchkeeper::{
-    Running, WriteError,
-    controller::owners_of,
-    informer::{Dynamic, typed_kind},
-    prelude::*,
-};
+use watchkeeper::{Running, WriteError, controller::owners_of, informer::Dynamic, object::Kind, prelude::*};
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{Bodies, Record, Website, deployment_for, does, gates::Gates, website};
 
@@ -106,7 +101,7 @@ async fn get_asks_the_server_and_its_errors_name_the_object_and_the_right() {
     let absent = |_, cx: Context<Website>| async move {
         let key = ObjectKey::new("shop", "none");
         assert!(cx.get_opt::<Secret>(&key).await?.is_none());
-        assert!(cx.get_for(Dynamic::new(typed_kind::<Secret>()), &key).await?.is_none());
+        assert!(cx.get_for(Dynamic::new(Kind::of::<Secret>()), &key).await?.is_none());
         cx.get::<Secret>(&key).await
     };
     let error = result_of(&server, absent).await.unwrap_err();
@@ -325,7 +320,7 @@ async fn an_object_of_several_owners_keeps_them_all_and_wakes_them_all() {
 #[tokio::test(start_paused = true)]
 async fn kinds_known_at_run_time_are_applied_created_and_deleted() {
     let server = shop().await;
-    let kind = || Dynamic::new(typed_kind::<ConfigMap>());
+    let kind = || Dynamic::new(Kind::of::<ConfigMap>());
     let dynamic = |name: &str| -> DynamicObject {
         let object = json!({ "metadata": { "name": name }, "data": { "a": "1" } });
         serde_json::from_value(object).unwrap()
@@ -346,13 +341,13 @@ async fn kinds_known_at_run_time_are_applied_created_and_deleted() {
 #[tokio::test(start_paused = true)]
 async fn a_child_known_at_run_time_is_not_sent_again_while_it_is_right() {
     let server = shop().await;
-    let kind = || Dynamic::new(typed_kind::<Deployment>());
+    let kind = || Dynamic::new(Kind::of::<Deployment>());
     let (reconciler, record) = does(move |site: Arc<Website>, cx: Context<Website>| async move {
         let child = serde_json::from_value(serde_json::to_value(deployment_for(&site))?)?;
         cx.apply_for(kind(), child).await?;
         Ok(Action::await_change())
     });
-    let controller = Controller::new(reconciler).owns_for(kind());
+    let controller = Controller::new(reconciler).watch(Watch::of(kind()).owned());
     let _running = Manager::new(server.client()).controller(controller).spawn();
     server.create(&website("a")).await;
     for run in 1..4 {

@@ -6,11 +6,9 @@ use kube::core::ObjectMeta;
 use serde_json::json;
 use watchkeeper::prelude::*;
 use watchkeeper::{
-    controller::{
-        Why,
-        predicate::{self, Predicate},
-    },
-    informer::{Dynamic, typed_kind},
+    controller::Why,
+    informer::{Dynamic, Metadata},
+    object::Kind,
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{Looker, Record, Website, website};
@@ -83,8 +81,8 @@ async fn a_mapping_wakes_what_the_old_and_the_new_state_map_to_and_a_deletion_th
         let controller = noting(&record).namespace("shop");
         let controller = match form {
             "typed" => controller.watches::<Service>(for_whom),
-            "metadata" => controller.watches_metadata::<Service>(for_whom),
-            _ => controller.watches_for(Dynamic::new(typed_kind::<Service>()), for_whom),
+            "metadata" => controller.watches::<Metadata<Service>>(for_whom),
+            _ => controller.watch(Watch::of(Dynamic::new(Kind::of::<Service>())).mapped(for_whom)),
         };
         let running = Manager::new(server.client()).controller(controller).spawn();
         record.reaches(2).await;
@@ -100,7 +98,7 @@ async fn generation_swallows_status_updates_and_wakes_for_the_specification() {
     let server = shop().await;
     server.create(&website("a")).await;
     let looker = Looker::default();
-    let controller = Controller::new(looker.clone()).predicate(predicate::generation());
+    let controller = Controller::new(looker.clone()).predicate(Predicate::generation());
     let _running = Manager::new(server.client()).controller(controller).spawn();
     looker.record.reaches(1).await;
     server.patch_status::<Website>("shop/a", json!({ "replicas": 1 })).await;
@@ -134,11 +132,11 @@ async fn no_predicate_keeps_a_terminating_object_from_its_cleanup() {
     let server = shop().await;
     server.create(&config_map("a")).await;
     let cleaned = Record::default();
-    let only_new = Predicate::new(|seen| matches!(seen, predicate::Seen::Added { .. }));
+    let only_new = Predicate::new(|old: Option<&ConfigMap>, _| old.is_none());
     let controller = Controller::new(Releases(cleaned.clone()))
         .namespace("shop")
         .finalizer("example.dev/release")
-        .predicate(only_new.and(predicate::labels()));
+        .predicate(only_new.and(Predicate::labels()));
     let _running = Manager::new(server.client()).controller(controller).spawn();
     let held = |map: Option<&ConfigMap>| map.is_some_and(|map| !map.finalizers().is_empty());
     server.eventually::<ConfigMap>("shop/a", held).await;
@@ -154,8 +152,8 @@ async fn predicates_of_what_feeds_a_controller_are_its_own() {
     server.create(&config_map("a")).await;
     server.create(&service_for("s", "a")).await;
     let record = Record::default();
-    let annotated = predicate::annotations::<Service>();
-    let controller = noting(&record).namespace("shop").watches_if::<Service>(annotated, for_whom);
+    let annotated = Watch::<Service>::new().mapped(for_whom).only_if(Predicate::annotations());
+    let controller = noting(&record).namespace("shop").watch(annotated);
     let _running = Manager::new(server.client()).controller(controller).spawn();
     record.reaches(1).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -179,7 +177,7 @@ async fn a_source_is_held_up_while_its_keys_wait_and_loses_none() {
     }
     let record = Record::default();
     let (mut sender, receiver) = mpsc::channel(0);
-    let never = Predicate::new(|_| false);
+    let never = Predicate::new(|_, _| false);
     let controller = noting(&record)
         .namespace("shop")
         .predicate(never)
@@ -243,7 +241,7 @@ async fn a_source_goes_on_for_open_namespaces_however_many_of_its_keys_wait_for_
     let controller = noting(&record)
         .namespace("shop")
         .namespace("closed")
-        .predicate(Predicate::new(|_| false))
+        .predicate(Predicate::new(|_, _| false))
         .watches::<Secret>(|_| Vec::new())
         .source(receiver);
     let _running = Manager::new(server.client()).controller(controller).spawn();

@@ -132,7 +132,7 @@ async fn a_mock_and_a_kind_of_run_time_do() {
         Ok::<_, Infallible>(http::Response::new(Body::from(found.to_string().into_bytes())))
     });
     let client = Client::new(answers, "shop");
-    let marker = Dynamic::new(watchkeeper::informer::typed_kind::<ConfigMap>());
+    let marker = Dynamic::new(watchkeeper::object::Kind::of::<ConfigMap>());
     let object = serde_json::from_value::<kube::core::DynamicObject>(json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop", "uid": "1"},
     }));

@@ -218,9 +218,8 @@ async fn questions_that_differ_in_anything_are_not_shared() {
     assert_eq!(refused, NameRefused::Taken("nothing".to_owned()));
 
     let metadata = factory.informer::<Metadata<ConfigMap>>().build();
-    let (one, two) =
-        (factory.informer_for(dynamic("v1")).build(), factory.informer_for(dynamic("v2")).build());
-    let same = factory.informer_for(dynamic("v1")).build();
+    let (one, two) = (factory.informer_of(dynamic("v1")).build(), factory.informer_of(dynamic("v2")).build());
+    let same = factory.informer_of(dynamic("v1")).build();
     assert!(Arc::ptr_eq(one.handle(), same.handle()) && !Arc::ptr_eq(one.handle(), two.handle()));
     assert_eq!(metadata.kind(), built[0].kind());
     assert_eq!(factory.sync_states().len(), built.len() + 3);

@@ -33,6 +33,7 @@ mod certificates;
 mod tls;
 mod server;
 
+#[doc(hidden)]
 pub use origin::Peer;
 pub use service::HttpService;
 pub use settings::Http;

@@ -9,7 +9,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::{
     clock::{Moment, readable},
     controller::{
-        ControllerPhase, ControllerReport, ErrorLine, KeyGroup, KeyLine, KeyPlace, QueueDepths, RunReport,
+        ControllerPhase, ControllerReport, LastError, KeyGroup, KeyLine, KeyPlace, QueueDepths, RunReport,
     },
     informer::{FailureReport, InformerReport, SyncPhase},
     manager::{DebugReport, HealthReport, debug_report::SearchReport},
@@ -254,7 +254,7 @@ fn key_row(line: &KeyLine, columns: KeyColumns) -> Markup {
             td data-label="Key" { (key(&line.key)) }
             td data-label="Why" {
                 (line.why)
-                @if let Some(ErrorLine { error, at, attempt, .. }) = &line.last_error {
+                @if let Some(LastError { error, at, attempt, .. }) = &line.last_error {
                     div.error { "attempt " (attempt) " failed " (ago(*at)) ": " (error) }
                 }
             }

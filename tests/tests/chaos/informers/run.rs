@@ -13,8 +13,9 @@ use kube::core::ObjectMeta;
 use tokio::time::{Duration, Instant, sleep};
 use watchkeeper::{
     ObjectKey, SharedInformerFactory,
-    informer::{Dynamic, Metadata, typed_kind},
+    informer::{Dynamic, Metadata},
     list_watch::ListWatchError,
+    object::Kind,
     reflector::{ReflectorConfig, WatchErrorHandler},
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Restart, Verb};
@@ -115,7 +116,7 @@ fn begin(
             Watching::boxed(&name, ledger, factory, asked, selection)
         }
         Sort::Dynamic => {
-            let asked = factory.informer_for(Dynamic::new(typed_kind::<ConfigMap>()));
+            let asked = factory.informer_of(Dynamic::new(Kind::of::<ConfigMap>()));
             Watching::boxed(&name, ledger, factory, asked, selection)
         }
     }

@@ -94,7 +94,7 @@ fn a_path_indexes_what_lies_inside_a_struct() {
 fn who_refers_to_an_object_is_found_by_an_index() {
     let databases = databases();
     let _ = Controller::new(Arc::new(Careful))
-        .watches_by::<Secret, _>(move |secret| databases.by_secret(secret.name()));
+        .watches::<Secret>(move |secret| databases.by_secret(secret.name()).keys());
 }
 
 /// A reconciler whose error is watchkeeper's, and whose program keeps a hold of it.

@@ -1,7 +1,7 @@
 //! A controller that is woken by more than its own children.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use watchkeeper::{controller::predicate, prelude::*};
+use watchkeeper::prelude::*;
 
 use crate::{Greeting, Greetings};
 
@@ -14,7 +14,7 @@ fn greeting_of(secret: &Secret) -> Vec<ObjectKey> {
 /// Builds a controller that uses most of what can be said of one.
 pub(crate) fn controller() -> Controller<Greeting, Greetings> {
     Controller::new(Greetings)
-        .predicate(predicate::generation().or(predicate::labels()))
+        .predicate(Predicate::generation().or(Predicate::labels()))
         .owns::<ConfigMap>()
         .watches::<Secret>(greeting_of)
         .workers(4)
@@ -106,7 +106,7 @@ mod another_cluster {
 
     /// Takes the text of each card from the hub's map of the same name.
     fn copying(hub: &Cluster) -> Controller<Greeting, impl Reconciler<Greeting>> {
-        let there = hub.kind::<ConfigMap>().namespace("texts").lister();
+        let there = hub.informer::<ConfigMap>().namespace("texts").lister();
         Controller::from_fn(move |greeting: Arc<Greeting>, cx: Context<Greeting>| {
             let text = there.get(&ObjectKey::new("texts", greeting.name_any()));
             async move {
@@ -118,9 +118,12 @@ mod another_cluster {
             }
         })
         .owns::<ConfigMap>()
-        .watches_from(hub.kind::<ConfigMap>().namespace("texts"), |text| {
-            vec![ObjectKey::new("home", text.name_any())]
-        })
+        .watch(
+            Watch::<ConfigMap>::new()
+                .in_cluster(hub)
+                .namespace("texts")
+                .mapped(|text| vec![ObjectKey::new("home", text.name_any())]),
+        )
     }
 
     #[tokio::test(start_paused = true)]

@@ -43,7 +43,7 @@ mod tests {
         server.faults().clear();
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(inspector.readiness().is_ok(), "{}", inspector.readiness());
-        let report = inspector.debug_report(Some("home/ada")).await;
-        assert_eq!(report.search.unwrap().answers.len(), 1);
+        let reports = inspector.find("home/ada");
+        assert_eq!(reports.len(), 1, "{reports}");
     }
 }
