@@ -9,11 +9,9 @@ use std::{
     vec,
 };
 
-use serde::Serialize;
-
 use super::{
     Reason,
-    overview::{ControllerPhase, ControllerReport, Lagging},
+    overview::{ControllerPhase, ControllerReport, Lagging, LastError},
 };
 use crate::{
     clock::{Moment, readable},
@@ -105,19 +103,6 @@ pub enum Why {
     },
 }
 
-/// How a run failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct LastError {
-    /// The error and its causes, in one line.
-    pub error: String,
-    /// When the run ended.
-    pub at: Moment,
-    /// Which run in a row it was without a success before it.
-    pub attempt: u32,
-}
-
 impl KeyReports {
     pub(crate) fn new(reports: Vec<KeyReport>) -> Self {
         Self(reports)
@@ -185,13 +170,6 @@ impl fmt::Display for KeyReport {
             Some(error) => write!(f, "; {error}"),
             None => Ok(()),
         }
-    }
-}
-
-impl fmt::Display for LastError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { error, at, attempt } = self;
-        write!(f, "attempt {attempt} failed {} ago, at {at}: {error}", readable(at.elapsed()))
     }
 }
 

@@ -75,8 +75,9 @@ pub use error::ControllerError;
 #[doc(hidden)]
 pub use from_fn::FromFn;
 pub(crate) use inspect::Inspected;
-pub use inspect::{KeyReport, KeyReports, LastError, Why};
+pub use inspect::{KeyReport, KeyReports, Why};
 pub(crate) use leftovers::Leftovers;
+pub use overview::LastError;
 pub(crate) use overview::{ControllerPhase, ControllerReport};
 #[cfg(feature = "http")]
 pub(crate) use overview::{KeyGroup, KeyLine, KeyPlace, QueueDepths};
