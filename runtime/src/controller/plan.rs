@@ -83,6 +83,14 @@ pub(super) fn plan<K: Watched, R: Reconciler<K>>(
     }
 }
 
+/// Refuses to own objects of other clusters.
+fn check_owned(name: &str, owned_elsewhere: &[String]) -> Result<(), ControllerError> {
+    match owned_elsewhere.first() {
+        Some(kind) => Err(ControllerError::OwnedElsewhere { name: name.to_owned(), kind: kind.clone() }),
+        None => Ok(()),
+    }
+}
+
 fn prepare<K: Watched, R: Reconciler<K>>(
     mut definition: Definition<K, R>,
     dynamic_type: K::DynamicType,
@@ -90,9 +98,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     name: Arc<str>,
     env: &ControllerEnv<'_>,
 ) -> Result<PreparedController, ControllerError> {
-    if let Some(kind) = definition.owned_elsewhere.first() {
-        return Err(ControllerError::OwnedElsewhere { name: name.to_string(), kind: kind.clone() });
-    }
+    check_owned(&name, &definition.owned_elsewhere)?;
     let queue = definition.settings.checked_queue(&name)?;
     queue.report_to(env.metrics, &*name);
     let places: Vec<Place> = match definition.settings.namespaces.is_empty() || kind.scope == Scope::Cluster {
