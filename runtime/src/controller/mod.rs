@@ -67,7 +67,6 @@ pub use from_fn::FromFn;
 pub(crate) use inspect::Inspected;
 pub use inspect::{KeyReport, KeyReports};
 pub(crate) use leftovers::Leftovers;
-pub use overview::LastError;
 pub(crate) use overview::{ControllerPhase, ControllerReport};
 #[cfg(feature = "http")]
 pub(crate) use overview::{KeyGroup, KeyLine, KeyPlace, QueueDepths};

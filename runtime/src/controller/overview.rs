@@ -2,8 +2,6 @@
 //!
 //! Names and times, never an object's content.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use super::recent::RunReport;
@@ -132,24 +130,4 @@ pub(crate) struct KeyLine {
     pub(crate) attempt: Option<u32>,
     /// How the last run failed, if it did.
     pub(crate) last_error: Option<LastError>,
-}
-
-/// How a run failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct LastError {
-    /// The error and its causes, in one line.
-    pub error: String,
-    /// When the run ended.
-    pub at: Moment,
-    /// Which run in a row it was without a success before it.
-    pub attempt: u32,
-}
-
-impl fmt::Display for LastError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { error, at, attempt } = self;
-        write!(f, "attempt {attempt} failed {} ago, at {at}: {error}", readable(at.elapsed()))
-    }
 }

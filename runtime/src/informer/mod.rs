@@ -57,6 +57,6 @@ pub(crate) use report::InformerReport;
 pub use shared::{HandlerBuilder, SharedInformer};
 pub(crate) use sync_state::name_of;
 pub use sync_state::{FailureCause, FetchFailure, NotSynced, SyncPhase, SyncState};
-pub use watched::{Compact, Dynamic, External, Metadata, Watched};
 #[doc(hidden)]
 pub use watched::Marker;
+pub use watched::{Compact, Dynamic, External, Metadata, Watched};

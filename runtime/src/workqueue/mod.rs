@@ -77,6 +77,6 @@ pub use rate_limiter::{ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter,
 #[doc(hidden)]
 pub use shared::Drained;
 pub(crate) use shared::Waited;
+pub use types::{ConfigError, Priority, WorkQueueConfig};
 #[doc(hidden)]
 pub use types::{Depth, Outcome};
-pub use types::{ConfigError, Priority, WorkQueueConfig};

@@ -9,7 +9,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::{
     clock::{Moment, readable},
     controller::{
-        ControllerPhase, ControllerReport, LastError, KeyGroup, KeyLine, KeyPlace, QueueDepths, RunReport,
+        ControllerPhase, ControllerReport, KeyGroup, KeyLine, KeyPlace, LastError, QueueDepths, RunReport,
     },
     informer::{FailureReport, InformerReport, SyncPhase},
     manager::{DebugReport, HealthReport, debug_report::SearchReport},
