@@ -15,7 +15,9 @@ use futures::{StreamExt, stream};
 use tokio::sync::watch;
 use watchkeeper::{
     informer::Assembly,
-    list_watch::{Item, ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
+    list_watch::{
+        FetchedItem, ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream,
+    },
     prelude::*,
     reflector::{FirstList, ReflectorConfig},
 };
@@ -74,7 +76,7 @@ impl ListerWatcher<Row> for Table {
                 None => drop(rows.remove(&change.name)),
             }
         }
-        let items = rows.into_values().map(|row| Item::Object(Arc::new(row))).collect();
+        let items = rows.into_values().map(|row| FetchedItem::Object(Arc::new(row))).collect();
         Ok(ListPage { items, resource_version: changes.len().to_string(), continue_token: None })
     }
 
@@ -95,7 +97,7 @@ impl ListerWatcher<Row> for Table {
 
 /// Whether a row is new is worked out by the cache: a source may call every change a modification.
 fn event(change: &Change, version: usize) -> WatchEvent<Row> {
-    let item = Item::Object(Arc::new(row(change, version)));
+    let item = FetchedItem::Object(Arc::new(row(change, version)));
     match change.colour {
         Some(_) => WatchEvent::Modified(item),
         None => WatchEvent::Deleted(item),

@@ -8,7 +8,7 @@ use std::{borrow::Cow, fmt};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use watchkeeper::{
-    list_watch::{InitialEventsMark, Item, ItemForm, ListPage, ListWatchError, WatchEvent},
+    list_watch::{FetchedItem, InitialEventsMark, ItemForm, ListPage, ListWatchError, WatchEvent},
     object::{Kind, Object, ObjectKey},
 };
 
@@ -182,19 +182,19 @@ impl Wanted<'_> {
             || said("kind").is_some_and(|said| said != self.kind.kind)
     }
 
-    fn item<K: Object + PartialEq>(&self, found: &Item<K>, object: &Value) -> Result<(), String> {
+    fn item<K: Object + PartialEq>(&self, found: &FetchedItem<K>, object: &Value) -> Result<(), String> {
         let metadata = object.as_object().and_then(|object| object.get("metadata"));
         let said = |name| metadata.and_then(|metadata| text(metadata, name));
         let key = key(metadata);
         same("the key", &found.key(), &key)?;
         match found {
-            Item::Object(object_found) => {
+            FetchedItem::Object(object_found) => {
                 let expected = serde_json::from_value::<K>(self.lean(object));
                 let expected =
                     expected.map_err(|error| format!("decoded, though it does not decode: {error}"))?;
                 same_value(**object_found == expected && !self.is_foreign(object))
             }
-            Item::Raw(raw) => {
+            FetchedItem::Raw(raw) => {
                 let json =
                     serde_json::from_str::<Value>(&raw.text.json()).map_err(|error| error.to_string())?;
                 same("the UID", &raw.text.uid(), &said("uid").filter(|uid| !uid.is_empty()))?;
@@ -202,7 +202,7 @@ impl Wanted<'_> {
                 same("the version", &raw.text.resource_version(), &version)?;
                 same_value(json == self.lean(object) && !self.is_foreign(object))
             }
-            Item::Unreadable(unreadable) => {
+            FetchedItem::Unreadable(unreadable) => {
                 same("the UID", &unreadable.identity.uid.as_deref(), &said("uid"))?;
                 same(
                     "the version",

@@ -11,7 +11,7 @@ use super::{
     env::read,
     plan::{Plan, plan},
     predicate::Predicate,
-    settings::{Backoff, RetryRate},
+    settings::{ControllerBackoff, RetryRate},
     sources::{ForeignSource, KindSource},
     stream_source::StreamSource,
     watch::{Enqueues, Watch},
@@ -331,7 +331,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// ([`MaxOf`](crate::workqueue::MaxOf)), one with a cap ([`WithMaxWait`](crate::workqueue::WithMaxWait)), one's
     /// own. One that panics counts as if it had asked for the [floor](Self::floor).
     pub fn backoff(mut self, backoff: impl RateLimiter) -> Self {
-        self.definition.settings.backoff = Backoff(Arc::new(backoff));
+        self.definition.settings.backoff = ControllerBackoff(Arc::new(backoff));
         self
     }
 

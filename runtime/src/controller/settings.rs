@@ -26,7 +26,7 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) finalizer: Option<String>,
     pub(crate) rate_limit: Option<RateLimit>,
-    pub(crate) backoff: Backoff,
+    pub(crate) backoff: ControllerBackoff,
     pub(crate) retry_rate: RetryRate,
     pub(crate) storm_limit: RateLimit,
     pub(crate) floor: Duration,
@@ -38,11 +38,11 @@ pub(crate) struct Settings {
 
 /// How long failed keys wait.
 #[derive(Clone)]
-pub(crate) struct Backoff(pub(crate) Arc<dyn RateLimiter>);
+pub(crate) struct ControllerBackoff(pub(crate) Arc<dyn RateLimiter>);
 
-impl fmt::Debug for Backoff {
+impl fmt::Debug for ControllerBackoff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Backoff")
+        f.write_str("ControllerBackoff")
     }
 }
 
@@ -82,7 +82,7 @@ impl Default for Settings {
             workers: 1,
             finalizer: None,
             rate_limit: None,
-            backoff: Backoff(Arc::new(DefaultBackoff(ItemExponentialFailure::default()))),
+            backoff: ControllerBackoff(Arc::new(DefaultBackoff(ItemExponentialFailure::default()))),
             retry_rate: RetryRate::Unset,
             storm_limit: STORM_LIMIT,
             floor: Duration::from_secs(1),

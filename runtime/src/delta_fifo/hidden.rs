@@ -6,7 +6,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{Delta, Transform};
 use crate::{
-    list_watch::Item,
+    list_watch::FetchedItem,
     object::{Object, ObjectKey},
 };
 
@@ -18,10 +18,10 @@ const MOST: usize = 10_000;
 /// Whoever queues changes of the extent holds the lock meanwhile: a retry never overtakes what is newer.
 pub(super) struct Hidden<K> {
     transform: Transform<K>,
-    originals: Mutex<HashMap<ObjectKey, Item<K>>>,
+    originals: Mutex<HashMap<ObjectKey, FetchedItem<K>>>,
 }
 
-pub(super) type Originals<'a, K> = MutexGuard<'a, HashMap<ObjectKey, Item<K>>>;
+pub(super) type Originals<'a, K> = MutexGuard<'a, HashMap<ObjectKey, FetchedItem<K>>>;
 
 impl<K: Object> Hidden<K> {
     pub(super) fn new(transform: Transform<K>) -> Self {
@@ -37,7 +37,11 @@ impl<K: Object> Hidden<K> {
     }
 
     /// Transforms what comes, and keeps the original where that fails.
-    pub(super) fn transformed(&self, originals: &mut Originals<'_, K>, item: Item<K>) -> Item<K> {
+    pub(super) fn transformed(
+        &self,
+        originals: &mut Originals<'_, K>,
+        item: FetchedItem<K>,
+    ) -> FetchedItem<K> {
         let (item, original) = self.transform.attempt(item);
         if let Some(key) = item.key() {
             match original {
@@ -51,7 +55,11 @@ impl<K: Object> Hidden<K> {
     }
 
     /// Transforms the last state of what goes.
-    pub(super) fn transformed_last(&self, originals: &mut Originals<'_, K>, item: Item<K>) -> Item<K> {
+    pub(super) fn transformed_last(
+        &self,
+        originals: &mut Originals<'_, K>,
+        item: FetchedItem<K>,
+    ) -> FetchedItem<K> {
         if let Some(key) = item.key() {
             originals.remove(&key);
         }

@@ -23,7 +23,7 @@ pub(crate) use transform::decoded;
 use std::{collections::HashSet, fmt, sync::Arc};
 
 use crate::{
-    list_watch::Item,
+    list_watch::FetchedItem,
     object::{Object, ObjectKey},
     reflector::List,
 };
@@ -62,9 +62,9 @@ impl fmt::Display for Extent {
 #[derive(Debug)]
 pub enum Delta<K> {
     /// Added or changed.
-    Upserted(Item<K>),
+    Upserted(FetchedItem<K>),
     /// Deleted; the item is the last state.
-    Deleted(Item<K>),
+    Deleted(FetchedItem<K>),
     /// A whole list: what it does not hold is gone.
     Replaced(List<K>),
     /// Nothing changed up to this version.

@@ -15,7 +15,7 @@ use super::{
     hidden::{Hidden, Originals},
 };
 use crate::{
-    list_watch::Item,
+    list_watch::FetchedItem,
     object::{Object, ObjectKey},
     reflector::{FetchReport, List, ReflectorStore, StoreChange},
 };
@@ -31,10 +31,10 @@ use crate::{
 ///
 /// Clones are the same queue. There is one consumer: two that pop at once share the deltas between them.
 pub struct DeltaFifo<K> {
-    shared: Arc<SharedQueue<K>>,
+    shared: Arc<SharedFifo<K>>,
 }
 
-struct SharedQueue<K> {
+struct SharedFifo<K> {
     state: Mutex<FifoState<K>>,
     ready: Notify,
     hidden: Mutex<Vec<(Extent, Arc<Hidden<K>>)>>,
@@ -70,7 +70,7 @@ impl<K: Object> DeltaFifo<K> {
             closed: false,
         };
         Self {
-            shared: Arc::new(SharedQueue {
+            shared: Arc::new(SharedFifo {
                 state: Mutex::new(state),
                 ready: Notify::new(),
                 hidden: Mutex::default(),
@@ -179,7 +179,7 @@ impl<K: Object> DeltaFifo<K> {
     }
 }
 
-impl<K> SharedQueue<K> {
+impl<K> SharedFifo<K> {
     fn lock(&self) -> MutexGuard<'_, FifoState<K>> {
         self.state.lock()
     }
@@ -235,13 +235,13 @@ impl<K: Object> FifoState<K> {
     }
 
     /// Returns whether the last that waits for the key is the deletion of the same object, readable.
-    fn deletes_already(&self, item: &Item<K>) -> bool {
+    fn deletes_already(&self, item: &FetchedItem<K>) -> bool {
         if self.deletions.is_empty() {
             return false;
         }
         let last = item.key().and_then(|key| self.deletions.get(&key)).map(|number| number - self.first);
         match last.and_then(|at| self.entries.get(at as usize)).map(|entry| &entry.delta) {
-            Some(Delta::Deleted(unchanged @ (Item::Object(_) | Item::Raw(_)))) => {
+            Some(Delta::Deleted(unchanged @ (FetchedItem::Object(_) | FetchedItem::Raw(_)))) => {
                 unchanged.uid() == item.uid() || item.uid().is_none()
             }
             _ => false,
@@ -296,11 +296,11 @@ pub struct Batch<K> {
     replaced: Option<Extent>,
     /// The number of the delta that follows.
     end: u64,
-    shared: Arc<SharedQueue<K>>,
+    shared: Arc<SharedFifo<K>>,
 }
 
 impl<K> Batch<K> {
-    fn of(entries: Vec<DeltaEntry<K>>, end: u64, shared: &Arc<SharedQueue<K>>) -> Self {
+    fn of(entries: Vec<DeltaEntry<K>>, end: u64, shared: &Arc<SharedFifo<K>>) -> Self {
         let replaces = |entry: &&DeltaEntry<K>| matches!(entry.delta, Delta::Replaced(_));
         let replaced = entries.iter().find(replaces).map(|entry| entry.extent.clone());
         Self { entries, replaced, end, shared: shared.clone() }

@@ -10,13 +10,13 @@ use crate::{
     reflector::{Epoch, List, ReflectorStore, StoreChange},
 };
 
-fn object(name: &str, uid: &str, version: u64) -> Item<ConfigMap> {
+fn object(name: &str, uid: &str, version: u64) -> FetchedItem<ConfigMap> {
     let mut object = ConfigMap::default();
     object.metadata.namespace = Some("shop".to_owned());
     object.metadata.name = Some(name.to_owned());
     object.metadata.uid = Some(uid.to_owned());
     object.metadata.resource_version = Some(version.to_string());
-    Item::Object(Arc::new(object))
+    FetchedItem::Object(Arc::new(object))
 }
 
 fn upsert(name: &str, version: u64) -> StoreChange<ConfigMap> {
@@ -37,7 +37,7 @@ fn limit(limit: usize) -> NonZeroUsize {
     NonZeroUsize::new(limit).unwrap()
 }
 
-fn named(item: &Item<ConfigMap>) -> String {
+fn named(item: &FetchedItem<ConfigMap>) -> String {
     let key = item.key().map_or("?".to_owned(), |key| key.name().to_owned());
     format!("{key}@{}", item.resource_version().unwrap_or("?"))
 }
@@ -222,13 +222,13 @@ async fn a_transform_runs_once_for_each_object_and_changes_it_in_place() {
     let fifo = DeltaFifo::new();
     let sink = fifo.sink(Extent::All, Some(transform));
     let item = object("a", "a", 1);
-    let Item::Object(unchanged) = &item else { panic!("an object") };
+    let FetchedItem::Object(unchanged) = &item else { panic!("an object") };
     let address = Arc::as_ptr(unchanged);
     sink.apply(vec![StoreChange::Upsert(item)]);
     sink.replace(List::new(vec![object("b", "b", 2), object("c", "c", 2)], "2", Epoch::Same));
     sink.resync();
     let entries = fifo.pop(limit(9)).await.unwrap().take();
-    let [DeltaEntry { delta: Delta::Upserted(Item::Object(changed)), .. }] = &entries[..] else {
+    let [DeltaEntry { delta: Delta::Upserted(FetchedItem::Object(changed)), .. }] = &entries[..] else {
         panic!("an object")
     };
     assert!(changed.data.is_some());
@@ -265,7 +265,7 @@ async fn an_item_that_a_transform_breaks_leaves_as_unreadable_and_the_rest_goes_
     let mut errors = Vec::new();
     for DeltaEntry { delta, .. } in fifo.pop(limit(9)).await.unwrap().take() {
         match delta {
-            Delta::Upserted(Item::Unreadable(unreadable)) => {
+            Delta::Upserted(FetchedItem::Unreadable(unreadable)) => {
                 let Unreadable { identity: Identity { key, .. }, error } = *unreadable;
                 errors.push(format!("{}: {error}", key.unwrap()));
             }
@@ -308,7 +308,7 @@ async fn producers_never_wait_for_the_consumer() {
 
 #[test]
 fn bytes_that_travel_are_decoded_and_a_failure_shows_no_content() {
-    let raw = |json: &'static str| Item::<ConfigMap>::Raw(RawObject::new(json).unwrap().into());
+    let raw = |json: &'static str| FetchedItem::<ConfigMap>::Raw(RawObject::new(json).unwrap().into());
     let good = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#;
     assert_eq!(decoded(raw(good)).unwrap().metadata.name.as_deref(), Some("a"));
     let bad = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":"hunter2"}"#;
@@ -322,7 +322,8 @@ fn bytes_that_travel_are_decoded_and_a_failure_shows_no_content() {
 fn a_transform_of_bytes_gives_bytes() {
     let transform = Transform::new(|object: &mut ConfigMap| object.data = None);
     let json = r#"{"metadata":{"name":"a"},"data":{"k":"v"}}"#;
-    let Item::Raw(raw) = transform.apply(Item::Raw(RawObject::new(json).unwrap().into())) else {
+    let FetchedItem::Raw(raw) = transform.apply(FetchedItem::Raw(RawObject::new(json).unwrap().into()))
+    else {
         panic!("it came as bytes")
     };
     assert_eq!((raw.key.name(), raw.decode::<ConfigMap>().unwrap().data), ("a", None));

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use kube::core::ObjectMeta;
 
 use crate::{
-    list_watch::{Identity, Item, Unreadable},
+    list_watch::{FetchedItem, Identity, Unreadable},
     object::{Object, ObjectKey},
     users_code::contained,
 };
@@ -65,34 +65,34 @@ impl<K: Object> Transform<K> {
     }
 
     /// Changes what an item holds; an unreadable one passes through.
-    pub fn apply(&self, item: Item<K>) -> Item<K> {
-        self.try_apply(item).unwrap_or_else(Item::Unreadable)
+    pub fn apply(&self, item: FetchedItem<K>) -> FetchedItem<K> {
+        self.try_apply(item).unwrap_or_else(FetchedItem::Unreadable)
     }
 
     /// Changes what an item holds, and leaves it in the form in which it came.
-    fn try_apply(&self, item: Item<K>) -> Result<Item<K>, Box<Unreadable>> {
+    fn try_apply(&self, item: FetchedItem<K>) -> Result<FetchedItem<K>, Box<Unreadable>> {
         match item {
-            Item::Raw(raw) => {
+            FetchedItem::Raw(raw) => {
                 let object = self.change(Arc::new(raw.decode()?))?;
-                Ok(Item::Raw(Box::new(raw.of_same_kind(&*object)?)))
+                Ok(FetchedItem::Raw(Box::new(raw.of_same_kind(&*object)?)))
             }
-            item => Ok(Item::Object(self.change(decoded(item)?)?)),
+            item => Ok(FetchedItem::Object(self.change(decoded(item)?)?)),
         }
     }
 
     /// Shows what an item would become, and leaves it as it is.
-    pub(crate) fn applied_to(&self, item: &Item<K>) -> Option<Item<K>> {
+    pub(crate) fn applied_to(&self, item: &FetchedItem<K>) -> Option<FetchedItem<K>> {
         Some(self.apply(item.copy()?))
     }
 
     /// Changes what an item holds; if the transform fails, the item comes back as it was, to be tried again.
-    pub(super) fn attempt(&self, item: Item<K>) -> (Item<K>, Option<Item<K>>) {
+    pub(super) fn attempt(&self, item: FetchedItem<K>) -> (FetchedItem<K>, Option<FetchedItem<K>>) {
         let original = match self.outcome {
             TransformOutcome::Certain => None,
             TransformOutcome::MayFail => item.copy(),
         };
         let item = self.apply(item);
-        let original = original.filter(|_| matches!(item, Item::Unreadable(_)));
+        let original = original.filter(|_| matches!(item, FetchedItem::Unreadable(_)));
         (item, original)
     }
 
@@ -117,13 +117,15 @@ impl<K: Object> Transform<K> {
 }
 
 /// Reads an item as an object, whatever form it travels in.
-pub(crate) fn decoded<K: Object>(item: Item<K>) -> Result<Arc<K>, Box<Unreadable>> {
+pub(crate) fn decoded<K: Object>(item: FetchedItem<K>) -> Result<Arc<K>, Box<Unreadable>> {
     let refused = |identity, error| Err(Box::new(Unreadable { identity, error }));
     match item {
-        Item::Object(object) if ObjectKey::of_meta(object.meta()).is_some() => Ok(object),
-        Item::Object(object) => refused(identity_of(object.meta()), "the object has no name".to_owned()),
-        Item::Raw(raw) => raw.decode().map(Arc::new),
-        Item::Unreadable(unreadable) => Err(unreadable),
+        FetchedItem::Object(object) if ObjectKey::of_meta(object.meta()).is_some() => Ok(object),
+        FetchedItem::Object(object) => {
+            refused(identity_of(object.meta()), "the object has no name".to_owned())
+        }
+        FetchedItem::Raw(raw) => raw.decode().map(Arc::new),
+        FetchedItem::Unreadable(unreadable) => Err(unreadable),
     }
 }
 

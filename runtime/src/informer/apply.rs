@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 use super::change::{AddOrigin, Change, Gone, Progress, ProgressVia, Via};
 use crate::{
     delta_fifo::{Delta, DeltaEntry, Extent, Sync},
-    list_watch::{Identity, Item, Unreadable},
+    list_watch::{FetchedItem, Identity, Unreadable},
     object::{Kind, Object, ObjectKey, Version},
     reflector::{Epoch, List},
     store::{CachedObject, WriteBatch},
@@ -123,7 +123,7 @@ impl<K: Object> Applier<'_, K> {
         }
     }
 
-    fn upsert(&mut self, extent: &Extent, item: Item<K>) -> Option<ObjectKey> {
+    fn upsert(&mut self, extent: &Extent, item: FetchedItem<K>) -> Option<ObjectKey> {
         match self.batch.hold(item) {
             Ok(object) => Some(self.upsert_object(extent, object)),
             Err(unreadable) => self.upsert_unreadable(extent, unreadable),
@@ -210,7 +210,7 @@ impl<K: Object> Applier<'_, K> {
         self.applied.changes.push(Change::Deleted { gone: gone.into(), version: None, via });
     }
 
-    fn delete(&mut self, extent: &Extent, item: Item<K>, version: Option<Version>) {
+    fn delete(&mut self, extent: &Extent, item: FetchedItem<K>, version: Option<Version>) {
         let last = self.batch.hold(item);
         let identity = match &last {
             Ok(object) => (Some(object.key().clone()), object.uid().map(str::to_owned)),
@@ -246,7 +246,7 @@ impl<K: Object> Applier<'_, K> {
     }
 
     /// Follows a list: shows what it holds, and infers that the rest of the extent is gone.
-    fn replace(&mut self, extent: &Extent, items: Vec<Item<K>>, unchanged: Vec<ObjectKey>) {
+    fn replace(&mut self, extent: &Extent, items: Vec<FetchedItem<K>>, unchanged: Vec<ObjectKey>) {
         let before = self.batch.keys(extent);
         let mut listed: HashSet<ObjectKey, RandomState> =
             HashSet::with_capacity_and_hasher(items.len() + unchanged.len(), RandomState::default());
@@ -336,7 +336,7 @@ fn undecoded<K>(key: &ObjectKey, identity: &Identity) -> Gone<K> {
     Gone::Undecoded { key: key.clone(), uid: identity.uid.clone(), owners: identity.owners.clone() }
 }
 
-fn version_of<K: Object>(item: &Item<K>) -> Option<Version> {
+fn version_of<K: Object>(item: &FetchedItem<K>) -> Option<Version> {
     item.resource_version().and_then(|version| version.parse().ok())
 }
 

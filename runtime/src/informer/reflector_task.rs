@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::{reliability::Reliability, sync_state::Health};
 use crate::{
     delta_fifo::{Extent, FifoSink},
-    list_watch::{Item, ListWatchError, ListerWatcher},
+    list_watch::{FetchedItem, ListWatchError, ListerWatcher},
     metrics::CacheMeter,
     object::{Object, ObjectKey, Version},
     reflector::{
@@ -80,7 +80,7 @@ impl<K: Object> ReflectorStore<K> for InformerSink<K> {
     }
 
     /// Compares with the cache, once that has taken all that was queued.
-    fn unchanged(&self, item: &Item<K>) -> Option<ObjectKey> {
+    fn unchanged(&self, item: &FetchedItem<K>) -> Option<ObjectKey> {
         // While the reflector lists it queues nothing else, so that what is cached stays until the list replaces it. What
         // a transform hid may come back meanwhile: that is marked until it does.
         if !self.sink.is_settled() {
@@ -90,7 +90,7 @@ impl<K: Object> ReflectorStore<K> for InformerSink<K> {
     }
 
     /// Looks at versions alone: of two states at one version `unchanged` says more.
-    fn differences(&self, listed: &[Item<K>]) -> Option<Vec<Difference>> {
+    fn differences(&self, listed: &[FetchedItem<K>]) -> Option<Vec<Difference>> {
         // All that the reflector handed over came before this; it hands over nothing meanwhile.
         if self.sink.handled() < self.sink.next_number() {
             return None;

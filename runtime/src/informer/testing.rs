@@ -21,13 +21,13 @@ use crate::{
         shared::SharedInformer,
         watched::Watched,
     },
-    list_watch::{Identity, Item, ItemForm, RawObject, Unreadable},
+    list_watch::{FetchedItem, Identity, ItemForm, RawObject, Unreadable},
     object::{Object, ObjectKey},
     reflector::{Epoch, List, ReflectorStore, StoreChange, WatchErrorHandler},
     store::{CachedObject, IndexDefinition, Indexer},
 };
 
-pub(super) type Item1 = Item<ConfigMap>;
+pub(super) type Item1 = FetchedItem<ConfigMap>;
 
 /// An object in namespace `shop`: `name:uid@version`, its data saying what `content` says.
 pub(super) fn object(text: &str, content: &str) -> Arc<ConfigMap> {
@@ -51,8 +51,8 @@ pub(super) fn item(text: &str) -> Item1 {
 pub(super) fn item_with(text: &str, content: &str) -> Item1 {
     let object = object(text, content);
     match FORM {
-        ItemForm::Typed => Item::Object(object),
-        ItemForm::Bytes => Item::Raw(RawObject::of(&*object).unwrap().into()),
+        ItemForm::Typed => FetchedItem::Object(object),
+        ItemForm::Bytes => FetchedItem::Raw(RawObject::of(&*object).unwrap().into()),
     }
 }
 
@@ -70,12 +70,12 @@ pub(super) fn broken(text: &str) -> Item1 {
         resource_version: object.metadata.resource_version.clone(),
         ..Identity::default()
     };
-    Item::Unreadable(Unreadable { identity, error: "data: not a map".to_owned() }.into())
+    FetchedItem::Unreadable(Unreadable { identity, error: "data: not a map".to_owned() }.into())
 }
 
 /// An item that cannot be read at all.
 pub(super) fn nameless() -> Item1 {
-    Item::Unreadable(Unreadable { identity: Identity::default(), error: "no JSON".to_owned() }.into())
+    FetchedItem::Unreadable(Unreadable { identity: Identity::default(), error: "no JSON".to_owned() }.into())
 }
 
 pub(super) fn key(name: &str) -> ObjectKey {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     dictionary::Dictionary,
     identity::{Identity, Unreadable},
-    item::Item,
+    item::FetchedItem,
     json::{self, NotJson},
     members::{ManagedFields, ReadOptions, SeenMembers},
     raw::{ItemForm, RawObject},
@@ -44,7 +44,7 @@ pub(super) struct Decoder {
 #[derive(Debug)]
 pub(super) enum Decoded<K> {
     /// An object of the kind, readable or not.
-    Item(Item<K>),
+    Item(FetchedItem<K>),
     /// An object of another kind; the error names its type.
     OfAnotherKind(Box<Unreadable>),
 }
@@ -87,18 +87,18 @@ impl Decoder {
     ///
     /// # Errors
     /// The text is not one JSON value.
-    pub(super) fn list_item<K: Object>(&self, text: &str) -> Result<Item<K>, NotJson> {
+    pub(super) fn list_item<K: Object>(&self, text: &str) -> Result<FetchedItem<K>, NotJson> {
         Ok(match self.decode(text)? {
             Decoded::Item(item) => item,
             Decoded::OfAnotherKind(mut found) => {
                 found.error = format!("it is a {}, not a {} of {}", found.error, self.kind, self.api_version);
-                Item::Unreadable(found)
+                FetchedItem::Unreadable(found)
             }
         })
     }
 
     /// Decodes a typed object in one pass if it is as API servers send it; `None` for any other.
-    pub(super) fn decode_usual<K: Object>(&self, text: &str) -> Option<Item<K>> {
+    pub(super) fn decode_usual<K: Object>(&self, text: &str) -> Option<FetchedItem<K>> {
         let says_type = self.openings.iter().any(|opening| text.starts_with(opening));
         if self.form != ItemForm::Typed || !(says_type || text.starts_with(UNTYPED)) {
             return None;
@@ -107,7 +107,8 @@ impl Decoder {
         let decoded = typed::<K>(text, self.read_options(), &mut seen).ok()?;
         // Without an opening, an object that says a part of its type may be of another kind.
         let is_of_kind = seen.filled_in == if says_type { 0 } else { 2 };
-        (is_of_kind && seen.is_unambiguous() && is_named(&decoded)).then(|| Item::Object(Arc::new(decoded)))
+        (is_of_kind && seen.is_unambiguous() && is_named(&decoded))
+            .then(|| FetchedItem::Object(Arc::new(decoded)))
     }
 
     fn decode_parts<K: Object>(&self, text: &str) -> Result<Decoded<K>, NotJson> {
@@ -127,16 +128,16 @@ impl Decoder {
             ItemForm::Bytes => {
                 let lean = parts.lean(text, self.read_options());
                 let raw = RawObject::found(&lean, &parts, Some(&self.dictionary));
-                raw.map_or_else(Item::Unreadable, |raw| Item::Raw(Box::new(raw)))
+                raw.map_or_else(FetchedItem::Unreadable, |raw| FetchedItem::Raw(Box::new(raw)))
             }
         }))
     }
 
-    fn typed_item<K: Object>(&self, text: &str, parts: &ObjectParts<'_>) -> Item<K> {
+    fn typed_item<K: Object>(&self, text: &str, parts: &ObjectParts<'_>) -> FetchedItem<K> {
         let named = parts.metadata.key().map(drop).map_err(str::to_owned);
         let decoded = named.and_then(|()| typed_or_why::<K>(text, self.read_options()));
         let error = match decoded {
-            Ok(object) if is_named(&object) => return Item::Object(Arc::new(object)),
+            Ok(object) if is_named(&object) => return FetchedItem::Object(Arc::new(object)),
             Ok(_) => NO_NAME.to_owned(),
             Err(error) => error,
         };
@@ -178,8 +179,8 @@ fn is_named<K: Object>(object: &K) -> bool {
     object.meta().name.as_deref().is_some_and(|name| !name.is_empty())
 }
 
-fn unreadable<K>(identity: Identity, error: String) -> Item<K> {
-    Item::Unreadable(Box::new(Unreadable { identity, error }))
+fn unreadable<K>(identity: Identity, error: String) -> FetchedItem<K> {
+    FetchedItem::Unreadable(Box::new(Unreadable { identity, error }))
 }
 
 #[cfg(test)]

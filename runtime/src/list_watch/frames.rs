@@ -10,7 +10,7 @@ use super::{
     InitialEventsMark, WatchEvent,
     decode::{Decoded, Decoder},
     error::ListWatchError,
-    item::Item,
+    item::FetchedItem,
     json::{self, Raw, decoded, lenient, raw},
     status::StatusParts,
 };
@@ -195,7 +195,7 @@ fn not_json() -> ListWatchError {
 }
 
 /// Makes an event of an item.
-type MakeEvent<K> = fn(Item<K>) -> WatchEvent<K>;
+type MakeEvent<K> = fn(FetchedItem<K>) -> WatchEvent<K>;
 
 fn of_object<K>(event: MakeEvent<K>, decoded: Decoded<K>) -> WatchEvent<K> {
     match decoded {

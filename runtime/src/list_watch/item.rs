@@ -7,7 +7,7 @@ use crate::object::{Object, ObjectKey};
 
 /// One object on its way to the cache.
 #[derive(Debug)]
-pub enum Item<K> {
+pub enum FetchedItem<K> {
     /// Decoded; unshared until it is queued, so that a transform may change it in place.
     Object(Arc<K>),
     /// Kept as bytes, decoded when it is read (compact informers).
@@ -16,7 +16,7 @@ pub enum Item<K> {
     Unreadable(Box<Unreadable>),
 }
 
-impl<K> Item<K> {
+impl<K> FetchedItem<K> {
     /// Copies a readable item; the copy shares the object.
     pub(crate) fn copy(&self) -> Option<Self> {
         match self {
@@ -27,7 +27,7 @@ impl<K> Item<K> {
     }
 }
 
-impl<K: Object> Item<K> {
+impl<K: Object> FetchedItem<K> {
     /// Returns the key; `None` for an item whose identity can't be read.
     pub fn key(&self) -> Option<ObjectKey> {
         match self {

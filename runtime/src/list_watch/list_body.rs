@@ -35,7 +35,7 @@ enum ListPlace {
     Envelope,
     /// Before the first item, or the end of a list without items.
     FirstItem,
-    Item,
+    FetchedItem,
     AfterItem,
 }
 
@@ -85,7 +85,7 @@ impl ListBody {
             (ListPlace::FirstItem | ListPlace::AfterItem, b']') => self.place = ListPlace::Envelope,
             (ListPlace::AfterItem, b',') => {
                 self.buffer.advance(1);
-                self.place = ListPlace::Item;
+                self.place = ListPlace::FetchedItem;
             }
             (ListPlace::AfterItem, _) => return Err(not_json()),
             _ => return self.item(item),

@@ -4,7 +4,7 @@ use super::{
     decode::Decoder,
     decode_pool::{DecodePool, ROOM_FOR_A_TASK, WORTH_A_TASK},
     error::ListWatchError,
-    item::Item,
+    item::FetchedItem,
     json::NotJson,
     list_body::not_json,
 };
@@ -14,8 +14,8 @@ use crate::object::Object;
 #[derive(Debug)]
 pub(super) struct ListItems<K> {
     decoder: Decoder,
-    items: Vec<Item<K>>,
-    pool: Option<DecodePool<Result<Vec<Item<K>>, NotJson>>>,
+    items: Vec<FetchedItem<K>>,
+    pool: Option<DecodePool<Result<Vec<FetchedItem<K>>, NotJson>>>,
     waiting: ItemBatch,
 }
 
@@ -70,7 +70,7 @@ impl<K: Object> ListItems<K> {
     ///
     /// # Errors
     /// One of them is not JSON.
-    pub(super) async fn finish(mut self) -> Result<Vec<Item<K>>, ListWatchError> {
+    pub(super) async fn finish(mut self) -> Result<Vec<FetchedItem<K>>, ListWatchError> {
         // The last batch is decoded here, while others may be decoded elsewhere.
         let last = self.waiting.decode(&self.decoder);
         if let Some(pool) = &mut self.pool {
@@ -84,7 +84,7 @@ impl<K: Object> ListItems<K> {
 }
 
 impl ItemBatch {
-    fn decode<K: Object>(&self, decoder: &Decoder) -> Result<Vec<Item<K>>, NotJson> {
+    fn decode<K: Object>(&self, decoder: &Decoder) -> Result<Vec<FetchedItem<K>>, NotJson> {
         let mut start = 0;
         let items = self.ends.iter().map(|end| {
             let item = &self.text[std::mem::replace(&mut start, *end)..*end];

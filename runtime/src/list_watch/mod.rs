@@ -1,7 +1,7 @@
 //! Where objects come from: lists and watches, and the items that travel.
 //!
 //! [`ListerWatcher`] is the interface: [`ClientListWatch`] asks a Kubernetes API server, and users may implement it for
-//! any other source. What travels is an [`Item`], never a bare object, so that nobody takes what could not be read for
+//! any other source. What travels is a [`FetchedItem`], never a bare object, so that nobody takes what could not be read for
 //! absent.
 //!
 //! # The path of a byte
@@ -10,11 +10,11 @@
 //! 2. A list: `list_body` cuts the chunks into items. A watch: `frames` cuts them into lines, one an event.
 //! 3. Lists and initial events are decoded by `decode_pool`, in order, if the runtime has several threads; changes are
 //!    decoded where they are read.
-//! 4. `decode` makes an [`Item`]. A typed object as API servers send it is read once: `read` decodes it, and `members`
+//! 4. `decode` makes a [`FetchedItem`]. A typed object as API servers send it is read once: `read` decodes it, and `members`
 //!    sees on the way who it is, leaves out `managedFields` and fills in the type that lists leave out.
 //! 5. Any other object is read by its parts (`read`): `serde_json` checks all of its text, and finds who it is.
 //! 6. Compact caches keep a [`RawObject`]: the text, compressed (`dictionary`), with UID and version (`text`).
-//! 7. What does not decode becomes [`Item::Unreadable`]; `scrub` removes content from the error.
+//! 7. What does not decode becomes [`FetchedItem::Unreadable`]; `scrub` removes content from the error.
 //! 8. An `ERROR` event or a refused request becomes a [`Status`](kube::core::Status), read by `status`.
 //!
 //! Nothing is taken from bytes that `serde_json` rejects.
@@ -50,7 +50,7 @@ pub use client::Deadlines;
 pub use decode::Representation;
 pub use error::ListWatchError;
 pub use identity::{Identity, Unreadable};
-pub use item::Item;
+pub use item::FetchedItem;
 #[doc(hidden)]
 pub use members::ManagedFields;
 pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
@@ -75,7 +75,7 @@ pub trait ListerWatcher<K>: Send + Sync + 'static {
     ///
     /// # Errors
     /// The page could not be read as a whole. An object that can't be decoded is not an error: it is an
-    /// [`Item::Unreadable`] on the page.
+    /// [`FetchedItem::Unreadable`] on the page.
     fn list(&self, options: &ListOptions)
     -> impl Future<Output = Result<ListPage<K>, ListWatchError>> + Send;
 
@@ -130,7 +130,7 @@ pub type WatchStream<K> = BoxStream<'static, Result<WatchEvent<K>, ListWatchErro
 #[derive(Debug)]
 pub struct ListPage<K> {
     /// What the page holds, in the server's order.
-    pub items: Vec<Item<K>>,
+    pub items: Vec<FetchedItem<K>>,
     /// The version that the whole list shows.
     pub resource_version: String,
     /// Where the next page starts; `None` on the last page.
@@ -141,11 +141,11 @@ pub struct ListPage<K> {
 #[derive(Debug)]
 pub enum WatchEvent<K> {
     /// An object appeared (or is part of the initial events).
-    Added(Item<K>),
+    Added(FetchedItem<K>),
     /// An object changed.
-    Modified(Item<K>),
+    Modified(FetchedItem<K>),
     /// An object went; the item is its last state, at the version of the deletion.
-    Deleted(Item<K>),
+    Deleted(FetchedItem<K>),
     /// Nothing changed up to this version.
     Bookmark {
         /// The version reached.
@@ -163,7 +163,7 @@ pub enum WatchEvent<K> {
 
 impl<K> WatchEvent<K> {
     /// Returns the object that the event is of.
-    pub fn item(&self) -> Option<&Item<K>> {
+    pub fn item(&self) -> Option<&FetchedItem<K>> {
         match self {
             Self::Added(item) | Self::Modified(item) | Self::Deleted(item) => Some(item),
             Self::Bookmark { .. } | Self::Unexpected(_) | Self::Error(_) => None,

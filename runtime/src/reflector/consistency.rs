@@ -8,7 +8,7 @@ use tracing::debug;
 use super::sink::{Difference, ReflectorStore};
 use crate::{
     clock::after,
-    list_watch::{Item, ListOptions, ListWatchError, ListerWatcher, VersionMatch},
+    list_watch::{FetchedItem, ListOptions, ListWatchError, ListerWatcher, VersionMatch},
     object::Object,
 };
 
@@ -101,7 +101,7 @@ impl ConsistencyCheck {
         &self,
         source: &impl ListerWatcher<K>,
         version: &str,
-    ) -> Result<Vec<Item<K>>, NotChecked> {
+    ) -> Result<Vec<FetchedItem<K>>, NotChecked> {
         let limit = Some(self.page_size);
         let mut options = ListOptions {
             resource_version: Some(version.to_owned()),

@@ -4,7 +4,7 @@ use tokio::task::yield_now;
 
 use super::sink::{Epoch, List, ReflectorStore};
 use crate::{
-    list_watch::Item,
+    list_watch::FetchedItem,
     object::{ObjectKey, Version},
 };
 
@@ -14,7 +14,7 @@ const AT_ONCE: usize = 256;
 /// What the pages of a list have brought so far.
 #[derive(Debug)]
 pub(super) struct Pages<K> {
-    items: Vec<Item<K>>,
+    items: Vec<FetchedItem<K>>,
     unchanged: Vec<ObjectKey>,
     /// The version from which a watch brings all that the pages may have missed; `None` before the first page.
     version: Option<String>,
@@ -29,7 +29,12 @@ impl<K> Pages<K> {
     ///
     /// Not every source reads all pages at one version. The list counts as of the lowest, which is the first unless the
     /// source went back: what changed between two pages comes again by the watch.
-    pub(super) async fn add(&mut self, items: Vec<Item<K>>, version: String, store: &impl ReflectorStore<K>) {
+    pub(super) async fn add(
+        &mut self,
+        items: Vec<FetchedItem<K>>,
+        version: String,
+        store: &impl ReflectorStore<K>,
+    ) {
         if self.version.as_deref().is_none_or(|lowest| is_lower(&version, lowest)) {
             self.version = Some(version);
         }

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     backoff::random_seed,
     clock::{Lead, WallClock},
-    list_watch::{Item, ListOptions, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
+    list_watch::{FetchedItem, ListOptions, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     object::Object,
     users_code::discard,
 };
@@ -267,8 +267,9 @@ where
 
     /// Returns whether a list shows something that the watches before it had not brought.
     fn shows_missed(&self, list: &List<K>) -> bool {
-        let later =
-            |item: &Item<K>| item.resource_version().is_some_and(|version| self.state.is_later(version));
+        let later = |item: &FetchedItem<K>| {
+            item.resource_version().is_some_and(|version| self.state.is_later(version))
+        };
         let count = list.items.len() + list.unchanged.len();
         list.items.iter().any(later) || self.count.is_some_and(|before| before != count)
     }

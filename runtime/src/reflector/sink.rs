@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{part::FetchPart, watch_error::WatchError};
-use crate::{list_watch::Item, object::ObjectKey};
+use crate::{list_watch::FetchedItem, object::ObjectKey};
 
 /// Takes what a reflector reads.
 ///
@@ -19,7 +19,7 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
     /// list names its key among [`List::unchanged`]. A store returns a key only if it shows the same content, with
     /// the same UID and version, and earlier deliveries cannot change that any more. By default it returns `None`: then
     /// lists are delivered whole.
-    fn unchanged(&self, _item: &Item<K>) -> Option<ObjectKey> {
+    fn unchanged(&self, _item: &FetchedItem<K>) -> Option<ObjectKey> {
         None
     }
 
@@ -37,7 +37,7 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
     ///
     /// Asked only where [`consistency_check`](super::ReflectorConfig::consistency_check) is set. The default finds
     /// no difference.
-    fn differences(&self, _listed: &[Item<K>]) -> Option<Vec<Difference>> {
+    fn differences(&self, _listed: &[FetchedItem<K>]) -> Option<Vec<Difference>> {
         Some(Vec::new())
     }
 
@@ -53,7 +53,7 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct List<K> {
     /// What the list brought.
-    pub items: Vec<Item<K>>,
+    pub items: Vec<FetchedItem<K>>,
     /// What the list showed as the store [held](ReflectorStore::unchanged) it, by key.
     pub unchanged: Vec<ObjectKey>,
     /// The list's version.
@@ -64,7 +64,7 @@ pub struct List<K> {
 
 impl<K> List<K> {
     /// Makes a list that brings all that it shows.
-    pub fn new(items: Vec<Item<K>>, resource_version: impl Into<String>, epoch: Epoch) -> Self {
+    pub fn new(items: Vec<FetchedItem<K>>, resource_version: impl Into<String>, epoch: Epoch) -> Self {
         Self { items, unchanged: Vec::new(), resource_version: resource_version.into(), epoch }
     }
 }
@@ -73,9 +73,9 @@ impl<K> List<K> {
 #[derive(Debug)]
 pub enum StoreChange<K> {
     /// Added or modified.
-    Upsert(Item<K>),
+    Upsert(FetchedItem<K>),
     /// Deleted; the last state, at the version of the deletion.
-    Delete(Item<K>),
+    Delete(FetchedItem<K>),
     /// Nothing changed up to this version.
     Bookmark(String),
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::sink::{Epoch, List, ReflectorStore};
 use crate::{
-    list_watch::{InitialEventsMark, Item, WatchEvent},
+    list_watch::{FetchedItem, InitialEventsMark, WatchEvent},
     object::{Object, ObjectKey},
 };
 
@@ -18,7 +18,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct InitialObjects<K> {
     /// In the order of arrival; deletions leave holes.
-    items: Vec<Option<Item<K>>>,
+    items: Vec<Option<FetchedItem<K>>>,
     places: HashMap<ObjectKey, SnapshotPlace, RandomState>,
     /// When the last object that was new to this stream came, or the stream was opened.
     grown: Instant,
@@ -95,7 +95,7 @@ impl<K: Object> InitialObjects<K> {
     }
 
     /// Keeps an item; returns whether its key is new.
-    fn put(&mut self, item: Item<K>, store: &impl ReflectorStore<K>) -> bool {
+    fn put(&mut self, item: FetchedItem<K>, store: &impl ReflectorStore<K>) -> bool {
         if let Some(key) = store.unchanged(&item) {
             return match self.places.insert(key, SnapshotPlace::Held) {
                 Some(SnapshotPlace::At(at)) => {

@@ -12,7 +12,7 @@ use kube::core::ObjectMeta;
 use super::{decoded::DecodedObjects, selector::Selector};
 use crate::{
     delta_fifo::Transform,
-    list_watch::{Identity, Item, ItemForm, LabelFilter, ObjectText, Unreadable},
+    list_watch::{FetchedItem, Identity, ItemForm, LabelFilter, ObjectText, Unreadable},
     object::{Object, ObjectKey, Version},
     users_code::contained,
 };
@@ -170,7 +170,7 @@ impl<K: Object> CachedObject<K> {
     ///
     /// The version alone does not decide: after a conversion, or from a restored backup, one version may show other content.
     /// Typed objects are compared as JSON.
-    pub(super) fn repeats(&self, item: &Item<K>, transform: Option<&Transform<K>>) -> bool {
+    pub(super) fn repeats(&self, item: &FetchedItem<K>, transform: Option<&Transform<K>>) -> bool {
         if self.uid() != item.uid() || self.resource_version() != item.resource_version() {
             return false;
         }
@@ -180,11 +180,11 @@ impl<K: Object> CachedObject<K> {
         }
     }
 
-    fn says(&self, item: &Item<K>) -> bool {
+    fn says(&self, item: &FetchedItem<K>) -> bool {
         match item {
-            Item::Raw(raw) => self.text().is_some_and(|text| text.is_same(&raw.text)),
-            Item::Object(object) => self.object().is_ok_and(|cached| reads_the_same(&*cached, object)),
-            Item::Unreadable(_) => false,
+            FetchedItem::Raw(raw) => self.text().is_some_and(|text| text.is_same(&raw.text)),
+            FetchedItem::Object(object) => self.object().is_ok_and(|cached| reads_the_same(&*cached, object)),
+            FetchedItem::Unreadable(_) => false,
         }
     }
 
@@ -389,8 +389,8 @@ mod tests {
     fn an_object_whose_type_panics_as_it_is_written_repeats_nothing() {
         let object = |name: &str| Arc::new(Panicky::named(name));
         let repeats = |name: &str| {
-            let held = Indexer::new().write(|batch| batch.hold(Item::Object(object(name)))).unwrap();
-            held.repeats(&Item::Object(object(name)), None)
+            let held = Indexer::new().write(|batch| batch.hold(FetchedItem::Object(object(name)))).unwrap();
+            held.repeats(&FetchedItem::Object(object(name)), None)
         };
         assert!(repeats("calm") && !repeats("shy"));
     }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     delta_fifo::{Extent, decoded},
-    list_watch::{Item, RawObject, Unreadable},
+    list_watch::{FetchedItem, RawObject, Unreadable},
     object::{Object, ObjectKey, Version},
 };
 
@@ -158,9 +158,9 @@ impl<K: Object> WriteBatch<K> {
     }
 
     /// Takes an item in the form in which this store would hold it, without putting it in.
-    pub(crate) fn hold(&self, item: Item<K>) -> Result<CachedObject<K>, Box<Unreadable>> {
+    pub(crate) fn hold(&self, item: FetchedItem<K>) -> Result<CachedObject<K>, Box<Unreadable>> {
         match item {
-            Item::Raw(raw) => Ok(self.hold_raw(*raw)),
+            FetchedItem::Raw(raw) => Ok(self.hold_raw(*raw)),
             item => decoded(item).map(|object| self.hold_object(object)),
         }
     }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     delta_fifo::{Extent, Transform},
-    list_watch::{Item, Unreadable},
+    list_watch::{FetchedItem, Unreadable},
     object::{Object, ObjectKey, Version},
     reflector::Difference,
 };
@@ -113,7 +113,11 @@ impl<K: Object> Lister<K> {
     }
 
     /// Finds the key of what an item says, transformed, as it is cached: readable, and word for word.
-    pub(crate) fn repeated(&self, item: &Item<K>, transform: Option<&Transform<K>>) -> Option<ObjectKey> {
+    pub(crate) fn repeated(
+        &self,
+        item: &FetchedItem<K>,
+        transform: Option<&Transform<K>>,
+    ) -> Option<ObjectKey> {
         if self.is_empty() {
             return None;
         }
@@ -247,10 +251,10 @@ impl<K: Object> Lister<K> {
     pub(crate) fn differences(
         &self,
         extent: &Extent,
-        listed: &[Item<K>],
+        listed: &[FetchedItem<K>],
         missing: Missing,
     ) -> Vec<Difference> {
-        let keys: HashSet<ObjectKey> = listed.iter().filter_map(Item::key).collect();
+        let keys: HashSet<ObjectKey> = listed.iter().filter_map(FetchedItem::key).collect();
         let mut found: Vec<_> = listed.iter().filter_map(|item| self.difference(item, missing)).collect();
         // What has no name may be any of those that seem to be too many.
         if listed.iter().all(|item| item.key().is_some()) {
@@ -263,7 +267,7 @@ impl<K: Object> Lister<K> {
         found
     }
 
-    fn difference(&self, item: &Item<K>, missing: Missing) -> Option<Difference> {
+    fn difference(&self, item: &FetchedItem<K>, missing: Missing) -> Option<Difference> {
         let key = item.key()?;
         let listed = item.resource_version().unwrap_or_default().to_owned();
         let shown = match self.version_shown(&key) {

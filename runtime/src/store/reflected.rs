@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     delta_fifo::Extent,
-    list_watch::{Item, Unreadable},
+    list_watch::{FetchedItem, Unreadable},
     object::{Object, ObjectKey, Version},
     reflector::{Difference, FetchReport, List, ReflectorStore, StoreChange, WatchError},
 };
@@ -67,11 +67,11 @@ impl<K: Object> Reflected<K> {
 }
 
 impl<K: Object> ReflectorStore<K> for Reflected<K> {
-    fn unchanged(&self, item: &Item<K>) -> Option<ObjectKey> {
+    fn unchanged(&self, item: &FetchedItem<K>) -> Option<ObjectKey> {
         self.indexer.lister().repeated(item, None)
     }
 
-    fn differences(&self, listed: &[Item<K>]) -> Option<Vec<Difference>> {
+    fn differences(&self, listed: &[FetchedItem<K>]) -> Option<Vec<Difference>> {
         Some(self.indexer.lister().differences(&self.extent, listed, Missing::IsDifferent))
     }
 
@@ -140,7 +140,7 @@ impl<K: Object> ReflectorStore<K> for Reflected<K> {
 }
 
 /// Puts an item in, or marks it; returns its key where that can be read.
-fn put<K: Object>(batch: &mut WriteBatch<K>, item: Item<K>) -> Option<ObjectKey> {
+fn put<K: Object>(batch: &mut WriteBatch<K>, item: FetchedItem<K>) -> Option<ObjectKey> {
     match batch.hold(item) {
         Ok(object) => {
             let key = object.key().clone();
@@ -170,7 +170,7 @@ fn take<K: Object>(batch: &mut WriteBatch<K>, key: &ObjectKey) {
     batch.clear_unreadable(key);
 }
 
-fn version_of<K: Object>(item: &Item<K>) -> Option<Version> {
+fn version_of<K: Object>(item: &FetchedItem<K>) -> Option<Version> {
     item.resource_version().and_then(|version| version.parse().ok())
 }
 
@@ -194,18 +194,18 @@ mod tests {
         store::{Lister, Lookup},
     };
 
-    fn item(namespace: &str, name: &str, version: u64) -> Item<ConfigMap> {
+    fn item(namespace: &str, name: &str, version: u64) -> FetchedItem<ConfigMap> {
         let mut object = ConfigMap::default();
         object.metadata.namespace = Some(namespace.to_owned());
         object.metadata.name = Some(name.to_owned());
         object.metadata.uid = Some("u".to_owned());
         object.metadata.resource_version = Some(version.to_string());
-        Item::Object(Arc::new(object))
+        FetchedItem::Object(Arc::new(object))
     }
 
-    fn unreadable(key: Option<ObjectKey>, uid: &str) -> Item<ConfigMap> {
+    fn unreadable(key: Option<ObjectKey>, uid: &str) -> FetchedItem<ConfigMap> {
         let identity = Identity { key, uid: Some(uid.to_owned()), ..Identity::default() };
-        Item::Unreadable(Unreadable { identity, error: "data: no".to_owned() }.into())
+        FetchedItem::Unreadable(Unreadable { identity, error: "data: no".to_owned() }.into())
     }
 
     fn shown(lister: &Lister<ConfigMap>) -> BTreeSet<String> {

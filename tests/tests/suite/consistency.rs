@@ -44,7 +44,7 @@ impl ListerWatcher<ConfigMap> for Forgetful {
         let of = move |key: ObjectKey| key.name() == swallows;
         let passes = move |event: &Result<_, _>| {
             let item = event.as_ref().ok().and_then(watchkeeper::list_watch::WatchEvent::item);
-            !item.and_then(watchkeeper::list_watch::Item::key).is_some_and(of)
+            !item.and_then(watchkeeper::list_watch::FetchedItem::key).is_some_and(of)
         };
         Ok(events.filter(move |event| future::ready(passes(event))).boxed())
     }

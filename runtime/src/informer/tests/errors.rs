@@ -27,7 +27,7 @@ use crate::{
         registration::HandlerSlot,
     },
     list_watch::{
-        Item, ListOptions, ListPage, ListWatchError, ListerWatcher, RawObject, WatchEvent, WatchStream,
+        FetchedItem, ListOptions, ListPage, ListWatchError, ListerWatcher, RawObject, WatchEvent, WatchStream,
     },
     metrics::{CacheMeter, Metrics},
     reflector::{FetchPart, FirstList, ReflectorConfig, WatchError, WatchErrorHandler},
@@ -258,7 +258,7 @@ async fn an_object_that_can_not_be_read_reaches_the_handlers_once_in_either_form
     let events = vec![
         Ok(WatchEvent::Modified(broken("a@6"))),
         Ok(WatchEvent::Modified(broken("a@6"))),
-        Ok(WatchEvent::Added(Item::Raw(RawObject::new(compact).unwrap().into()))),
+        Ok(WatchEvent::Added(FetchedItem::Raw(RawObject::new(compact).unwrap().into()))),
         Ok(WatchEvent::Modified(nameless())),
     ];
     let on_error = WatchErrorHandler::new(heard.handler());

@@ -28,7 +28,9 @@ use crate::{
         handler::{EventHandler, Observer},
         reflector_task::ReflectorTask,
     },
-    list_watch::{Item, ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
+    list_watch::{
+        FetchedItem, ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream,
+    },
     metrics::Metrics,
     object::ObjectKey,
     reflector::{FetchPart, FirstList, ReflectorConfig, WatchErrorHandler},
@@ -226,10 +228,10 @@ impl Drop for Brittle {
 /// Lists a brittle object, then shows a change of it, and another one.
 struct Glass;
 
-fn brittle(name: &str, version: &str) -> Item<Brittle> {
+fn brittle(name: &str, version: &str) -> FetchedItem<Brittle> {
     let (name, resource_version) = (Some(name.to_owned()), Some(version.to_owned()));
     let metadata = ObjectMeta { name, resource_version, uid: Some("u".to_owned()), ..ObjectMeta::default() };
-    Item::Object(Arc::new(Brittle { metadata }))
+    FetchedItem::Object(Arc::new(Brittle { metadata }))
 }
 
 impl ListerWatcher<Brittle> for Glass {

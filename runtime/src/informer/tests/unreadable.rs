@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::testing::{Fed, Item1, Log, item, key, object, settle, show};
 use crate::{
-    list_watch::{Item, RawObject},
+    list_watch::{FetchedItem, RawObject},
     store::{Indexer, Lookup},
 };
 
@@ -17,7 +17,7 @@ use crate::{
 fn undecodable(text: &str) -> Item1 {
     let raw = RawObject::of(&*object(text, "hunter2")).unwrap();
     let json = raw.text.json().replace(r#"{"content":"hunter2"}"#, r#""hunter2""#);
-    Item::Raw(RawObject::new(json).unwrap().into())
+    FetchedItem::Raw(RawObject::new(json).unwrap().into())
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +96,7 @@ async fn somebody_hears_once_of_each_state_that_does_not_decode() {
         count.fetch_add(1, Ordering::Relaxed);
     });
     let put = |item| {
-        let Item::Raw(raw) = item else { panic!("bytes are tested") };
+        let FetchedItem::Raw(raw) = item else { panic!("bytes are tested") };
         drop(indexer.upsert_raw(*raw));
     };
     put(undecodable("a@1"));

@@ -29,7 +29,7 @@ use crate::object::{Kind, Object, Scope, is_dns_label};
 /// Lists and watches one kind of an API server: all of it, or one namespace, or what a selector selects.
 ///
 /// Bodies are decoded in chunks, each object straight from its bytes; an object that does not decode is an
-/// [`Item::Unreadable`](super::Item::Unreadable). Every request has a deadline ([`Deadlines`]), past which it
+/// [`FetchedItem::Unreadable`](super::FetchedItem::Unreadable). Every request has a deadline ([`Deadlines`]), past which it
 /// counts as lost.
 ///
 /// What the client itself hides, nobody here can see: by default `kube::Client` answers 429, 503 and 504 with up

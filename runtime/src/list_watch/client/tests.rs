@@ -23,7 +23,7 @@ use tower::service_fn;
 
 use super::*;
 use crate::{
-    list_watch::{Item, WatchEvent, panicky::Panicky},
+    list_watch::{FetchedItem, WatchEvent, panicky::Panicky},
     object::Scope,
 };
 
@@ -135,7 +135,9 @@ async fn a_list_is_read_in_chunks_past_one_bad_object() {
     assert_eq!((page.resource_version.as_str(), page.continue_token.as_deref()), ("7", Some("c")));
     let names: Vec<_> = page.items.iter().map(|item| item.key().unwrap().to_string()).collect();
     assert_eq!(names, ["a", "b", "c"]);
-    assert!(matches!(&page.items[1], Item::Unreadable(unreadable) if unreadable.error.starts_with("data: ")));
+    assert!(
+        matches!(&page.items[1], FetchedItem::Unreadable(unreadable) if unreadable.error.starts_with("data: "))
+    );
 }
 
 // R6
@@ -322,17 +324,17 @@ async fn keep_one(form: ItemForm) -> usize {
     let mut watch = source.watch(&ListOptions::default()).await.unwrap();
     let kept = watch.next().await;
     assert!(
-        matches!(&kept, Some(Ok(WatchEvent::Added(item))) if matches!(item, Item::Raw(_)) == (form == ItemForm::Bytes))
+        matches!(&kept, Some(Ok(WatchEvent::Added(item))) if matches!(item, FetchedItem::Raw(_)) == (form == ItemForm::Bytes))
     );
     assert_eq!(watch.by_ref().take(objects.len() - 1).count().await, objects.len() - 1);
     assert!(chunk.is_unique(), "{kept:?} holds its chunk");
     threads.len()
 }
 
-fn decoded_by(item: &Item<Panicky>) -> Option<ThreadId> {
+fn decoded_by(item: &FetchedItem<Panicky>) -> Option<ThreadId> {
     match item {
-        Item::Object(object) => Some(object.thread),
-        Item::Raw(_) | Item::Unreadable(_) => None,
+        FetchedItem::Object(object) => Some(object.thread),
+        FetchedItem::Raw(_) | FetchedItem::Unreadable(_) => None,
     }
 }
 
@@ -460,7 +462,7 @@ async fn with_touchy_objects() -> Vec<String> {
         .into_iter()
         .chain(watched)
         .map(|item| match &item {
-            Item::Unreadable(unreadable) => format!("{} {}", item.key().unwrap(), unreadable.error),
+            FetchedItem::Unreadable(unreadable) => format!("{} {}", item.key().unwrap(), unreadable.error),
             _ => item.key().unwrap().to_string(),
         })
         .collect()

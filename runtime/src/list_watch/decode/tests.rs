@@ -29,14 +29,14 @@ fn decode<K: Object>(decoder: &Decoder, json: &str) -> Decoded<K> {
 
 fn object<K: Object>(decoder: &Decoder, json: &str) -> Arc<K> {
     match decode(decoder, json) {
-        Decoded::Item(Item::Object(object)) => object,
+        Decoded::Item(FetchedItem::Object(object)) => object,
         other => panic!("{other:?}"),
     }
 }
 
 fn unreadable<K: Object>(decoder: &Decoder, json: &str) -> Unreadable {
     match decode::<K>(decoder, json) {
-        Decoded::Item(Item::Unreadable(unreadable)) => *unreadable,
+        Decoded::Item(FetchedItem::Unreadable(unreadable)) => *unreadable,
         other => panic!("{other:?}"),
     }
 }
@@ -112,7 +112,7 @@ fn objects_of_another_kind_are_told_apart() {
     assert_eq!(foreign(&pods, secret), "Secret of v1");
     assert_eq!(foreign(&pods, &secret.replace("v1", "v2").replace("Secret", "Pod")), "Pod of v2");
     assert!(matches!(decode::<Pod>(&pods, secret), Decoded::OfAnotherKind(_)));
-    let Ok(Item::Unreadable(item)) = pods.list_item::<Pod>(secret) else { panic!("it was read") };
+    let Ok(FetchedItem::Unreadable(item)) = pods.list_item::<Pod>(secret) else { panic!("it was read") };
     assert_eq!(item.error, "it is a Secret of v1, not a Pod of v1");
     assert_eq!(item.identity.key, Some(ObjectKey::cluster("a")));
 }
@@ -155,7 +155,7 @@ fn what_objects_of_a_kind_have_in_common_is_kept_once() {
     };
     let bytes = decoder("Pod").with_form(ItemForm::Bytes);
     for n in 0..5 {
-        let Decoded::Item(Item::Raw(raw)) = decode::<Pod>(&bytes, &json(n)) else { panic!("{n}") };
+        let Decoded::Item(FetchedItem::Raw(raw)) = decode::<Pod>(&bytes, &json(n)) else { panic!("{n}") };
         assert_eq!((raw.text.json(), n < 2 || raw.text.len() * 2 < json(n).len()), (json(n), true), "{n}");
         assert_eq!(raw.text.uid(), Some(&*format!("u{n}")));
         assert_eq!(raw.text.label("app"), Some(format!("b{n}")));
@@ -170,7 +170,7 @@ fn what_objects_of_a_kind_have_in_common_is_kept_once() {
 fn bytes_are_kept_lean_and_whole_and_decode_later() {
     let bytes = decoder("ConfigMap").with_form(ItemForm::Bytes);
     let raw = |json: &str| match decode::<ConfigMap>(&bytes, json) {
-        Decoded::Item(Item::Raw(raw)) => raw,
+        Decoded::Item(FetchedItem::Raw(raw)) => raw,
         other => panic!("{other:?}"),
     };
     let stripped = raw(MANAGED);
@@ -195,7 +195,7 @@ fn bytes_are_kept_lean_and_whole_and_decode_later() {
     let error = broken.decode::<ConfigMap>().unwrap_err();
     assert_eq!(error.error, "data.k: invalid type: sequence, expected a string");
     let nameless = decode::<ConfigMap>(&bytes, r#"{"metadata":{}}"#);
-    assert!(matches!(nameless, Decoded::Item(Item::Unreadable(_))));
+    assert!(matches!(nameless, Decoded::Item(FetchedItem::Unreadable(_))));
     let foreign = decode::<ConfigMap>(&bytes, r#"{"kind":"Secret","metadata":{"name":"a"}}"#);
     assert!(matches!(foreign, Decoded::OfAnotherKind(_)));
 }
@@ -269,7 +269,7 @@ fn members() -> impl Strategy<Value = String> {
 }
 
 /// Reads an object in one pass, and from its parts.
-fn both_ways<K: Object>(text: &str) -> (Option<Item<K>>, Result<Decoded<K>, NotJson>) {
+fn both_ways<K: Object>(text: &str) -> (Option<FetchedItem<K>>, Result<Decoded<K>, NotJson>) {
     let decoder = decoder("ConfigMap");
     (decoder.decode_usual(text), decoder.decode_parts(text))
 }
@@ -277,7 +277,7 @@ fn both_ways<K: Object>(text: &str) -> (Option<Item<K>>, Result<Decoded<K>, NotJ
 /// Holds that nothing is taken from what `serde_json` rejects, and that both ways read the same.
 fn reads_alike<K: Object + PartialEq>(text: &str) {
     match (both_ways::<K>(text), json::check(text)) {
-        ((Some(Item::Object(usual)), Ok(Decoded::Item(Item::Object(long)))), Ok(())) => {
+        ((Some(FetchedItem::Object(usual)), Ok(Decoded::Item(FetchedItem::Object(long)))), Ok(())) => {
             assert_eq!(usual, long, "{text}");
         }
         ((None, Ok(_)), Ok(())) | ((None, Err(NotJson)), Err(NotJson)) => {}

@@ -35,9 +35,9 @@ fn read(chunks: &[&[u8]]) -> Vec<String> {
 }
 
 fn spelled(event: &DecodedEvent<ConfigMap>) -> String {
-    let item = |item: &Item<ConfigMap>| {
+    let item = |item: &FetchedItem<ConfigMap>| {
         let key = item.key().map_or("?".to_owned(), |key| key.to_string());
-        let unreadable = if let Item::Unreadable(_) = item { " unreadable" } else { "" };
+        let unreadable = if let FetchedItem::Unreadable(_) = item { " unreadable" } else { "" };
         format!("{key}@{}{unreadable}", item.resource_version().unwrap_or_default())
     };
     match event {

@@ -29,8 +29,8 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::backoff::BackoffSchedule;
 use crate::list_watch::{
-    Bookmarks, Identity, InitialEvents, InitialEventsMark, Item, ListOptions, ListPage, ListWatchError,
-    Unreadable, VersionMatch, WatchEvent, WatchStream,
+    Bookmarks, FetchedItem, Identity, InitialEvents, InitialEventsMark, ListOptions, ListPage,
+    ListWatchError, Unreadable, VersionMatch, WatchEvent, WatchStream,
 };
 use crate::object::ObjectKey;
 
@@ -203,7 +203,7 @@ impl ReflectorStore<ConfigMap> for Recorder {
         }
     }
 
-    fn differences(&self, _: &[Item<ConfigMap>]) -> Option<Vec<Difference>> {
+    fn differences(&self, _: &[FetchedItem<ConfigMap>]) -> Option<Vec<Difference>> {
         self.differences.lock().unwrap().pop_front().unwrap_or_else(|| Some(Vec::new()))
     }
 
@@ -212,7 +212,7 @@ impl ReflectorStore<ConfigMap> for Recorder {
     }
 }
 
-fn spelled_item(item: &Item<ConfigMap>) -> String {
+fn spelled_item(item: &FetchedItem<ConfigMap>) -> String {
     let key = item.key().map_or("?".to_owned(), |key| key.to_string());
     format!("{key}@{}", item.resource_version().unwrap_or_default())
 }
@@ -354,29 +354,31 @@ fn spelled_call(call: &Call) -> String {
     text
 }
 
-pub(super) fn item(name: &str, version: &str) -> Item<ConfigMap> {
+pub(super) fn item(name: &str, version: &str) -> FetchedItem<ConfigMap> {
     let mut object = ConfigMap::default();
     object.metadata.name = Some(name.to_owned());
     object.metadata.namespace = Some("n".to_owned());
     object.metadata.resource_version = Some(version.to_owned());
-    Item::Object(Arc::new(object))
+    FetchedItem::Object(Arc::new(object))
 }
 
-pub(super) fn unreadable(name: &str, version: &str) -> Item<ConfigMap> {
+pub(super) fn unreadable(name: &str, version: &str) -> FetchedItem<ConfigMap> {
     let identity = Identity {
         key: Some(ObjectKey::new("n", name)),
         resource_version: Some(version.to_owned()),
         ..Identity::default()
     };
-    Item::Unreadable(Unreadable { identity, error: "data: no".to_owned() }.into())
+    FetchedItem::Unreadable(Unreadable { identity, error: "data: no".to_owned() }.into())
 }
 
-pub(super) fn without_key() -> Item<ConfigMap> {
-    Item::Unreadable(Unreadable { identity: Identity::default(), error: "metadata: no".to_owned() }.into())
+pub(super) fn without_key() -> FetchedItem<ConfigMap> {
+    FetchedItem::Unreadable(
+        Unreadable { identity: Identity::default(), error: "metadata: no".to_owned() }.into(),
+    )
 }
 
 /// `a@1 b@2` as items.
-fn items(text: &str) -> Vec<Item<ConfigMap>> {
+fn items(text: &str) -> Vec<FetchedItem<ConfigMap>> {
     let parts = text.split_whitespace().map(|part| part.split_once('@').unwrap());
     parts.map(|(name, version)| item(name, version)).collect()
 }

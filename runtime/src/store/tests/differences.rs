@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use crate::{
     delta_fifo::Extent,
-    list_watch::{Identity, Item, Unreadable},
+    list_watch::{FetchedItem, Identity, Unreadable},
     object::ObjectKey,
     reflector::Difference,
     store::{Indexer, Missing},
@@ -25,11 +25,11 @@ fn unreadable(key: Option<ObjectKey>, version: &str) -> Arc<Unreadable> {
     Unreadable { identity, error: "no".to_owned() }.into()
 }
 
-fn listed(objects: &[(&str, &str)]) -> Vec<Item<ConfigMap>> {
-    objects.iter().map(|(name, version)| Item::Object(object("shop", name, version))).collect()
+fn listed(objects: &[(&str, &str)]) -> Vec<FetchedItem<ConfigMap>> {
+    objects.iter().map(|(name, version)| FetchedItem::Object(object("shop", name, version))).collect()
 }
 
-fn found(indexer: &Indexer<ConfigMap>, items: &[Item<ConfigMap>], missing: Missing) -> Vec<String> {
+fn found(indexer: &Indexer<ConfigMap>, items: &[FetchedItem<ConfigMap>], missing: Missing) -> Vec<String> {
     let extent = Extent::Namespace("shop".into());
     let mut found = indexer.lister().differences(&extent, items, missing);
     found.sort_by_key(|difference| difference.key.to_string());
@@ -67,7 +67,7 @@ fn what_can_not_be_read_is_shown_by_its_mark() {
     mark("kept", "5");
     mark("never-read", "6");
     let item = |name: &str, version: &str| {
-        Item::<ConfigMap>::Unreadable(Box::new(
+        FetchedItem::<ConfigMap>::Unreadable(Box::new(
             (*unreadable(Some(ObjectKey::new("shop", name)), version)).clone(),
         ))
     };
@@ -85,7 +85,7 @@ fn what_can_not_be_read_is_shown_by_its_mark() {
     assert!(
         found(
             &indexer,
-            &[Item::Unreadable(Box::new((*unreadable(None, "9")).clone()))],
+            &[FetchedItem::Unreadable(Box::new((*unreadable(None, "9")).clone()))],
             Missing::IsDifferent
         )
         .is_empty()
