@@ -21,7 +21,6 @@ mod action;
 mod leftovers;
 mod reconciler;
 mod context;
-mod without_manager;
 mod from_fn;
 mod owners;
 mod predicate;
