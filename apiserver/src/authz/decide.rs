@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::attributes::Attributes;
+use super::decision::Decision;
 use super::roles::{by_roles, rules_by_roles};
 use crate::identity::User;
 use crate::state::{Authorization, Grant, State};
@@ -13,15 +14,6 @@ const OPEN: [&str; 4] = ["/version", "/healthz", "/livez", "/readyz"];
 
 /// Paths that everyone with a token may read.
 const DISCOVERY: [&str; 3] = ["/api", "/apis", "/openapi"];
-
-/// Whether a user may; the text is the reason, and may be empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
-    /// A rule allows it.
-    Allowed(String),
-    /// No rule allows it.
-    NoOpinion(String),
-}
 
 /// Says no, or nothing.
 ///

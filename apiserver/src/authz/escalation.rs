@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use serde_json::{Value, json};
 
 use super::attributes::Attributes;
-use super::decide::{Decision, decide};
+use super::decide::decide;
+use super::decision::Decision;
 use super::resolve::{GROUP, Missing, rules_of, visit};
 use super::roles::all;
 use super::rule::{PolicyRule, Simple, describe};

@@ -4,6 +4,7 @@
 mod aggregate;
 mod attributes;
 mod decide;
+mod decision;
 #[cfg(feature = "rbac")]
 mod defaults;
 #[cfg(feature = "rbac")]
@@ -20,6 +21,11 @@ mod rule;
 mod tests;
 
 pub(crate) use attributes::Attributes;
-pub(crate) use decide::{Decision, check, decide, held_rules};
+pub(crate) use decide::{check, decide, held_rules};
+pub(crate) use decision::Decision;
+#[cfg(feature = "rbac")]
+pub(crate) use escalation::check_escalation;
 pub(crate) use impersonate::{Wanted, impersonate};
-pub(crate) use roles::{check_escalation, install, step};
+#[cfg(not(feature = "rbac"))]
+pub(crate) use roles::check_escalation;
+pub(crate) use roles::{install, step};

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use serde_json::Value;
 
 use super::attributes::Attributes;
-use super::decide::Decision;
+use super::decision::Decision;
 use super::resolve::{Missing, visit};
 use super::rule::texts;
 use crate::identity::User;
@@ -13,7 +13,6 @@ use crate::state::State;
 
 pub(crate) use super::aggregate::step;
 pub(crate) use super::defaults::install;
-pub(crate) use super::escalation::check_escalation;
 
 /// Decides whether a role that is bound to a user allows something.
 pub(super) fn by_roles(state: &State, user: &User, asked: &Attributes) -> Decision {

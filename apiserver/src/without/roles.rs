@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::attributes::Attributes;
-use super::decide::Decision;
+use super::decision::Decision;
 use crate::identity::User;
 use crate::state::State;
 use crate::status::Status;
