@@ -316,13 +316,14 @@ mod tests {
             let (keys, writer) = (core.keys.clone(), core.base.writer.clone());
             let enqueuer = Enqueuer { keys, writer, kind };
             let (key, stop, now) = (ObjectKey::new("shop", "a"), Stop::new(), Instant::now());
-            let mut table = core.keys.table();
-            table.charge(&key, RunCost::Whole, now);
-            table.failed(&key, LastError { error: "fails".to_owned(), at: Moment::now(), attempt: 1 });
-            table.hold(&key, HoldReason::Pace, now + Duration::from_secs(1), now);
-            table.add(ObjectKey::new("closed", "b"), Reason::Changed);
-            assert_eq!(table.remembered(), 2);
-            drop(table);
+            {
+                let mut table = core.keys.table();
+                table.charge(&key, RunCost::Whole, now);
+                table.failed(&key, LastError { error: "fails".to_owned(), at: Moment::now(), attempt: 1 });
+                table.hold(&key, HoldReason::Pace, now + Duration::from_secs(1), now);
+                table.add(ObjectKey::new("closed", "b"), Reason::Changed);
+                assert_eq!(table.remembered(), 2);
+            }
             let run = run_workers(core.clone(), Vec::new(), (enqueuer, Vec::new()), Term::endless(&stop));
             let run = tokio::spawn(run);
             tokio::time::sleep(3 * SWEEP).await;

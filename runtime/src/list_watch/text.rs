@@ -81,7 +81,7 @@ impl ObjectText {
 
     /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<String> {
-        self.read(|parts| labels(parts)).remove(key)
+        self.read(labels).remove(key)
     }
 
     /// Returns a digest of the labels, which rules out most selectors without decompressing anything.

@@ -161,16 +161,18 @@ fn learn() {
 }
 ";
 
-    fn found(place: &str) -> Vec<Range<usize>> {
-        Place::of(place).unwrap().find(CODE)
+    /// Returns the first and the last line of each place.
+    fn found(place: &str) -> Vec<(usize, usize)> {
+        let places = Place::of(place).unwrap().find(CODE);
+        places.into_iter().map(|lines| (lines.start, lines.end - 1)).collect()
     }
 
     #[test]
     fn a_function_is_found_by_its_type_and_its_name() {
-        assert_eq!(found("fn Writer::learn"), [1..4]);
-        assert_eq!(found("fn Arc::learn"), [10..11]);
-        assert_eq!(found("fn Learn::learn"), [14..15]);
-        assert_eq!(found("fn learn"), [17..20]);
+        assert_eq!(found("fn Writer::learn"), [(1, 3)]);
+        assert_eq!(found("fn Arc::learn"), [(10, 10)]);
+        assert_eq!(found("fn Learn::learn"), [(14, 14)]);
+        assert_eq!(found("fn learn"), [(17, 19)]);
         assert!(found("fn Writer::other").is_empty());
     }
 
