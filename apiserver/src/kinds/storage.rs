@@ -85,3 +85,24 @@ pub(super) fn limits(spec: &mut Map<String, Value>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_of_an_ephemeral_volume_is_filled_in() {
+        let mut pod = json!({"volumes": [
+            {"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}},
+            {"name": "b", "ephemeral": {"volumeClaimTemplate": {"spec": {"volumeMode": "Block"}}}},
+        ]});
+        let Value::Object(spec) = &mut pod else { unreachable!("it is a map") };
+        volumes(spec);
+        // Only claims of a stateful set have a kind and a status.
+        let filled = |spec: Value| json!({"volumeClaimTemplate": {"metadata": {}, "spec": spec}});
+        let first = json!({"accessModes": ["ReadWriteOnce"], "resources": {}, "volumeMode": "Filesystem"});
+        assert_eq!(pod["volumes"][0], json!({"name": "a", "ephemeral": filled(first)}));
+        let second = json!({"resources": {}, "volumeMode": "Block"});
+        assert_eq!(pod["volumes"][1], json!({"name": "b", "ephemeral": filled(second)}));
+    }
+}

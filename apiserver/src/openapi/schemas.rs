@@ -278,39 +278,77 @@ fn custom_name(group: &str, version: &str, kind: &str) -> String {
     words.join(".")
 }
 
-/// Writes a custom kind's schema as its definition gave it, with what every object has.
+/// The keywords of a custom kind's schema that are published as they were given; so are those of Kubernetes' own.
+const KEPT: [&str; 23] = [
+    "default",
+    "description",
+    "enum",
+    "example",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "externalDocs",
+    "format",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "nullable",
+    "pattern",
+    "required",
+    "title",
+    "type",
+    "uniqueItems",
+];
+
+/// Writes a custom kind's schema, with what every object has.
 fn custom(served: &Served) -> Value {
-    let mut schema = served.schema.root().node().rules.clone();
-    schema.insert("type".into(), "object".into());
-    let mut own = Value::Object(schema);
-    embed(&mut own);
-    if let Value::Object(fields) = &mut own {
-        let properties = fields.entry("properties").or_insert_with(|| json!({}));
-        if let Value::Object(properties) = properties {
-            add_standard(properties);
-        }
-    }
-    own
+    let mut own = structural(&served.schema.root().node().rules);
+    own.insert("type".into(), "object".into());
+    add_standard(&mut own);
+    Value::Object(own)
 }
 
-/// Adds what every object has to the embedded objects of a schema.
-fn embed(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            fields.values_mut().for_each(embed);
-            if fields.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true)) {
-                let properties = fields.entry("properties").or_insert_with(|| json!({}));
-                if let Value::Object(properties) = properties {
-                    add_standard(properties);
+/// Writes a schema without keywords that OpenAPI does not know, such as `id`: clients refuse the document for one.
+fn structural(schema: &Map<String, Value>) -> Map<String, Value> {
+    let below = |schema: &Value| match schema {
+        Value::Object(schema) => Value::Object(structural(schema)),
+        other => other.clone(),
+    };
+    let mut out = Map::new();
+    for (key, value) in schema {
+        let value = match (key.as_str(), value) {
+            (_, Value::Null) => continue,
+            ("properties", Value::Object(properties)) => {
+                Value::Object(properties.iter().map(|(name, of)| (name.clone(), below(of))).collect())
+            }
+            ("allOf" | "anyOf" | "oneOf", Value::Array(choices)) => choices.iter().map(below).collect(),
+            ("additionalProperties" | "items" | "not", inner) => below(inner),
+            (key, value) if KEPT.contains(&key) || key.starts_with("x-kubernetes-") => value.clone(),
+            _ => continue,
+        };
+        out.insert(key.clone(), value);
+    }
+    if out.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true)) {
+        add_standard(&mut out);
+        if let Value::Array(required) = out.entry("required").or_insert_with(|| json!([])) {
+            for name in ["kind", "apiVersion"] {
+                if !required.iter().any(|given| given == name) {
+                    required.push(name.into());
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(embed),
-        _ => {}
     }
+    out
 }
 
-fn add_standard(properties: &mut Map<String, Value>) {
+/// Adds what every object has to a schema's properties.
+fn add_standard(schema: &mut Map<String, Value>) {
+    let Value::Object(properties) = schema.entry("properties").or_insert_with(|| json!({})) else { return };
     for name in ["apiVersion", "kind"] {
         properties.insert(name.into(), text(name));
     }

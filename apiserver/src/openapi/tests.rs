@@ -110,6 +110,43 @@ fn a_custom_kind_is_published_with_what_every_object_has() {
     );
 }
 
+// client-go's parser knows only the keywords of OpenAPI, and panics on a schema that it did not read.
+#[test]
+fn a_custom_kind_is_published_in_the_keywords_of_openapi_alone() {
+    let schema = json!({
+        "type": "object", "id": "widget", "$schema": "http://json-schema.org/draft-04/schema#",
+        "properties": {"spec": {
+            "type": "object", "id": "spec", "default": {"id": "kept"}, "description": null,
+            "properties": {
+                "id": {"type": "string", "id": "text", "nullable": true},
+                "lists": {"type": "array", "items": {"type": "string", "$schema": "x"}},
+                "maps": {"type": "object", "additionalProperties": {"type": "string", "id": "value"}},
+                "pod": {"type": "object", "x-kubernetes-embedded-resource": true,
+                        "x-kubernetes-preserve-unknown-fields": true, "required": ["spec"]},
+            },
+            "anyOf": [{"id": "any", "required": ["id"]}], "not": {"id": "not", "required": ["no"]},
+        }},
+    });
+    let document = read(&widgets(&schema), "apis/shop.example.com/v1");
+    let widget = &document["components"]["schemas"]["com.example.shop.v1.Widget"];
+    assert_eq!((widget.get("id"), widget.get("$schema")), (None, None));
+    let mut spec = widget["properties"]["spec"].clone();
+    let pod = spec["properties"]["pod"].take();
+    let expected = json!({
+        "type": "object", "default": {"id": "kept"},
+        "properties": {
+            "id": {"type": "string", "nullable": true},
+            "lists": {"type": "array", "items": {"type": "string"}},
+            "maps": {"type": "object", "additionalProperties": {"type": "string"}},
+            "pod": null,
+        },
+        "anyOf": [{"required": ["id"]}], "not": {"required": ["no"]},
+    });
+    assert_eq!(spec, expected);
+    assert_eq!(pod["required"], json!(["spec", "kind", "apiVersion"]));
+    assert_eq!(keys(&pod["properties"]), ["apiVersion", "kind", "metadata"]);
+}
+
 // wire 603
 #[test]
 fn patches_show_field_validation_and_no_strategic_merge() {

@@ -126,6 +126,95 @@ fn violations_are_told_in_the_servers_words() {
     }
 }
 
+// What kube-apiserver's own validation says of these.
+#[test]
+fn of_failed_alternatives_the_one_that_matched_most_is_told() {
+    let ports =
+        || json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]});
+    let schema = custom(json!({
+        "type": "object",
+        "properties": {
+            "ip": {"type": "string", "oneOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
+            "most": {
+                "type": "object",
+                "properties": {"ip": {"type": "string"}, "host": {"type": "string"}},
+                "oneOf": [
+                    {"required": ["host"]},
+                    {"properties": {"ip": {"format": "ipv4", "maxLength": 3}}, "required": ["ip"]},
+                ],
+            },
+            "all": {"type": "string", "allOf": [{"format": "ipv4"}, {"maxLength": 2}]},
+            "port": ports(),
+            "s": {"type": "string", "minLength": 5, "pattern": "^a"},
+            "twice": {
+                "type": "object", "required": ["a"], "properties": {"a": {"type": "string"}},
+                "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+            },
+        },
+    }));
+    let cases = [
+        (
+            json!({"ip": "x"}),
+            vec![
+                "<nil>: Invalid value: \"\": \"spec.ip\" must validate one and only one schema (oneOf). Found none valid",
+                "spec.ip: Invalid value: \"x\": spec.ip in body must be of type ipv4: \"x\"",
+            ],
+        ),
+        (
+            json!({"most": {"ip": "xxxx"}}),
+            vec![
+                "<nil>: Invalid value: \"\": \"spec.most\" must validate one and only one schema (oneOf). Found none valid",
+                "spec.most.ip: Too long: may not be more than 3 bytes",
+                "spec.most.ip: Invalid value: \"xxxx\": spec.most.ip in body must be of type ipv4: \"xxxx\"",
+            ],
+        ),
+        (
+            json!({"all": "xxx"}),
+            vec![
+                "spec.all: Invalid value: \"xxx\": spec.all in body must be of type ipv4: \"xxx\"",
+                "spec.all: Too long: may not be more than 2 bytes",
+                "<nil>: Invalid value: \"\": \"spec.all\" must validate all the schemas (allOf). None validated",
+            ],
+        ),
+        (
+            json!({"port": 1.5}),
+            vec![
+                "spec.port: Invalid value: \"number\": spec.port in body must be of type integer,string: \"number\"",
+                "<nil>: Invalid value: \"\": \"spec.port\" must validate at least one schema (anyOf)",
+                "spec.port: Invalid value: \"number\": spec.port in body must be of type integer: \"number\"",
+                "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec.port",
+            ],
+        ),
+        (
+            json!({"s": "b"}),
+            vec!["spec.s: Invalid value: \"b\": spec.s in body should be at least 5 chars long"],
+        ),
+        (
+            json!({"twice": {}}),
+            vec![
+                "<nil>: Invalid value: \"\": \"spec.twice\" must validate at least one schema (anyOf)",
+                "spec.twice.a: Required value",
+            ],
+        ),
+    ];
+    for (spec, wanted) in cases {
+        assert_eq!(texts(&schema.validate(&widget(spec.clone()), None)), wanted, "{spec}");
+    }
+    let allowed = json!({"port": 5, "ip": "::1", "most": {"host": "h"}, "all": "x"});
+    let texts = texts(&schema.validate(&widget(allowed), None));
+    assert_eq!(texts.len(), 2, "only `all` is wrong: {texts:?}");
+}
+
+#[test]
+fn a_root_has_no_path() {
+    let schema =
+        Schema::from_crd(&json!({"type": "object", "minProperties": 9})).expect("a structural schema");
+    assert_eq!(
+        texts(&schema.validate(&widget(json!({})), None)),
+        ["<nil>: Invalid value: 4:  in body should have at least 9 properties"]
+    );
+}
+
 #[test]
 fn some_violations_are_told_in_several_errors() {
     // wire 503

@@ -5,6 +5,8 @@ mod keywords;
 mod lists;
 mod place;
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 pub(super) use self::lists::Counterparts;
@@ -43,6 +45,9 @@ pub(super) fn check_values(
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(node, ValuePlace { prefix, name: "" }, new, old, &mut errors);
+    // An alternative may say again what the schema says itself.
+    let mut told = HashSet::new();
+    errors.retain(|error| told.insert(error.to_string()));
     errors
 }
 
@@ -94,10 +99,10 @@ fn embedded(place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) 
     for name in ["apiVersion", "kind"] {
         let given = fields.get(name).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
         if !given {
-            errors.push(FieldError::required(join(&place.field(), name), ""));
+            errors.push(FieldError::required(place.child(name), ""));
         }
     }
-    let at = join(&place.field(), "metadata.labels");
+    let at = place.child("metadata.labels");
     for (key, label) in value["metadata"]["labels"].as_object().into_iter().flatten() {
         if let Err(why) = check_label_key(key) {
             errors.push(FieldError::invalid(&at, &Value::from(key.as_str()), &why));

@@ -172,6 +172,38 @@ fn rules_at_the_root_see_the_names() {
     );
 }
 
+#[test]
+fn rules_see_the_metadata_that_an_embedded_object_declares() {
+    let embedded = |properties: &Value| {
+        json!({
+            "type": "object",
+            "properties": {"t": {
+                "type": "object", "x-kubernetes-embedded-resource": true, "properties": properties,
+            }},
+            "x-kubernetes-validations": [{"rule": "self.t.metadata.namespace != 'b'"}],
+        })
+    };
+    let text = json!({"type": "string"});
+    let metadata = json!({"name": text, "generateName": text, "namespace": text});
+    let declared = json!({
+        "kind": text, "apiVersion": text, "metadata": {"type": "object", "properties": metadata},
+    });
+    let schema = of(&embedded(&declared));
+    let value = |namespace: &str| json!({"t": {"apiVersion": "v1", "kind": "A", "metadata": {"namespace": namespace}}});
+    assert_eq!(says(&schema, &value("a"), None), NOTHING);
+    assert_eq!(
+        says(&schema, &value("b"), None),
+        ["spec: Invalid value: failed rule: self.t.metadata.namespace != 'b'"]
+    );
+    let bare = json!({"kind": text, "apiVersion": text});
+    let other = json!({"type": "object", "properties": {"name": text, "generateName": text}});
+    let other = json!({"kind": text, "apiVersion": text, "metadata": other});
+    for properties in [bare, other] {
+        let errors = refused(&embedded(&properties));
+        assert!(errors.len() == 1 && errors[0].contains("undefined field 'namespace'"), "{errors:?}");
+    }
+}
+
 // wire 502
 #[test]
 fn a_definition_with_rules_that_make_no_sense_is_refused() {

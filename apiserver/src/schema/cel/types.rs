@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
 use super::{escaped, has_two_names};
 use crate::schema::node::{JsonType, NodeRef};
 
@@ -22,23 +24,31 @@ pub(super) enum Type<'a> {
     Map(Box<Type<'a>>),
     /// An object with declared fields.
     Object(NodeRef<'a>),
-    /// The metadata of a whole object; rules see only its names.
-    Metadata,
+    /// The metadata of a whole object; rules see its names, and what the object's schema declares.
+    Metadata(NodeRef<'a>),
     Optional(Box<Type<'a>>),
 }
 
-/// Returns whether a whole object declares its built-in fields: then rules also see its other declared metadata.
+/// Returns whether a whole object's schema declares its built-in fields: then rules also see the other metadata that
+/// it declares.
+///
+/// The schema as it was given says so: the node itself has all of the metadata.
 pub(super) fn declares_metadata(node: NodeRef<'_>) -> bool {
-    let is = |node: NodeRef<'_>, name: &str, kind: JsonType| {
-        node.property(name).is_some_and(|property| property.kind() == kind)
-    };
-    let names = |metadata: NodeRef<'_>| {
-        is(metadata, "name", JsonType::String) && is(metadata, "generateName", JsonType::String)
-    };
-    is(node, "kind", JsonType::String)
-        && is(node, "apiVersion", JsonType::String)
-        && is(node, "metadata", JsonType::Object)
-        && node.property("metadata").is_some_and(names)
+    let Some(properties) = node.rule("properties") else { return false };
+    let metadata = &properties["metadata"];
+    let is_text = |properties: &Value, name: &str| properties[name]["type"] == "string";
+    is_text(properties, "kind")
+        && is_text(properties, "apiVersion")
+        && metadata["type"] == "object"
+        && is_text(&metadata["properties"], "name")
+        && is_text(&metadata["properties"], "generateName")
+}
+
+/// Returns whether rules see a field of a whole object's metadata.
+fn shows_metadata(node: NodeRef<'_>, name: &str) -> bool {
+    let declares = |properties: &Value| !properties["metadata"]["properties"][name].is_null();
+    matches!(name, "name" | "generateName")
+        || (declares_metadata(node) && node.rule("properties").is_some_and(declares))
 }
 
 impl fmt::Display for Type<'_> {
@@ -56,7 +66,7 @@ impl fmt::Display for Type<'_> {
             Type::Timestamp => f.write_str("google.protobuf.Timestamp"),
             Type::List(item) => write!(f, "list({item})"),
             Type::Map(value) => write!(f, "map(string, {value})"),
-            Type::Object(_) | Type::Metadata => f.write_str("object"),
+            Type::Object(_) | Type::Metadata(_) => f.write_str("object"),
             Type::Optional(inner) => write!(f, "optional_type({inner})"),
         }
     }
@@ -90,12 +100,15 @@ impl<'a> Type<'a> {
             Type::Dyn => Ok(Type::Dyn),
             Type::Map(value) => Ok((**value).clone()),
             Type::Optional(inner) => Ok(Type::Optional(Box::new(inner.field(name)?))),
-            Type::Metadata if matches!(name, "name" | "generateName") => Ok(Type::Text),
+            Type::Metadata(node) if shows_metadata(*node, name) => {
+                let field = node.property("metadata").and_then(|metadata| metadata.property(name));
+                Ok(field.map_or(Type::Text, Type::of))
+            }
             Type::Object(node) => {
                 let node = *node;
                 let whole = node.node().resource || node.node().embedded;
-                if whole && name == "metadata" && !declares_metadata(node) {
-                    return Ok(Type::Metadata);
+                if whole && name == "metadata" {
+                    return Ok(Type::Metadata(node));
                 }
                 let is_named =
                     |property: &str| escaped(property) == name || (property == name && has_two_names(name));
@@ -106,7 +119,7 @@ impl<'a> Type<'a> {
                     None => Err(format!("undefined field '{name}'")),
                 }
             }
-            Type::Metadata => Err(format!("undefined field '{name}'")),
+            Type::Metadata(_) => Err(format!("undefined field '{name}'")),
             other => Err(format!("type '{other}' does not support field selection")),
         }
     }
@@ -126,8 +139,8 @@ impl<'a> Type<'a> {
             (Type::List(a), Type::List(b))
             | (Type::Map(a), Type::Map(b))
             | (Type::Optional(a), Type::Optional(b)) => a.meets(b),
-            (Type::Object(_) | Type::Metadata, Type::Object(_) | Type::Metadata | Type::Map(_)) => true,
-            (Type::Map(_), Type::Object(_) | Type::Metadata) => true,
+            (Type::Object(_) | Type::Metadata(_), Type::Object(_) | Type::Metadata(_) | Type::Map(_)) => true,
+            (Type::Map(_), Type::Object(_) | Type::Metadata(_)) => true,
             (a, b) => std::mem::discriminant(a) == std::mem::discriminant(b),
         }
     }

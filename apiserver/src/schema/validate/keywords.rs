@@ -11,8 +11,10 @@ use super::place::{ValuePlace, join};
 /// Checks a value against the keywords of its node, without its children.
 pub(super) fn check(node: NodeRef<'_>, place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     let rules = &node.node().rules;
-    types(node.kind(), place, value, errors);
-    combined(rules, place, value, errors);
+    types(node.kind(), rules, place, value, errors);
+    if !value.is_null() {
+        combined(rules, place, value, errors);
+    }
     plain(rules, place, value, errors);
 }
 
@@ -34,7 +36,13 @@ fn is_integer(value: &Value) -> bool {
     value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
-fn types(kind: JsonType, place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+fn types(
+    kind: JsonType,
+    rules: &Map<String, Value>,
+    place: ValuePlace<'_>,
+    value: &Value,
+    errors: &mut Vec<FieldError>,
+) {
     let (fits, wanted) = match kind {
         JsonType::Any => return,
         JsonType::Object => (value.is_object(), "object"),
@@ -48,14 +56,24 @@ fn types(kind: JsonType, place: ValuePlace<'_>, value: &Value, errors: &mut Vec<
     if fits {
         return;
     }
+    // Of a whole number with a format, the format is told, and the format of what was found.
+    let format = rules.get("format").and_then(Value::as_str);
+    let (wanted, found) = match (format, value) {
+        (Some(format @ ("int32" | "int64")), Value::Number(_)) if kind == JsonType::Integer => {
+            (format, "float64")
+        }
+        (Some(format @ ("int32" | "int64")), Value::Bool(_) | Value::Object(_))
+            if kind == JsonType::Integer =>
+        {
+            (format, "")
+        }
+        _ => (wanted, type_name(value)),
+    };
     let detail = format!("{} must be of type {wanted}", place.body());
-    errors.push(FieldError::type_invalid(place.field(), type_name(value), &detail));
-    if kind == JsonType::Integer && value.is_number() {
-        errors.push(checked(place, "type integer (default format)"));
-    }
+    errors.push(FieldError::type_invalid(place.field(), found, &detail));
 }
 
-/// Reports a number outside its format's range, without a field.
+/// Reports a number outside its type's or format's range, without a field.
 fn checked(place: ValuePlace<'_>, what: &str) -> FieldError {
     unnamed(&format!("Checked value must be of {what} in {}", place.name))
 }
@@ -91,20 +109,23 @@ fn invalid(place: ValuePlace<'_>, value: &Value, detail: &str, errors: &mut Vec<
 fn string(rules: &Map<String, Value>, place: ValuePlace<'_>, text: &str, errors: &mut Vec<FieldError>) {
     let value = Value::from(text);
     let length = text.chars().count() as u64;
+    // Of a length and a pattern that do not fit, the first is told alone.
+    let mut fits = true;
     if let Some(most) = rules.get("maxLength").and_then(Value::as_u64)
         && length > most
     {
+        fits = false;
         errors.push(FieldError::too_long(place.field(), most));
     }
     if let Some(least) = rules.get("minLength").and_then(Value::as_u64)
+        && fits
         && length < least
     {
+        fits = false;
         invalid(place, &value, &format!("should be at least {least} chars long"), errors);
     }
-    // A value that is too long is not matched as well.
-    let too_long = errors.last().is_some_and(|error| error.reason == FieldReason::TooLong);
     if let Some(pattern) = rules.get("pattern").and_then(Value::as_str)
-        && !too_long
+        && fits
         && Regex::new(pattern).is_ok_and(|regex| !regex.is_match(text))
     {
         invalid(place, &value, &format!("should match '{pattern}'"), errors);
@@ -119,10 +140,14 @@ fn string(rules: &Map<String, Value>, place: ValuePlace<'_>, text: &str, errors:
 
 fn number(rules: &Map<String, Value>, place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     let Some(number) = value.as_f64() else { return };
-    if let Some(format) = rules.get("format").and_then(Value::as_str)
+    let kind = rules.get("type").and_then(Value::as_str).unwrap_or("number");
+    let format = rules.get("format").and_then(Value::as_str);
+    if kind == "integer" && !is_integer(value) {
+        let of = format.map_or("(default format)".to_owned(), |format| format!("with format {format}"));
+        errors.push(checked(place, &format!("type integer {of}")));
+    } else if let Some(format) = format
         && !formats::holds(format, number)
     {
-        let kind = rules.get("type").and_then(Value::as_str).unwrap_or("number");
         errors.push(checked(place, &format!("type {kind} with format {format}")));
     }
     let strict = |name| rules.get(name).and_then(Value::as_bool).unwrap_or(false);
@@ -180,62 +205,87 @@ fn object(
     let required = rules.get("required").and_then(Value::as_array).into_iter().flatten();
     for name in required.filter_map(Value::as_str) {
         if !fields.contains_key(name) {
-            errors.push(FieldError::required(join(&place.field(), name), ""));
+            errors.push(FieldError::required(place.child(name), ""));
         }
     }
 }
 
-/// Checks `allOf`, `anyOf`, `oneOf` and `not`.
-fn combined(rules: &Map<String, Value>, place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) {
-    if rules.contains_key("x-kubernetes-int-or-string") {
-        // Their `anyOf` only repeats the type.
-        return;
-    }
-    let tried = |keyword: &str| -> Option<Vec<Vec<FieldError>>> {
+/// What an alternative says of a value.
+#[derive(Default)]
+struct Alternative {
+    errors: Vec<FieldError>,
+    /// How many checks a real server counts: of several that fail, it tells the errors of the one with most.
+    matched: usize,
+}
+
+/// Checks `allOf`, `anyOf`, `oneOf` and `not`; returns how many checks of the alternatives count.
+fn combined(
+    rules: &Map<String, Value>,
+    place: ValuePlace<'_>,
+    value: &Value,
+    errors: &mut Vec<FieldError>,
+) -> usize {
+    let tried = |keyword: &str| -> Option<Vec<Alternative>> {
         let alternatives = rules.get(keyword)?.as_array()?;
         Some(alternatives.iter().map(|schema| alternative(schema, place, value)).collect())
     };
     let name = place.name;
-    if let Some(mut tried) = tried("anyOf")
-        && tried.iter().all(|found| !found.is_empty())
-    {
-        errors.push(unnamed(&format!("\"{name}\" must validate at least one schema (anyOf)")));
-        errors.append(&mut fewest(&mut tried));
+    let mut matched = 0;
+    if let Some(tried) = tried("anyOf").filter(|tried| !tried.is_empty()) {
+        if tried.iter().all(|one| !one.errors.is_empty()) {
+            errors.push(unnamed(&format!("\"{name}\" must validate at least one schema (anyOf)")));
+        }
+        matched += tell(best(tried), errors);
     }
-    if let Some(mut tried) = tried("oneOf") {
-        let valid = tried.iter().filter(|found| found.is_empty()).count();
+    if let Some(tried) = tried("oneOf").filter(|tried| !tried.is_empty()) {
+        let valid = tried.iter().filter(|one| one.errors.is_empty()).count();
         let text = format!("\"{name}\" must validate one and only one schema (oneOf).");
-        if valid == 0 {
-            errors.push(unnamed(&format!("{text} Found none valid")));
-            errors.append(&mut fewest(&mut tried));
-        } else if valid > 1 {
-            errors.push(unnamed(&format!("{text} Found {valid} valid alternatives")));
+        match valid {
+            0 => errors.push(unnamed(&format!("{text} Found none valid"))),
+            1 => {}
+            more => errors.push(unnamed(&format!("{text} Found {more} valid alternatives"))),
+        }
+        if valid <= 1 {
+            matched += tell(best(tried), errors);
         }
     }
     if let Some(tried) = tried("allOf") {
-        let is_none = tried.iter().all(|found| !found.is_empty());
-        let mut failed: Vec<FieldError> = tried.into_iter().flatten().collect();
-        if !failed.is_empty() {
-            let none = if is_none { ". None validated" } else { "" };
+        let failed = tried.iter().filter(|one| !one.errors.is_empty()).count();
+        let none = if failed == tried.len() { ". None validated" } else { "" };
+        for one in tried {
+            matched += tell(one, errors);
+        }
+        if failed > 0 {
             errors.push(unnamed(&format!("\"{name}\" must validate all the schemas (allOf){none}")));
-            errors.append(&mut failed);
         }
     }
     if let Some(schema) = rules.get("not")
-        && alternative(schema, place, value).is_empty()
+        && alternative(schema, place, value).errors.is_empty()
     {
         errors.push(unnamed(&format!("\"{name}\" must not validate the schema (not)")));
     }
+    matched
 }
 
-fn fewest(tried: &mut Vec<Vec<FieldError>>) -> Vec<FieldError> {
-    tried.drain(..).min_by_key(Vec::len).unwrap_or_default()
+/// Moves an alternative's errors to the others; returns how many of its checks count.
+fn tell(mut one: Alternative, errors: &mut Vec<FieldError>) -> usize {
+    errors.append(&mut one.errors);
+    one.matched
+}
+
+/// Returns the first alternative that is valid; if none is, the first of those that matched most.
+fn best(tried: Vec<Alternative>) -> Alternative {
+    let better = |best: Alternative, next: Alternative| {
+        let is_better = next.errors.is_empty() || next.matched > best.matched;
+        if !best.errors.is_empty() && is_better { next } else { best }
+    };
+    tried.into_iter().reduce(better).unwrap_or_default()
 }
 
 /// Checks a value against a schema that only restricts: one of an alternative.
-fn alternative(schema: &Value, place: ValuePlace<'_>, value: &Value) -> Vec<FieldError> {
+fn alternative(schema: &Value, place: ValuePlace<'_>, value: &Value) -> Alternative {
     let mut errors = Vec::new();
-    let Value::Object(rules) = schema else { return errors };
+    let Value::Object(rules) = schema else { return Alternative::default() };
     let kind = match rules.get("type").and_then(Value::as_str) {
         Some("object") => JsonType::Object,
         Some("array") => JsonType::Array,
@@ -245,21 +295,33 @@ fn alternative(schema: &Value, place: ValuePlace<'_>, value: &Value) -> Vec<Fiel
         Some("boolean") => JsonType::Boolean,
         _ => JsonType::Any,
     };
-    types(kind, place, value, &mut errors);
-    combined(rules, place, value, &mut errors);
+    types(kind, rules, place, value, &mut errors);
+    let mut matched = usize::from(errors.is_empty());
+    if !value.is_null() {
+        let is_typed = kind != JsonType::Any || rules.contains_key("format");
+        matched = if is_typed { matched + 1 } else { 0 };
+        // One for the schema, one for `enum`, two for the keywords that combine, and those of the value's type.
+        matched += 4 + match value {
+            Value::Null | Value::Bool(_) => 0,
+            Value::String(_) => 1 + usize::from(rules.contains_key("format")),
+            Value::Number(_) | Value::Array(_) => 2,
+            Value::Object(_) => 1,
+        };
+        matched += combined(rules, place, value, &mut errors);
+    }
     plain(rules, place, value, &mut errors);
     if let (Some(Value::Object(properties)), Value::Object(fields)) = (rules.get("properties"), value) {
         for (name, schema) in properties {
             let Some(value) = fields.get(name) else { continue };
             let name = join(place.name, name);
-            errors.extend(alternative(schema, ValuePlace { name: &name, ..place }, value));
+            matched += tell(alternative(schema, ValuePlace { name: &name, ..place }, value), &mut errors);
         }
     }
     if let (Some(schema), Value::Array(items)) = (rules.get("items"), value) {
         for (index, value) in items.iter().enumerate() {
             let name = format!("{}[{index}]", place.name);
-            errors.extend(alternative(schema, ValuePlace { name: &name, ..place }, value));
+            matched += tell(alternative(schema, ValuePlace { name: &name, ..place }, value), &mut errors);
         }
     }
-    errors
+    Alternative { errors, matched }
 }

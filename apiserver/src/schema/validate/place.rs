@@ -10,9 +10,15 @@ pub(super) struct ValuePlace<'a> {
 }
 
 impl ValuePlace<'_> {
-    /// Names the field of an error here.
+    /// Names the field of an error here; the root has no path.
     pub(super) fn field(self) -> String {
-        join(self.prefix, self.name)
+        let path = join(self.prefix, self.name);
+        if path.is_empty() { "<nil>".to_owned() } else { path }
+    }
+
+    /// Names the field of an error in a child of this value.
+    pub(super) fn child(self, name: &str) -> String {
+        join(&join(self.prefix, self.name), name)
     }
 
     /// Names the value in an error's text.
