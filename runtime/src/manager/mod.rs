@@ -403,12 +403,12 @@ impl Manager {
         self
     }
 
-    /// Serves `/healthz`, `/readyz`, `/metrics` and `/debug` at an address; see [`manager::http`](super::http).
+    /// Serves `/healthz`, `/readyz`, `/metrics` and `/debug` at an address; see [`manager::http`](http).
     ///
     /// In a pod, which [`infer`](Self::infer) finds out, the default is `:8080`; elsewhere nothing is served by default.
     /// `/debug` is shown only to this machine, unless [`Http`] says otherwise. The start takes the port first, and the
     /// stop gives it up last. If the port is in use or the address can't be read, the start ends with
-    /// [`Error::Http`](crate::Error::Http).
+    /// [`Error::Http`].
     ///
     /// ```no_run
     /// # use watchkeeper::prelude::*;

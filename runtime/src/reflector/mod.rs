@@ -23,6 +23,7 @@ mod run;
 mod tests;
 
 pub use config::{FirstList, ReflectorConfig};
+#[doc(hidden)]
 pub use explain::explain;
 #[doc(hidden)]
 pub use failure_log::{FailureLog, LogLevel};
