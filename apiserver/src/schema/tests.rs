@@ -229,6 +229,17 @@ fn some_violations_are_told_in_several_errors() {
             ],
         ),
         (
+            json!({"i32": 1.5}),
+            vec![
+                "spec.i32: Invalid value: \"float64\": spec.i32 in body must be of type int32: \"float64\"",
+                "<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in spec.i32",
+            ],
+        ),
+        (
+            json!({"i32": true}),
+            vec!["spec.i32: Invalid value: \"\": spec.i32 in body must be of type int32: \"\""],
+        ),
+        (
             json!({"one": {}}),
             vec![
                 "<nil>: Invalid value: \"\": \"spec.one\" must validate one and only one schema (oneOf). Found none valid",
