@@ -206,6 +206,20 @@ fn of_failed_alternatives_the_one_that_matched_most_is_told() {
 }
 
 #[test]
+fn a_format_of_another_type_is_passed_over() {
+    let schema = fields(json!({
+        "u": {"type": "integer", "format": "uint32"},
+        "n": {"type": "number", "format": "int32"},
+        "e": {"type": "object", "enum": [{"q": "1"}], "properties": {"q": {"type": "string"}}},
+    }));
+    let given = json!({"u": -1, "n": 99_999_999_999_u64, "e": {"q": "2"}});
+    assert_eq!(
+        texts(&schema.validate(&widget(given), None)),
+        [r#"spec.e: Unsupported value: {"q":"2"}: supported values: "{\"q\":\"1\"}""#]
+    );
+}
+
+#[test]
 fn a_root_has_no_path() {
     let schema =
         Schema::from_crd(&json!({"type": "object", "minProperties": 9})).expect("a structural schema");
