@@ -118,6 +118,6 @@ impl fmt::Display for FieldError {
 fn quoted(value: &Value) -> String {
     match value {
         Value::String(_) => value.to_string(),
-        other => format!("\"{other}\""),
+        other => Value::from(other.to_string()).to_string(),
     }
 }

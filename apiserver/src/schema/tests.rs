@@ -206,6 +206,20 @@ fn of_failed_alternatives_the_one_that_matched_most_is_told() {
 }
 
 #[test]
+fn a_format_of_another_type_is_passed_over() {
+    let schema = fields(json!({
+        "u": {"type": "integer", "format": "uint32"},
+        "n": {"type": "number", "format": "int32"},
+        "e": {"type": "object", "enum": [{"q": "1"}], "properties": {"q": {"type": "string"}}},
+    }));
+    let given = json!({"u": -1, "n": 99_999_999_999_u64, "e": {"q": "2"}});
+    assert_eq!(
+        texts(&schema.validate(&widget(given), None)),
+        [r#"spec.e: Unsupported value: {"q":"2"}: supported values: "{\"q\":\"1\"}""#]
+    );
+}
+
+#[test]
 fn a_root_has_no_path() {
     let schema =
         Schema::from_crd(&json!({"type": "object", "minProperties": 9})).expect("a structural schema");
@@ -227,6 +241,17 @@ fn some_violations_are_told_in_several_errors() {
                 "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec.i",
                 "spec.i: Invalid value: 2.5: spec.i in body should be a multiple of 2",
             ],
+        ),
+        (
+            json!({"i32": 1.5}),
+            vec![
+                "spec.i32: Invalid value: \"float64\": spec.i32 in body must be of type int32: \"float64\"",
+                "<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in spec.i32",
+            ],
+        ),
+        (
+            json!({"i32": true}),
+            vec!["spec.i32: Invalid value: \"\": spec.i32 in body must be of type int32: \"\""],
         ),
         (
             json!({"one": {}}),

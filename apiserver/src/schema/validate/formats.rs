@@ -27,7 +27,6 @@ pub(super) fn accepts(format: &str, text: &str) -> bool {
 pub(super) fn holds(format: &str, number: f64) -> bool {
     match format {
         "int32" => number >= f64::from(i32::MIN) && number <= f64::from(i32::MAX),
-        "uint32" => number >= 0.0 && number <= f64::from(u32::MAX),
         "float" => number.abs() <= f64::from(f32::MAX),
         _ => true,
     }

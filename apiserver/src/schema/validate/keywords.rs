@@ -140,8 +140,14 @@ fn string(rules: &Map<String, Value>, place: ValuePlace<'_>, text: &str, errors:
 
 fn number(rules: &Map<String, Value>, place: ValuePlace<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     let Some(number) = value.as_f64() else { return };
-    let kind = rules.get("type").and_then(Value::as_str).unwrap_or("number");
-    let format = rules.get("format").and_then(Value::as_str);
+    let kind = rules.get("type").and_then(Value::as_str).unwrap_or_default();
+    // A format of another type is passed over.
+    let is_own = |format: &&str| match kind {
+        "integer" => matches!(*format, "int32" | "int64"),
+        "number" => matches!(*format, "float" | "double"),
+        _ => true,
+    };
+    let format = rules.get("format").and_then(Value::as_str).filter(is_own);
     if kind == "integer" && !is_integer(value) {
         let of = format.map_or("(default format)".to_owned(), |format| format!("with format {format}"));
         errors.push(checked(place, &format!("type integer {of}")));
