@@ -11,7 +11,7 @@ struct WebsiteSpec {
     #[informer(index)]
     phase: Option<Phase>, //~ `Phase` `Phase` can't be an index value
     #[informer(index)]
-    tags: Tags, //~ `Tags` write out what it stands for, such as `Vec<String>`
+    tags: Tags, //~ `Tags` write out the type, such as `Vec<String>`
 }
 
 type Tags = Vec<String>;
