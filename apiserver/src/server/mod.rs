@@ -432,7 +432,7 @@ impl<F> Builder<F> {
     ///
     /// Roles, bindings and aggregated roles count as they are written; members of `system:masters`, the administrator
     /// among them, may do everything. The default roles of a cluster are there, those of its own components left out.
-    /// Whoever writes a role or a binding must have the rights in it, or `escalate` or `bind`. What
+    /// A user who writes a role or a binding must have the permissions in it, or `escalate` or `bind`. What
     /// [`allow`](ApiServer::allow) gives counts as well. Without this users have nothing but what `allow` gives, and
     /// roles are stored only.
     #[cfg(feature = "rbac")]

@@ -441,7 +441,7 @@ impl<W: Watched> InformerBuilder<W> {
 
     /// Indexes a label, so that selectors that ask for it need not look at every object.
     ///
-    /// It is not part of the query: whoever shares the informer shares the index.
+    /// It is not part of the query: all users of the informer share the index.
     pub fn index_label(mut self, key: impl Into<Arc<str>>) -> Self {
         self.labels.insert(key.into());
         self

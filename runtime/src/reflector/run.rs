@@ -57,7 +57,7 @@ pub(super) struct ReflectorLoop<K, L, S> {
     asked_at: u64,
     /// How many losses are accounted for in what the store has.
     accounted: u64,
-    /// The store knows that there is no watch.
+    /// The loss of the watch was reported to the store.
     watch_lost: bool,
     check: ConsistencyCheck,
 }

@@ -101,7 +101,7 @@ impl<K> CachedObject<K> {
 
     /// Returns the object that is cached instead, if that is stored as the same bytes.
     ///
-    /// Whoever holds that one decoded, or has found that it does not decode, need not decode it again.
+    /// A caller that holds that one decoded, or knows that it does not decode, need not decode it again.
     pub(crate) fn or_cached(self, cached: Option<&Self>) -> Self {
         match cached {
             Some(cached) if self.text().zip(cached.text()).is_some_and(|(one, other)| one.is_same(other)) => {

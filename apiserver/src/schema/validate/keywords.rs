@@ -56,7 +56,7 @@ fn types(
     if fits {
         return;
     }
-    // Of a whole number with a format, the format is told, and the format of what was found.
+    // For a whole number with a format, the error names that format and the format of the value.
     let format = rules.get("format").and_then(Value::as_str);
     let (wanted, found) = match (format, value) {
         (Some(format @ ("int32" | "int64")), Value::Number(_)) if kind == JsonType::Integer => {
@@ -109,7 +109,7 @@ fn invalid(place: ValuePlace<'_>, value: &Value, detail: &str, errors: &mut Vec<
 fn string(rules: &Map<String, Value>, place: ValuePlace<'_>, text: &str, errors: &mut Vec<FieldError>) {
     let value = Value::from(text);
     let length = text.chars().count() as u64;
-    // Of a length and a pattern that do not fit, the first is told alone.
+    // If neither the length nor the pattern fits, only the length is reported.
     let mut fits = true;
     if let Some(most) = rules.get("maxLength").and_then(Value::as_u64)
         && length > most
