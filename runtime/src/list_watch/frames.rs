@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -27,7 +26,7 @@ pub(super) type DecodedEvent<K> = Result<WatchEvent<K>, ListWatchError>;
 #[derive(Debug)]
 pub(super) struct Lines {
     /// What has come and was not taken.
-    text: BytesMut,
+    text: Vec<u8>,
     /// How much of that are whole lines.
     pub(super) whole: usize,
     /// Most bytes of a line.
@@ -36,7 +35,7 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn new(largest: usize) -> Self {
-        Self { text: BytesMut::new(), whole: 0, largest }
+        Self { text: Vec::new(), whole: 0, largest }
     }
 
     /// Adds a chunk.
@@ -53,8 +52,9 @@ impl Lines {
     }
 
     /// Takes the whole lines that have come.
-    pub(super) fn take(&mut self) -> Bytes {
-        self.text.split_to(std::mem::take(&mut self.whole)).freeze()
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        let rest = self.text.split_off(std::mem::take(&mut self.whole));
+        std::mem::replace(&mut self.text, rest)
     }
 
     /// Ends the body: a last line needs no line break.
@@ -94,8 +94,15 @@ pub(super) struct EventDecoder {
 impl EventDecoder {
     /// Decodes lines, one an event.
     pub(super) fn events<K: Object>(&self, lines: &[u8]) -> Vec<DecodedEvent<K>> {
-        let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.iter().all(is_blank));
-        lines.map(|line| self.event(line)).collect()
+        let (mut start, mut events) = (0, Vec::new());
+        for end in memchr::memchr_iter(b'\n', lines).chain([lines.len()]) {
+            let line = &lines[start..end];
+            start = end + 1;
+            if !line.iter().all(is_blank) {
+                events.push(self.event(line));
+            }
+        }
+        events
     }
 
     fn event<K: Object>(&self, line: &[u8]) -> DecodedEvent<K> {

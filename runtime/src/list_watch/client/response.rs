@@ -73,11 +73,7 @@ pub(super) async fn list<T: Send + 'static>(
     let (list, batches) = (ListBody::new(largest), VecDeque::new());
     let reader = ListReader { body, list, batches, silence, ended: false };
     let batches = stream::try_unfold(reader, |mut reader| async move {
-        let sized = |batch: ItemBatch| {
-            let worth_a_task = batch.text.len() >= WORTH_A_TASK;
-            (batch, worth_a_task)
-        };
-        Ok(reader.batch().await?.map(|batch| (sized(batch), reader)))
+        Ok(reader.batch().await?.map(|batch| (batch, reader)))
     });
     let decode = move |batch: ItemBatch| {
         let items = batch.items().map(&decode).collect::<Result<Vec<T>, NotJson>>();
@@ -113,8 +109,8 @@ struct ItemBatch {
 }
 
 impl ListReader {
-    /// Waits for the next items; `None` after the last.
-    async fn batch(&mut self) -> Result<Option<ItemBatch>, ListWatchError> {
+    /// Waits for the next items, and says whether they are worth a task; `None` after the last.
+    async fn batch(&mut self) -> Result<Option<(ItemBatch, bool)>, ListWatchError> {
         while self.batches.len() < 2 && !self.ended {
             let chunk = timeout(self.silence, next_chunk(&mut self.body)).await;
             match chunk.map_err(|_| ListWatchError::Deadline(self.silence))?? {
@@ -130,7 +126,9 @@ impl ListReader {
                 }
             }
         }
-        Ok(self.batches.pop_front())
+        let Some(batch) = self.batches.pop_front() else { return Ok(None) };
+        let worth_a_task = batch.text.len() >= WORTH_A_TASK;
+        Ok(Some((batch, worth_a_task)))
     }
 }
 
@@ -167,7 +165,7 @@ pub(super) fn events<K: Object>(
         end: None,
     };
     let blocks = stream::unfold(reader, |mut reader| async move { Some((reader.block().await?, reader)) });
-    let events = decoded(blocks, move |lines: Bytes| Ok(decoder.events(&lines)));
+    let events = decoded(blocks, move |lines: Vec<u8>| Ok(decoder.events(&lines)));
     let events = events.flat_map(|events| stream::iter(events.unwrap_or_else(|error| vec![Err(error)])));
     let until_error = stream::unfold(Some(Box::pin(events)), |events| async move {
         let mut events = events?;
@@ -195,7 +193,7 @@ impl WatchReader {
     /// Waits for whole lines, and says whether they are worth a task; `None` after the end.
     ///
     /// Changes are not: they are decoded where they are read, which costs least.
-    async fn block(&mut self) -> Option<Result<(Bytes, bool), ListWatchError>> {
+    async fn block(&mut self) -> Option<Result<(Vec<u8>, bool), ListWatchError>> {
         while self.end.is_none() && self.lines.whole < WORTH_A_TASK {
             let chunk = match next_chunk(&mut self.body).now_or_never() {
                 Some(chunk) => chunk,
@@ -213,7 +211,7 @@ impl WatchReader {
         }
         let lines = self.lines.take();
         let worth_a_task = self.in_bulk && lines.len() >= WORTH_A_TASK;
-        self.in_bulk &= memchr::memmem::find(&lines, INITIAL_EVENTS_END.as_bytes()).is_none();
+        self.in_bulk = self.in_bulk && memchr::memmem::find(&lines, INITIAL_EVENTS_END.as_bytes()).is_none();
         Some(Ok((lines, worth_a_task)))
     }
 
