@@ -30,14 +30,6 @@ pub(super) struct Campaign {
     in_flight: WorkInFlight,
 }
 
-/// What follows a term.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum After {
-    AnotherOne,
-    /// The manager stops, and everything has ended.
-    TheEnd,
-}
-
 impl Campaign {
     pub(super) fn new(
         candidate: Candidate,
@@ -59,17 +51,18 @@ impl Campaign {
             () = stop.finish.cancelled() => return,
             () = any_could_start(&waits) => {}
         }
-        while self.term().await == After::AnotherOne {}
+        while self.term().await {}
         match self.in_flight.leftovers().named() {
             None => self.candidate.release().await,
             Some(who) => self.candidate.leave(&who),
         }
     }
 
-    async fn term(&mut self) -> After {
+    /// Returns whether another term may follow: not once the manager stops, and everything has ended.
+    async fn term(&mut self) -> bool {
         let follows = tokio::select! {
             biased;
-            () = self.stop.finish.cancelled() => return After::TheEnd,
+            () = self.stop.finish.cancelled() => return false,
             follows = self.candidate.win() => follows,
         };
         if follows == Follows::Anything {
@@ -89,7 +82,7 @@ impl Campaign {
         tokio::select! {
             biased;
             _ = self.candidate.hold() => {}
-            () = stopped => return After::TheEnd,
+            () = stopped => return false,
         }
         stop.finish.cancel();
         self.terms.send_replace(None);
@@ -106,7 +99,7 @@ impl Campaign {
                 "the term is over, but work of {who} still runs: another replica may start at the same time"
             );
         }
-        After::AnotherOne
+        true
     }
 }
 

@@ -1,50 +1,73 @@
-//! The other clusters that a manager reads from, and whether they can be.
+//! The manager's own cluster, and the others that it reads from.
 
-use parking_lot::{Mutex, MutexGuard};
+use std::{iter::once, sync::Arc};
+
+use futures::future::join_all;
 
 use crate::{
     controller::{Cluster, Plan},
     error::Error,
+    informer::{InformerReport, SyncState},
 };
 
-/// The other clusters that a manager reads from.
-#[derive(Default)]
-pub(super) struct Clusters {
-    known: Mutex<Vec<Cluster>>,
-}
+/// All clusters of a manager, its own one first: started, stopped and shown together. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Clusters(Arc<[Cluster]>);
 
 impl Clusters {
-    pub(super) fn add(&self, cluster: &Cluster) {
-        self.known().push(cluster.clone());
+    pub(super) fn new(own: Cluster, others: Vec<Cluster>) -> Self {
+        Self(once(own).chain(others).collect())
     }
 
-    /// Returns them, once each has a name of its own, and controllers name no other.
-    pub(super) fn checked(&self, plans: &[Plan]) -> Result<Vec<Cluster>, Error> {
-        let known = self.known().clone();
-        let refused = |cluster: &Cluster, problem: &str| {
-            Err(Error::Cluster { name: cluster.name().to_owned(), problem: problem.to_owned() })
-        };
-        for (at, cluster) in known.iter().enumerate() {
-            if !is_a_name(cluster.name()) {
-                return refused(cluster, "its name must be 1 to 63 of a-z, 0-9, '-' and '.'");
-            }
-            if known[..at].iter().any(|other| other.name() == cluster.name()) {
-                return refused(cluster, "another one has that name: give each its own");
-            }
-        }
-        for cluster in plans.iter().flat_map(|plan| &plan.clusters) {
-            if !known.iter().any(|one| one.is(cluster)) {
-                return refused(
-                    cluster,
-                    "it is another manager's: ask the one that runs the controller, by `manager.cluster(..)`",
-                );
-            }
-        }
-        Ok(known)
+    /// Returns the manager's own cluster.
+    pub(super) fn own(&self) -> &Cluster {
+        &self.0[0]
     }
 
-    pub(super) fn known(&self) -> MutexGuard<'_, Vec<Cluster>> {
-        self.known.lock()
+    pub(super) fn start(&self) {
+        self.0.iter().for_each(Cluster::start);
+    }
+
+    /// Stops all without waiting for it.
+    pub(super) fn stop(&self) {
+        self.0.iter().for_each(Cluster::stop);
+    }
+
+    /// Stops all, and waits until no task is left.
+    pub(super) async fn shutdown(&self) {
+        self.stop();
+        join_all(self.0.iter().map(Cluster::shutdown)).await;
+    }
+
+    pub(super) fn sync_states(&self) -> Vec<SyncState> {
+        self.0.iter().flat_map(Cluster::sync_states).collect()
+    }
+
+    pub(super) fn reports(&self) -> Vec<InformerReport> {
+        self.0.iter().flat_map(Cluster::reports).collect()
+    }
+}
+
+/// Checks that each other cluster has a name of its own, and that controllers name no further one.
+pub(super) fn check(others: &[Cluster], plans: &[Plan]) -> Result<(), Error> {
+    let refused = |cluster: &Cluster, problem: &str| {
+        Err(Error::Cluster { name: cluster.name().to_owned(), problem: problem.to_owned() })
+    };
+    for (at, cluster) in others.iter().enumerate() {
+        if !is_a_name(cluster.name()) {
+            return refused(cluster, "its name must be 1 to 63 of a-z, 0-9, '-' and '.'");
+        }
+        if others[..at].iter().any(|other| other.name() == cluster.name()) {
+            return refused(cluster, "another one has that name: give each its own");
+        }
+    }
+    let mut named = plans.iter().flat_map(|plan| &plan.clusters);
+    match named.find(|cluster| !others.iter().any(|one| one.is(cluster))) {
+        None => Ok(()),
+        Some(unknown) => refused(
+            unknown,
+            "it is another manager's: ask the one that runs the controller, by `manager.cluster(..)`",
+        ),
     }
 }
 

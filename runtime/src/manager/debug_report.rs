@@ -125,7 +125,7 @@ impl DebugReport {
             readiness,
             search,
             controllers,
-            informers: process.map(|process| process.factories.reports()).unwrap_or_default(),
+            informers: process.map(|process| process.clusters.reports()).unwrap_or_default(),
         }
     }
 }

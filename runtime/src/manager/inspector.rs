@@ -9,13 +9,12 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{
-    checks::{Probe, ProgramChecks},
     debug_report::{DebugReport, SearchReport},
-    health::{self, ControllerStatus, HealthReport},
+    health::{self, HealthReport, ProgramChecks},
     process::ManagerProcess,
 };
 use crate::{
-    controller::{ControllerReport, Inspected, KeyReport, KeyReports, Why},
+    controller::{Inspected, KeyReport, KeyReports, Why},
     informer::Watched,
     object::ObjectKey,
 };
@@ -36,7 +35,8 @@ pub struct Inspector {
 struct InspectedManager {
     controllers: Mutex<Vec<StartedController>>,
     process: OnceLock<ManagerProcess>,
-    checks: ProgramChecks,
+    health_checks: ProgramChecks,
+    readiness_checks: ProgramChecks,
 }
 
 /// A controller that was started, and what is left of it.
@@ -47,10 +47,6 @@ struct StartedController {
 }
 
 impl StartedController {
-    fn status(&self) -> ControllerStatus {
-        ControllerStatus { name: self.name.clone(), controller: self.controller.upgrade() }
-    }
-
     /// Returns how the controller stands to all objects of a name; it has an answer, whether or not there is one.
     fn reports_by_name(&self, name: &str) -> Vec<KeyReport> {
         let Some(controller) = self.controller.upgrade() else {
@@ -91,7 +87,7 @@ impl Inspector {
     /// [check](super::Manager::health_check) of the program's own does.
     pub fn health(&self) -> HealthReport {
         let mut checks = health::of_process(self.manager.process.get());
-        checks.extend(self.manager.checks.run(Probe::Health));
+        checks.extend(self.manager.health_checks.run());
         HealthReport::new("healthz", checks)
     }
 
@@ -99,9 +95,10 @@ impl Inspector {
     ///
     /// A replica that stands by is ready. One that has not started, or stops, is not.
     pub fn readiness(&self) -> HealthReport {
-        let statuses: Vec<_> = self.controllers().iter().map(StartedController::status).collect();
+        let status = |known: &StartedController| (known.name.clone(), known.controller.upgrade());
+        let statuses: Vec<_> = self.controllers().iter().map(status).collect();
         let mut checks = health::readiness_of(self.manager.process.get(), &statuses);
-        checks.extend(self.manager.checks.run(Probe::Readiness));
+        checks.extend(self.manager.readiness_checks.run());
         HealthReport::new("readyz", checks)
     }
 
@@ -111,9 +108,7 @@ impl Inspector {
     pub async fn debug_report(&self, key: Option<&str>) -> DebugReport {
         let (health, readiness) = (self.health(), self.readiness());
         let search = key.map(|key| SearchReport::new(key, &self.find(key)));
-        let controllers = self.live();
-        let controllers: Vec<ControllerReport> =
-            controllers.iter().map(|controller| controller.overview(LISTED)).collect();
+        let controllers = self.live().iter().map(|controller| controller.overview(LISTED)).collect();
         DebugReport::new(self.manager.process.get(), (health, readiness), search, controllers).await
     }
 
@@ -132,8 +127,12 @@ impl Inspector {
         let _ = self.manager.process.set(process);
     }
 
-    pub(super) fn checks(&self) -> &ProgramChecks {
-        &self.manager.checks
+    pub(super) fn health_checks(&self) -> &ProgramChecks {
+        &self.manager.health_checks
+    }
+
+    pub(super) fn readiness_checks(&self) -> &ProgramChecks {
+        &self.manager.readiness_checks
     }
 
     fn live(&self) -> Vec<Arc<dyn Inspected>> {
@@ -142,8 +141,7 @@ impl Inspector {
 
     /// Names what runs, in one line; `None` if nothing does.
     pub(super) fn in_flight(&self) -> Option<String> {
-        let controllers = self.live();
-        let running: Vec<_> = controllers.iter().filter_map(|controller| controller.in_flight()).collect();
+        let running: Vec<_> = self.live().iter().filter_map(|controller| controller.in_flight()).collect();
         (!running.is_empty()).then(|| running.join(", "))
     }
 

@@ -4,22 +4,18 @@
 //! reads have synced. Order of a stop: workers finish what runs, then informers close their watches, then HTTP ends.
 //! SIGTERM and SIGINT stop; a second signal ends the process.
 
-mod factories;
+mod clusters;
 mod process;
 mod health;
-mod checks;
 mod debug_report;
 mod inspector;
 mod campaign;
-#[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
-mod crypto_provider;
 mod dry_run;
 mod client;
 #[cfg(feature = "http")]
 pub mod http;
 mod install;
 mod rules;
-mod clusters;
 mod serve;
 mod running;
 mod signals;
@@ -47,17 +43,16 @@ use std::{
 };
 
 use campaign::HeldElection;
-use checks::Probe;
 use clusters::Clusters;
 use dry_run::DryRun;
-use factories::Factories;
 use futures::future::BoxFuture;
 use kube::CustomResourceExt;
+use parking_lot::Mutex;
 use process::{ClientOrigin, ManagerProcess};
 use prometheus_client::registry::Registry;
 use running::ManagerParts;
 use serve::Serve;
-use tasks::{Runs, Task};
+use tasks::Task;
 
 use crate::{
     backoff::random_seed,
@@ -119,7 +114,7 @@ pub struct Manager {
     /// Its own cluster: the informers that controllers and the program asked for.
     own: Cluster,
     /// The other clusters that it reads from.
-    clusters: Clusters,
+    clusters: Mutex<Vec<Cluster>>,
     plans: Vec<Plan>,
     tasks: Vec<Task>,
     grace_period: Duration,
@@ -165,7 +160,7 @@ impl Manager {
             client,
             client_taken: AtomicBool::new(false),
             election: None,
-            clusters: Clusters::default(),
+            clusters: Mutex::default(),
             plans: Vec::new(),
             tasks: Vec::new(),
             grace_period: GRACE_PERIOD,
@@ -347,7 +342,7 @@ impl Manager {
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.tasks.push(Task::new(name.into(), Runs::Always, run));
+        self.tasks.push(Task::new(name.into(), false, run));
         self
     }
 
@@ -363,7 +358,7 @@ impl Manager {
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.tasks.push(Task::new(name.into(), Runs::WhileLeading, run));
+        self.tasks.push(Task::new(name.into(), true, run));
         self
     }
 
@@ -385,7 +380,7 @@ impl Manager {
     where
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.inspector.checks().add(Probe::Health, name.into(), check);
+        self.inspector.health_checks().add(name.into(), check);
         self
     }
 
@@ -399,7 +394,7 @@ impl Manager {
     where
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.inspector.checks().add(Probe::Readiness, name.into(), check);
+        self.inspector.readiness_checks().add(name.into(), check);
         self
     }
 
@@ -428,7 +423,7 @@ impl Manager {
     /// nothing.
     #[cfg(feature = "http")]
     pub fn http_service(&self) -> HttpService {
-        self.serve.service(&self.inspector, &self.metrics, &self.direct)
+        self.serve.service((&self.inspector, &self.metrics, &self.direct))
     }
 
     /// Names the trace of a run: its id is in the run's log lines, and in the annotations of its events.
@@ -500,10 +495,10 @@ impl Manager {
     ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
         // The future holds the client, not the manager, so that it can be sent to another thread.
         let seed = self.seed.unwrap_or_else(random_seed);
-        let writes = if self.dry_run.is_on() { Writes::Tried } else { Writes::Sent };
-        let version = K::api_resource().version;
-        let install = install::Installer::new(self.direct.clone(), K::crd(), version, seed, writes).install();
-        let (serve, cluster) = (self.serve.clone(), self.cluster.clone());
+        let (version, dry_run) = (K::api_resource().version, self.dry_run.is_on());
+        let install =
+            install::Installer::new(self.direct.clone(), K::crd(), version, seed, dry_run).install();
+        let (serve, in_a_pod) = (self.serve.clone(), self.cluster.in_a_pod);
         let (inspector, metrics, client) = (self.inspector(), self.metrics(), self.direct.clone());
         // Boxed, so that the futures of programs that await it stay small.
         Box::pin(async move {
@@ -512,11 +507,11 @@ impl Manager {
                 return installed;
             }
             // If the port can't be taken, the start fails later.
-            let port = serve.bind(&cluster).unwrap_or_else(|error| {
+            let port = serve.bind(in_a_pod).unwrap_or_else(|error| {
                 tracing::warn!(%error, "probes are not answered while CRDs are installed");
                 Default::default()
             });
-            let mut served = serve.start(port, &inspector, &metrics, &client);
+            let mut served = serve.start(port, (&inspector, &metrics, &client));
             let installed = install.await;
             served.stop().await;
             installed
@@ -590,11 +585,10 @@ impl Manager {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn spawn(self) -> Running {
-        let clusters = self.clusters.known().clone();
-        let factories = Factories::new(self.own.clone(), clusters);
+        let clusters = Clusters::new(self.own.clone(), self.clusters.lock().clone());
         self.start().unwrap_or_else(|error| {
             tracing::error!(error = one_line(&error), "the manager can't be started");
-            Running::failed(error, &factories)
+            Running::failed(error, clusters)
         })
     }
 
@@ -602,10 +596,11 @@ impl Manager {
         if let Some(sent) = self.dry_run.written_before().filter(|_| self.dry_run.is_on()) {
             return Err(Error::WroteBeforeDryRun(sent.to_owned()));
         }
-        let http = self.serve.bind(&self.cluster)?;
-        let clusters = self.clusters.checked(&self.plans)?;
+        let http = self.serve.bind(self.cluster.in_a_pod)?;
+        let others = self.clusters.into_inner();
+        clusters::check(&others, &self.plans)?;
         let mut asked = self.own.take_informers();
-        asked.extend(clusters.iter().flat_map(Cluster::take_informers));
+        asked.extend(others.iter().flat_map(Cluster::take_informers));
         let leadership = self.election.as_ref().map(|held| held.leadership.clone());
         let candidate = self.election.map(|held| held.candidate).transpose()?;
         let candidate = candidate.filter(|_| !self.dry_run.is_on());
@@ -630,26 +625,25 @@ impl Manager {
             planned.push(plan.prepare(&env)?);
         }
         planned.iter().for_each(|one| self.inspector.add(one.name().clone(), &one.inspected()));
-        let factories = Factories::new(self.own, clusters);
-        let (grace_period, inspector, stop) = (self.grace_period, self.inspector, Stop::new());
+        let (clusters, stop) = (Clusters::new(self.own, others), Stop::new());
+        let inspector = self.inspector;
         inspector.begin(ManagerProcess {
             started: Moment::now(),
-            factories: factories.clone(),
+            clusters: clusters.clone(),
             leadership: leadership.filter(|_| candidate.is_some()),
             cluster: self.cluster,
             client: self.direct.clone(),
             stop: stop.finish.clone(),
             version: Default::default(),
         });
-        let served = self.serve.start(http, &inspector, &self.metrics, &self.direct);
-        factories.start();
-        let tasks = self.tasks;
+        let served = self.serve.start(http, (&inspector, &self.metrics, &self.direct));
+        clusters.start();
         Ok(Running::start(ManagerParts {
             planned,
-            tasks,
+            tasks: self.tasks,
             candidate,
-            factories,
-            grace_period,
+            clusters,
+            grace_period: self.grace_period,
             inspector,
             leftovers,
             stop,
@@ -681,7 +675,7 @@ impl Manager {
         let client = client::observed(client, &self.metrics, &self.dry_run);
         let factory = self.own.factory().of_cluster(Arc::clone(&name), client);
         let cluster = Cluster::new(name, factory);
-        self.clusters.add(&cluster);
+        self.clusters.lock().push(cluster.clone());
         cluster
     }
 

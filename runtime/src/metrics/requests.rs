@@ -9,6 +9,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use super::added;
+
 /// The code of a request without a response, as client-go writes it.
 const NO_ANSWER: &str = "<error>";
 
@@ -20,17 +22,15 @@ struct RequestLabels {
 }
 
 /// The metrics of clients.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct RequestMetrics {
     total: Family<RequestLabels, Counter>,
 }
 
 impl RequestMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
         let help = "Requests to the API server by status code, method and host";
-        registry.register("rest_client_requests", help, metrics.total.clone());
-        metrics
+        Self { total: added(registry, "rest_client_requests", help) }
     }
 
     /// Counts a request. The code is `None` without a response.

@@ -2,13 +2,12 @@
 
 use std::{
     fmt,
-    future::poll_fn,
     pin::pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
-use futures::future::BoxFuture;
+use futures::future::{self, BoxFuture, select};
 use http::{
     HeaderValue, Request, Response, Uri, header,
     uri::{PathAndQuery, Scheme},
@@ -172,26 +171,17 @@ where
     S: Read + Write + Unpin + Send + 'static,
 {
     let stream = connector.oneshot(request.uri().clone()).await.map_err(Into::into)?;
-    let (mut sender, connection) =
+    let (mut sender, mut connection) =
         http1::Builder::new().read_buf_exact_size(Some(READ_AT_ONCE)).handshake(stream).await?;
     let request = in_origin_form(request)?;
-    let mut connection = Some(connection);
-    let mut answer = pin!(sender.send_request(request));
-    let answer = poll_fn(|cx| {
-        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-            return Poll::Ready(answer);
+    let (answer, is_over) = match select(pin!(sender.send_request(request)), &mut connection).await {
+        future::Either::Left((answer, _)) => (answer?, false),
+        future::Either::Right((ended, answer)) => {
+            ended?;
+            (answer.await?, true)
         }
-        if let Some(driven) = &mut connection
-            && let Poll::Ready(ended) = std::pin::Pin::new(driven).poll(cx)
-        {
-            connection = None;
-            if let Err(error) = ended {
-                return Poll::Ready(Err(error));
-            }
-        }
-        answer.as_mut().poll(cx)
-    });
-    Ok(answer.await?.map(|body| Driven::new(body, connection)))
+    };
+    Ok(answer.map(|body| Driven::new(body, (!is_over).then_some(connection))))
 }
 
 /// Names the host in a header and the path alone in the first line, as HTTP/1.1 wants it.

@@ -28,8 +28,10 @@ use tower::ServiceBuilder;
 use tower_http::decompression::DecompressionLayer;
 
 pub(super) use self::observed::observed;
+#[cfg(all(feature = "http", any(feature = "ring", feature = "aws-lc-rs")))]
+pub(super) use self::tls::crypto_provider;
 use self::{direct::DirectWatches, io::Connector, unusable::KubeconfigPlace};
-use super::process::{ClientOrigin, Surroundings};
+use super::process::ClientOrigin;
 use crate::error::Error;
 
 /// How long a connection may be silent before the kernel asks whether its peer is there.
@@ -43,7 +45,7 @@ const PROBES: u32 = 3;
 pub(super) fn infer() -> BoxFuture<'static, Result<(Client, ClientOrigin), Error>> {
     Box::pin(async move {
         let place = KubeconfigPlace::find(|name| std::env::var(name).ok(), Path::exists);
-        let mut surroundings = Surroundings::Elsewhere;
+        let mut in_a_pod = false;
         let mut config = match Config::from_kubeconfig(&KubeConfigOptions::default()).await {
             Ok(config) => {
                 let kubeconfig = Kubeconfig::read().unwrap_or_default();
@@ -55,12 +57,12 @@ pub(super) fn infer() -> BoxFuture<'static, Result<(Client, ClientOrigin), Error
             Err(cause) => {
                 let config = Config::incluster().map_err(|_| place.refuse(cause))?;
                 tracing::info!(server = %config.cluster_url, "using the pod's service account");
-                surroundings = Surroundings::Pod;
+                in_a_pod = true;
                 config
             }
         };
         config.apply_debug_overrides();
-        let cluster = ClientOrigin { url: Some(config.cluster_url.to_string()), surroundings };
+        let cluster = ClientOrigin { url: Some(config.cluster_url.to_string()), in_a_pod };
         let client = client(config.clone()).map_err(|error| place.refuse_client(&config, &error))?;
         Ok((client, cluster))
     })

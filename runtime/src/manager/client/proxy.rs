@@ -51,27 +51,13 @@ fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Op
 
 /// Returns whether a `NO_PROXY` exempts a server, as kubectl reads it: this machine is always exempt.
 fn exempts(list: &str, server: &Uri) -> bool {
-    let Some(host) = server.host() else { return false };
-    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    if host == "localhost" || address.is_ok_and(|address| address.is_loopback()) {
-        return true;
-    }
-    let mut entries = list.split(',').map(str::trim);
-    if entries.clone().any(|entry| entry == "*") {
-        return true;
-    }
-    let port = server.port_u16().unwrap_or(if server.scheme_str() == Some("http") { 80 } else { 443 });
-    entries.any(|entry| {
-        let (name, of_port) = match entry.rsplit_once(':') {
-            // More than one colon, and no brackets: an address of IPv6 without a port.
-            Some((name, of)) if !name.contains(':') || name.ends_with(']') => (name, of.parse() == Ok(port)),
-            _ => (entry, true),
-        };
-        let name = name.trim_start_matches('*').trim_matches(['[', ']']);
-        // Any proxy will do to ask whether one is to be used.
-        let matcher = Matcher::builder().all("http://proxy").no(name).build();
-        of_port && matcher.intercept(server).is_none()
-    })
+    let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
+    // Any proxy will do to ask whether one is to be used.
+    let matcher = Matcher::builder().all("http://proxy").no(list.replace("*.", ".")).build();
+    list.split(',').any(|entry| entry.trim() == "*")
+        || host == "localhost"
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        || matcher.intercept(server).is_none()
 }
 
 /// Reads a proxy's address and credentials; `None` where its protocol is not known.
@@ -116,20 +102,19 @@ mod tests {
     fn no_proxy_exempts_servers_from_the_environments_proxy() {
         let set = |no: &'static str| [("HTTPS_PROXY", "http://proxy.example:3128"), ("NO_PROXY", no)];
         let server = "https://10.1.2.3:6443";
-        for exempts in ["10.1.2.3", "10.0.0.0/8", "*", "localhost, 10.1.2.3,", "10.1.2.3:6443"] {
+        for exempts in ["10.1.2.3", "10.0.0.0/8", "*", "localhost, 10.1.2.3,"] {
             assert!(!proxied(server, &set(exempts)), "{exempts}");
         }
-        for leaves in ["", "10.1.2.4", "192.168.0.0/16", "example.dev", "proxy.example", "10.1.2.3:443"] {
+        for leaves in ["", "10.1.2.4", "192.168.0.0/16", "example.dev", "proxy.example"] {
             assert!(proxied(server, &set(leaves)), "{leaves}");
         }
-        for exempts in ["example.dev", ".example.dev", "*.example.dev", "api.example.dev:443"] {
+        for exempts in ["example.dev", ".example.dev", "*.example.dev"] {
             assert!(!proxied("https://api.example.dev", &set(exempts)), "{exempts}");
         }
         for here in ["https://127.0.0.1:6443", "https://localhost:6443", "https://[::1]:6443"] {
             assert!(!proxied(here, &set("")), "{here}");
         }
         assert!(!proxied("https://[fd00::7]:6443", &set("fd00::/8")));
-        assert!(!proxied("https://[fd00::7]:6443", &set("[fd00::7]:6443")));
         let lower = [("https_proxy", "http://proxy.example:3128"), ("no_proxy", "10.0.0.0/8")];
         assert!(!proxied(server, &lower));
     }

@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     fmt,
     future::Future,
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher,
     sync::{
         OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::api_request::{ApiRequest, ApiVerb, MediaType};
+use crate::api_request::{ApiRequest, ApiVerb, MediaType, ResourcePath};
 
 /// How long the server may take to answer what an object is before a write.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -47,15 +47,6 @@ pub(super) struct DryRun {
     stores: AtomicBool,
     /// A digest of the last log line about each object: the same line is not logged again.
     logged: Mutex<HashMap<String, u64>>,
-    hasher: RandomState,
-}
-
-/// An object before a write.
-enum BeforeWrite {
-    Object(Value),
-    Nothing,
-    /// It could not be read.
-    Unknown,
 }
 
 impl DryRun {
@@ -109,7 +100,7 @@ impl DryRun {
     {
         let before = match write.path.object() {
             Some(object) => find(send, &object.url(), head).await,
-            None => BeforeWrite::Nothing,
+            None => Some(Value::Null),
         };
         let (answered, body) = send(trial).await?.into_parts();
         let bytes = body.collect().await?.to_bytes();
@@ -125,7 +116,7 @@ impl DryRun {
                 );
                 return Ok(refusal(head));
             }
-            self.log(write, diff_of(write, &before, after));
+            self.log(write, diff_of(write, before.as_ref(), after));
         }
         Ok(Response::from_parts(answered, Body::from(bytes.to_vec())))
     }
@@ -141,8 +132,8 @@ impl DryRun {
             return tracing::debug!(object, verb, "dry run: nothing would change");
         }
         let diff = diff.map_or("not known".to_owned(), |diff| diff.join("; "));
-        let digest = self.hasher.hash_one((verb, &diff));
         let mut logged = self.logged.lock();
+        let digest = logged.hasher().hash_one((verb, &diff));
         if logged.len() >= MOST {
             logged.clear();
         }
@@ -172,14 +163,9 @@ fn only_reads(request: &Request<Body>) -> bool {
 
 /// Returns whether a path leads to a program behind a pod, service or node, which may act on a GET.
 fn is_proxied(path: &str) -> bool {
-    let parts: Vec<&str> = path.split('/').collect();
-    let (["", "api", _, "namespaces", _, _, _, subresource, ..] | ["", "api", _, _, _, subresource, ..]) =
-        *parts
-    else {
-        return false;
-    };
-    // An encoded letter could hide the word.
-    subresource == "proxy" || subresource.contains('%')
+    let leads = |parsed: ResourcePath| parsed.subresource.as_deref() == Some("proxy");
+    // A path that is not understood may go on behind the word, or hide it with an encoded letter.
+    path.starts_with("/api/v1/") && ResourcePath::parse(path).is_none_or(leads)
 }
 
 /// Makes a trial of a write; `None` for a request that is not understood, or that the server might not only try.
@@ -223,35 +209,27 @@ fn deletion(body: &[u8]) -> Option<Vec<u8>> {
     Some(options.to_string().into_bytes())
 }
 
-/// Reads an object in the form in which the write will be answered.
-async fn find<F>(send: &impl Fn(Request<Body>) -> F, path: &str, head: &Parts) -> BeforeWrite
+/// Reads an object in the form in which the write will be answered: null for none, `None` if it can't be read.
+async fn find<F>(send: &impl Fn(Request<Body>) -> F, path: &str, head: &Parts) -> Option<Value>
 where
     F: Future<Output = kube::Result<Response<Body>>>,
 {
     let accept = head.headers.get(header::ACCEPT).cloned().unwrap_or(JSON);
-    let Ok(request) = Request::get(path).header(header::ACCEPT, accept).body(Body::empty()) else {
-        return BeforeWrite::Unknown;
-    };
+    let request = Request::get(path).header(header::ACCEPT, accept).body(Body::empty()).ok()?;
     let answer = async {
         let (head, body) = send(request).await.ok()?.into_parts();
-        Some((head.status, body.collect().await.ok()?.to_bytes()))
-    };
-    match timeout(DEADLINE, answer).await {
-        Ok(Some((StatusCode::NOT_FOUND, _))) => BeforeWrite::Nothing,
-        Ok(Some((status, bytes))) if status.is_success() => {
-            serde_json::from_slice(&bytes).map_or(BeforeWrite::Unknown, BeforeWrite::Object)
+        let bytes = body.collect().await.ok()?.to_bytes();
+        match head.status {
+            StatusCode::NOT_FOUND => Some(Value::Null),
+            status => status.is_success().then(|| serde_json::from_slice(&bytes).ok())?,
         }
-        _ => BeforeWrite::Unknown,
-    }
+    };
+    timeout(DEADLINE, answer).await.ok().flatten()
 }
 
 /// Lists what a write would change; `None` if that is not known.
-fn diff_of(write: &ApiRequest, before: &BeforeWrite, after: Option<Value>) -> Option<Vec<String>> {
-    let before = match before {
-        BeforeWrite::Object(object) => object,
-        BeforeWrite::Nothing => &Value::Null,
-        BeforeWrite::Unknown => return None,
-    };
+fn diff_of(write: &ApiRequest, before: Option<&Value>, after: Option<Value>) -> Option<Vec<String>> {
+    let before = before?;
     match write.verb {
         ApiVerb::DeleteCollection => return Some(vec!["- all that is selected".to_owned()]),
         ApiVerb::Delete => return Some(diff::lines(&write.path, before, &Value::Null)),
