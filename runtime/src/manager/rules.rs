@@ -12,8 +12,8 @@ use kube::{CustomResourceExt, ResourceExt as _, core::ObjectMeta};
 use crate::{
     api_request::ApiVerb,
     controller::Cluster,
-    object::ObjectKey,
-    writes::{RightScope, Rights},
+    object::{ObjectKey, Scope},
+    writes::Rights,
 };
 
 /// The least that a program must be allowed to do; made by [`Manager::rules`](super::Manager::rules).
@@ -62,7 +62,7 @@ impl Rules {
     pub(super) fn add(&mut self, rights: &Rights, namespaces: &[Arc<str>], name: Option<&str>) {
         let named = name.map(str::to_owned);
         for right in rights.iter() {
-            let everywhere = namespaces.is_empty() || right.scope == RightScope::Cluster;
+            let everywhere = namespaces.is_empty() || right.scope == Scope::Cluster;
             let places: Vec<_> = match everywhere {
                 true => vec![None],
                 false => namespaces.iter().cloned().map(Some).collect(),
