@@ -141,7 +141,10 @@ pub(super) struct EventDecoder(Decoder);
 impl EventDecoder {
     /// Decodes lines, one an event; nothing follows an error.
     pub(super) fn lines<K: Object>(&self, lines: &[u8], events: &mut impl Extend<DecodedEvent<K>>) {
-        for line in lines.split(|byte| *byte == b'\n') {
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', lines).chain([lines.len()]) {
+            let line = &lines[start..end];
+            start = end + 1;
             let Some(event) = self.event(line) else { continue };
             let ended = event.is_err();
             events.extend([event]);
