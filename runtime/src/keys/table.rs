@@ -217,7 +217,11 @@ impl KeyTable {
         let mut may_run = |key: &ObjectKey| {
             *may_run_in.entry(key.shared_namespace().cloned()).or_insert_with(|| may_run(key))
         };
-        let stale = self.keys.iter().filter(|(_, record)| record.is_held(HoldReason::StaleCache));
+        let stale = self.keys.iter().filter(|(_, record)| {
+            #[cfg(test)]
+            crate::counted::count(1);
+            record.is_held(HoldReason::StaleCache)
+        });
         let over: Vec<_> = stale.map(|(key, _)| key).filter(|key| may_run(key)).cloned().collect();
         over.iter().for_each(|key| self.release(key, HoldReason::StaleCache, now));
     }
