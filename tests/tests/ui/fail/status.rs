@@ -31,8 +31,8 @@ impl Reconciler<Website> for Websites {
 struct PlainSpec {}
 
 async fn without_a_status(plain: &Plain, cx: &Context<Plain>) {
-    let _ = cx.patch_status(plain, WebsiteStatus {}).await; //~ `cx` use `patch_status_as`
-    //~^ `_` `#[kube(.., status = "MyStatus")]` //~^ `_` name it next to the kind
+    let _ = cx.patch_status(plain, WebsiteStatus {}).await;
+    //~^ `cx` use `patch_status_as` //~^ `_` `#[kube(.., status = "MyStatus")]` //~^ `_` name it next to the kind
     let _ = cx.patch_status_as(plain, WebsiteStatus {}).await;
 }
 
