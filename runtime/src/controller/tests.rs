@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     clock::{Moment, WallClock},
-    counted::{self, assert_grows_linearly},
+    counted::{self, assert_grows_linearly, steps_of},
     informer::{Change, Gone, Observer, Progress, ProgressVia, SyncState, TermStart, Via},
     keys::{HoldReason, Keys, SourceId, StormLimit},
     metrics::Metrics,
@@ -258,8 +258,9 @@ async fn many_keys_whose_watch_was_cut_wait_and_go_on_in_proportion_to_their_num
             let doubt = core.keys.gate.doubt(item.key()).expect("its watch is cut");
             core.keys.put_off(item, doubt);
         }
-        // Whatever changes meanwhile elsewhere.
-        (0..keys / 10).for_each(|_| core.keys.release_stale());
+        // Something changes elsewhere: each key is looked at, and each namespace asked for once.
+        let looked = steps_of(|| core.keys.release_stale());
+        assert_eq!(looked, keys + 1);
         assert_eq!(run_all(&core), 0);
         is_cut.store(false, Ordering::SeqCst);
         core.keys.release_stale();
