@@ -14,7 +14,7 @@ use crate::{
     clock::after,
     controller::{Stop, Term, Terms, Waits},
     informer::TermStart,
-    leader_election::{Candidate, Follows, Leadership},
+    leader_election::{Candidate, Follows},
 };
 
 /// A replica's part in an election, for as long as its manager runs.
@@ -108,10 +108,4 @@ async fn any_could_start(waits: &[Arc<Waits>]) {
     if !waits.is_empty() {
         select_all(waits.iter().map(|waits| waits.any_could_run().boxed())).await;
     }
-}
-
-/// An election that a manager holds once it runs.
-pub(super) struct HeldElection {
-    pub(super) candidate: Result<Candidate, crate::leader_election::ElectionError>,
-    pub(super) leadership: Leadership,
 }

@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use parking_lot::Mutex;
 use serde::Serialize;
+use tower::BoxError;
 
 use super::process::ManagerProcess;
 use crate::{
@@ -67,10 +68,6 @@ impl HealthCheck {
 }
 
 impl HealthReport {
-    pub(super) fn new(probe: &'static str, checks: Vec<HealthCheck>) -> Self {
-        Self { probe, checks }
-    }
-
     /// Returns whether every check passes.
     pub fn is_ok(&self) -> bool {
         self.checks.iter().all(HealthCheck::is_ok)
@@ -130,10 +127,11 @@ type RunCheck = dyn Fn() -> HealthCheck + Send + Sync;
 
 impl ProgramChecks {
     /// Adds a check; one that panics fails.
-    pub(super) fn add<E>(&self, name: String, check: impl Fn() -> Result<(), E> + Send + Sync + 'static)
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    pub(super) fn add<E: Into<BoxError>>(
+        &self,
+        name: String,
+        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
+    ) {
         let run = move || match contained(|| check().map_err(|error| one_line(&*error.into()))) {
             Some(Ok(())) => HealthCheck::passed(&*name),
             Some(Err(error)) => HealthCheck::failed(&*name, None, error),

@@ -9,11 +9,12 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{
-    debug_report::{DebugReport, SearchReport},
+    debug_report::{DebugReport, LeaderReport, ProgramReport, SearchReport, ServerReport},
     health::{self, HealthReport, ProgramChecks},
     process::ManagerProcess,
 };
 use crate::{
+    clock::Moment,
     controller::{Inspected, KeyReport, KeyReports, Why},
     informer::Watched,
     object::ObjectKey,
@@ -88,7 +89,7 @@ impl Inspector {
     pub fn health(&self) -> HealthReport {
         let mut checks = health::of_process(self.manager.process.get());
         checks.extend(self.manager.health_checks.run());
-        HealthReport::new("healthz", checks)
+        HealthReport { probe: "healthz", checks }
     }
 
     /// Tells whether the manager does its work, as `/readyz` does: each cache that has not synced is named.
@@ -99,17 +100,38 @@ impl Inspector {
         let statuses: Vec<_> = self.controllers().iter().map(status).collect();
         let mut checks = health::readiness_of(self.manager.process.get(), &statuses);
         checks.extend(self.manager.readiness_checks.run());
-        HealthReport::new("readyz", checks)
+        HealthReport { probe: "readyz", checks }
     }
 
     /// Tells how all stands, as `/debug` does; with a key it also says how each controller stands to that.
     ///
     /// Asks the server for its version, for a second at most. A key is `namespace/name`, or a name alone.
     pub async fn debug_report(&self, key: Option<&str>) -> DebugReport {
-        let (health, readiness) = (self.health(), self.readiness());
-        let search = key.map(|key| SearchReport::new(key, &self.find(key)));
-        let controllers = self.live().iter().map(|controller| controller.overview(LISTED)).collect();
-        DebugReport::new(self.manager.process.get(), (health, readiness), search, controllers).await
+        let search = key.map(|key| {
+            let answers: Vec<_> = self.find(key).iter().map(ToString::to_string).collect();
+            let none = || vec!["this manager runs no controller".to_owned()];
+            SearchReport { key: key.to_owned(), answers: if answers.is_empty() { none() } else { answers } }
+        });
+        let process = self.manager.process.get();
+        let version = match process {
+            Some(process) => process.server_version().await,
+            None => None,
+        };
+        DebugReport {
+            at: Moment::now(),
+            program: ProgramReport::new(process.map(|process| process.started)),
+            server: ServerReport {
+                url: process.and_then(|process| process.cluster.url.clone()),
+                version,
+                namespace: process.map(|process| process.client.default_namespace().to_owned()),
+            },
+            leadership: process.and_then(|process| process.leadership.as_ref()).map(LeaderReport::new),
+            health: self.health(),
+            readiness: self.readiness(),
+            search,
+            controllers: self.live().iter().map(|controller| controller.overview(LISTED)).collect(),
+            informers: process.map(|process| process.clusters.reports()).unwrap_or_default(),
+        }
     }
 
     /// Returns how each controller stands to a key, whatever it reconciles.

@@ -41,14 +41,9 @@ pub(super) struct Installer {
     version: String,
     name: String,
     backoff: Backoff,
-    failing: Option<ServerFailure>,
+    /// Since when the server fails, and when that is logged again.
+    failing: Option<(Instant, Option<Reminder>)>,
     dry_run: bool,
-}
-
-/// Since when the server fails, and when that is logged again.
-struct ServerFailure {
-    since: Instant,
-    reminder: Option<Reminder>,
 }
 
 /// What is asked of the server.
@@ -67,12 +62,8 @@ enum InstallStep {
     Listed,
 }
 
-/// The state of a CRD.
-enum CrdState {
-    Done,
-    NotYet,
-    Refused(String),
-}
+/// Whether a step is done; an error says why it never will be.
+type StepState = Result<bool, String>;
 
 impl Installer {
     pub(super) fn new(
@@ -106,18 +97,17 @@ impl Installer {
     async fn finish(&mut self, step: InstallStep) -> Result<(), Error> {
         let mut looked = Duration::ZERO;
         while looked < PATIENCE {
-            match self.retry(step).await? {
-                CrdState::Done => return Ok(()),
-                CrdState::Refused(why) => return Err(self.refused(why, None)),
-                CrdState::NotYet => sleep(LOOK_EVERY).await,
+            if self.retry(step).await?.map_err(|why| self.refused(why, None))? {
+                return Ok(());
             }
+            sleep(LOOK_EVERY).await;
             looked += LOOK_EVERY;
         }
         Err(self.refused(format!("the server has not established and served it within {PATIENCE:?}"), None))
     }
 
     /// Sends a request until it is answered, or refused for good.
-    async fn retry(&mut self, step: InstallStep) -> Result<CrdState, Error> {
+    async fn retry(&mut self, step: InstallStep) -> Result<StepState, Error> {
         loop {
             let (code, why) = match timeout(DEADLINE, self.ask(step)).await {
                 Ok(Ok(answer)) => {
@@ -142,7 +132,7 @@ impl Installer {
         }
     }
 
-    async fn ask(&self, step: InstallStep) -> kube::Result<CrdState> {
+    async fn ask(&self, step: InstallStep) -> kube::Result<StepState> {
         let api = Api::<CustomResourceDefinition>::all(self.client.clone());
         let spec = &self.definition.spec;
         let path = format!("/apis/{}/{}", spec.group, self.version);
@@ -151,7 +141,7 @@ impl Installer {
             InstallStep::Apply => {
                 let who = PatchParams::apply("watchkeeper").force();
                 api.patch(&self.name, &who, &Patch::Apply(&self.definition)).await?;
-                return Ok(CrdState::Done);
+                return Ok(Ok(true));
             }
             InstallStep::Established => return api.get(&self.name).await.map(established),
             InstallStep::Discovered => self
@@ -166,27 +156,25 @@ impl Installer {
             }
         };
         match found {
-            Ok(true) => Ok(CrdState::Done),
-            Ok(false) => Ok(CrdState::NotYet),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(CrdState::NotYet),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Ok(false)),
             // Permission to install does not imply permission to look or to list.
-            Err(kube::Error::Api(status)) if !passes(status.code) => Ok(CrdState::Done),
-            Err(error) => Err(error),
+            Err(kube::Error::Api(status)) if !passes(status.code) => Ok(Ok(true)),
+            found => found.map(Ok),
         }
     }
 
     /// Logs from time to time that the server fails, but not that it is overloaded for a moment.
     fn log_failure(&mut self, code: u16, why: &str, wait: Duration) {
         let now = Instant::now();
-        let failing = self.failing.get_or_insert(ServerFailure { since: now, reminder: None });
-        let lasting = now - failing.since;
-        let still = match &mut failing.reminder {
+        let (since, reminder) = self.failing.get_or_insert((now, None));
+        let lasting = now - *since;
+        let still = match reminder {
             Some(reminder) => match reminder.is_due(now) {
                 true => format!("still after {}: ", readable(lasting)),
                 false => return,
             },
             None if code != 429 || lasting >= Duration::from_secs(1) => {
-                failing.reminder = Some(Reminder::begin(now));
+                *reminder = Some(Reminder::begin(now));
                 String::new()
             }
             None => return,
@@ -200,8 +188,8 @@ impl Installer {
 
     fn succeeded(&mut self) {
         self.backoff.reset();
-        if let Some(failing) = self.failing.take().filter(|failing| failing.reminder.is_some()) {
-            let (name, lasted) = (&self.name, readable(failing.since.elapsed()));
+        if let Some((since, Some(_))) = self.failing.take() {
+            let (name, lasted) = (&self.name, readable(since.elapsed()));
             tracing::info!(crd = %name, "the server answers again after {lasted}: installing {name}");
         }
     }
@@ -212,13 +200,13 @@ impl Installer {
 }
 
 /// Reads whether the server has accepted a CRD.
-fn established(found: CustomResourceDefinition) -> CrdState {
+fn established(found: CustomResourceDefinition) -> StepState {
     let conditions = found.status.and_then(|status| status.conditions).unwrap_or_default();
     let says = |kind: &str, status: &str| conditions.iter().find(|c| c.type_ == kind && c.status == status);
     match says("NamesAccepted", "False") {
-        _ if says("Established", "True").is_some() => CrdState::Done,
-        Some(refused) => CrdState::Refused(said(refused.message.as_deref().unwrap_or_default()).to_string()),
-        None => CrdState::NotYet,
+        _ if says("Established", "True").is_some() => Ok(true),
+        Some(refused) => Err(said(refused.message.as_deref().unwrap_or_default()).to_string()),
+        None => Ok(false),
     }
 }
 

@@ -4,7 +4,6 @@
 //! reads have synced. Order of a stop: workers finish what runs, then informers close their watches, then HTTP ends.
 //! SIGTERM and SIGINT stop; a second signal ends the process.
 
-mod clusters;
 mod process;
 mod health;
 mod debug_report;
@@ -42,23 +41,22 @@ use std::{
     time::Duration,
 };
 
-use campaign::HeldElection;
-use clusters::Clusters;
 use dry_run::DryRun;
 use futures::future::BoxFuture;
 use kube::CustomResourceExt;
 use parking_lot::Mutex;
-use process::{ClientOrigin, ManagerProcess};
+use process::{ClientOrigin, Clusters, ManagerProcess};
 use prometheus_client::registry::Registry;
-use running::ManagerParts;
+use running::ManagerEnd;
 use serve::Serve;
 use tasks::Task;
+use tower::BoxError;
 
 use crate::{
     backoff::random_seed,
     chain::one_line,
     clock::{Moment, WallClock},
-    controller::{Controller, ControllerEnv, Election, Leftovers, Plan, Stop, TraceIds, Watch, Writes},
+    controller::{Controller, ControllerEnv, Election, Leftovers, Plan, TraceIds, Watch, Writes},
     error::Error,
     informer::{InformerBuilder, Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -109,7 +107,7 @@ pub struct Manager {
     /// A client that does not depend on leadership: for informers and the Lease.
     direct: kube::Client,
     client_taken: AtomicBool,
-    election: Option<HeldElection>,
+    election: Option<(Result<Candidate, ElectionError>, Leadership)>,
     clock: WallClock,
     /// Its own cluster: the informers that controllers and the program asked for.
     own: Cluster,
@@ -181,11 +179,7 @@ impl Manager {
     /// [`Error::Configuration`] where none is found, [`Error::Client`] where it can't be used.
     pub async fn infer() -> Result<Self, Error> {
         let (client, cluster) = client::infer().await?;
-        Ok(Self::inferred(client, cluster))
-    }
-
-    fn inferred(client: kube::Client, cluster: ClientOrigin) -> Self {
-        Self { cluster, ..Self::new(client) }
+        Ok(Self { cluster, ..Self::new(client) })
     }
 
     /// Returns the client that controllers use.
@@ -219,13 +213,13 @@ impl Manager {
         if !self.dry_run.is_on() {
             self.client = gated(&self.direct, &gate);
         }
-        self.election = Some(HeldElection { candidate, leadership });
+        self.election = Some((candidate, leadership));
         self
     }
 
     /// Returns a handle that shows the state of this replica's election, if it takes part in one.
     pub fn leadership(&self) -> Option<Leadership> {
-        self.election.as_ref().map(|held| held.leadership.clone())
+        self.election.as_ref().map(|(_, leadership)| leadership.clone())
     }
 
     /// Writes nothing: the server is asked to try each write, which is logged with what it would change.
@@ -297,7 +291,7 @@ impl Manager {
             }
         }
         rules.add_reads(&self.own);
-        self.election.iter().for_each(|held| rules.lead(held.leadership.lease()));
+        self.election.iter().for_each(|(_, leadership)| rules.lead(leadership.lease()));
         if self.serve.reviews() {
             rules.review();
         }
@@ -333,15 +327,11 @@ impl Manager {
     /// })
     /// # }
     /// ```
-    pub fn task<F, E>(
+    pub fn task<F: Future<Output = Result<(), E>> + Send + 'static, E: Into<BoxError>>(
         mut self,
         name: impl Into<String>,
         run: impl Fn(Stopping) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    ) -> Self {
         self.tasks.push(Task::new(name.into(), false, run));
         self
     }
@@ -349,15 +339,11 @@ impl Manager {
     /// Runs a task in the replica that leads: once in each term, which also ends it.
     ///
     /// Without [`leader_election`](Self::leader_election), and otherwise, it is like [`task`](Self::task).
-    pub fn leader_task<F, E>(
+    pub fn leader_task<F: Future<Output = Result<(), E>> + Send + 'static, E: Into<BoxError>>(
         mut self,
         name: impl Into<String>,
         run: impl Fn(Stopping) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    ) -> Self {
         self.tasks.push(Task::new(name.into(), true, run));
         self
     }
@@ -372,28 +358,22 @@ impl Manager {
     /// manager.health_check("disk", move || if disk_is_full() { Err("the disk is full") } else { Ok(()) })
     /// # }
     /// ```
-    pub fn health_check<E>(
+    pub fn health_check<E: Into<BoxError>>(
         self,
         name: impl Into<String>,
         check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
-    ) -> Self
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    ) -> Self {
         self.inspector.health_checks().add(name.into(), check);
         self
     }
 
     /// Adds a check to `/readyz`: while it fails, the program does not do its work. Otherwise like
     /// [`health_check`](Self::health_check).
-    pub fn readiness_check<E>(
+    pub fn readiness_check<E: Into<BoxError>>(
         self,
         name: impl Into<String>,
         check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
-    ) -> Self
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    ) -> Self {
         self.inspector.readiness_checks().add(name.into(), check);
         self
     }
@@ -598,11 +578,11 @@ impl Manager {
         }
         let http = self.serve.bind(self.cluster.in_a_pod)?;
         let others = self.clusters.into_inner();
-        clusters::check(&others, &self.plans)?;
+        process::check(&others, &self.plans)?;
         let mut asked = self.own.take_informers();
         asked.extend(others.iter().flat_map(Cluster::take_informers));
-        let leadership = self.election.as_ref().map(|held| held.leadership.clone());
-        let candidate = self.election.map(|held| held.candidate).transpose()?;
+        let leadership = self.election.as_ref().map(|(_, leadership)| leadership.clone());
+        let candidate = self.election.map(|(candidate, _)| candidate).transpose()?;
         let candidate = candidate.filter(|_| !self.dry_run.is_on());
         let leftovers = Arc::new(Leftovers::default());
         let env = ControllerEnv {
@@ -625,7 +605,8 @@ impl Manager {
             planned.push(plan.prepare(&env)?);
         }
         planned.iter().for_each(|one| self.inspector.add(one.name().clone(), &one.inspected()));
-        let (clusters, stop) = (Clusters::new(self.own, others), Stop::new());
+        let clusters = Clusters::new(self.own, others);
+        let end = ManagerEnd::new(clusters.clone(), self.grace_period);
         let inspector = self.inspector;
         inspector.begin(ManagerProcess {
             started: Moment::now(),
@@ -633,22 +614,12 @@ impl Manager {
             leadership: leadership.filter(|_| candidate.is_some()),
             cluster: self.cluster,
             client: self.direct.clone(),
-            stop: stop.finish.clone(),
+            stop: end.stop.finish.clone(),
             version: Default::default(),
         });
         let served = self.serve.start(http, (&inspector, &self.metrics, &self.direct));
         clusters.start();
-        Ok(Running::start(ManagerParts {
-            planned,
-            tasks: self.tasks,
-            candidate,
-            clusters,
-            grace_period: self.grace_period,
-            inspector,
-            leftovers,
-            stop,
-            served,
-        }))
+        Ok(Running::start(end, planned, self.tasks, candidate, inspector, leftovers, served))
     }
 
     /// Adds another cluster to read from: what its objects say is watched there, what follows is written here.

@@ -10,7 +10,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{
     runtime::Handle,
-    task::{JoinError, JoinHandle, JoinSet},
+    task::{JoinHandle, JoinSet},
     time::{Instant, timeout, timeout_at},
 };
 use tokio_util::task::TaskTracker;
@@ -27,7 +27,7 @@ use crate::{
 use super::{
     Inspector,
     campaign::Campaign,
-    clusters::Clusters,
+    process::Clusters,
     serve::Served,
     tasks::{Task, WorkInFlight},
 };
@@ -49,27 +49,21 @@ pub struct Running {
     pub(super) served: Served,
 }
 
-/// What a manager is made of when it starts.
-pub(super) struct ManagerParts {
-    pub(super) planned: Vec<PreparedController>,
-    pub(super) tasks: Vec<Task>,
-    pub(super) candidate: Option<Candidate>,
-    pub(super) clusters: Clusters,
-    pub(super) grace_period: Duration,
-    pub(super) inspector: Inspector,
-    pub(super) leftovers: Arc<Leftovers>,
-    pub(super) stop: Stop,
-    pub(super) served: Served,
-}
-
 impl Running {
-    pub(super) fn start(parts: ManagerParts) -> Self {
-        let ManagerParts { planned, inspector, leftovers, stop, grace_period, clusters, .. } = parts;
-        let tasks: Vec<_> = parts.tasks.into_iter().map(|task| task.noting(&leftovers)).collect();
+    pub(super) fn start(
+        end: ManagerEnd,
+        planned: Vec<PreparedController>,
+        tasks: Vec<Task>,
+        candidate: Option<Candidate>,
+        inspector: Inspector,
+        leftovers: Arc<Leftovers>,
+        served: Served,
+    ) -> Self {
+        let (stop, grace_period) = (end.stop.clone(), end.grace_period);
+        let tasks: Vec<_> = tasks.into_iter().map(|task| task.noting(&leftovers)).collect();
         let in_flight = WorkInFlight::new(inspector.clone(), &tasks, leftovers);
         let mut controllers = JoinSet::new();
-        let end = ManagerEnd { stop: stop.clone(), clusters, live: TaskTracker::new(), grace_period };
-        let (campaign, terms) = match parts.candidate {
+        let (campaign, terms) = match candidate {
             None => (None, Terms::endless(&stop)),
             Some(candidate) => {
                 // A leader's task waits for no cache.
@@ -89,22 +83,17 @@ impl Running {
             controllers.spawn(end.live.track_future(task.attend(stop.clone(), terms.clone())));
         }
         end.live.close();
-        Self { end, controllers, failed: None, inspector, campaign, in_flight, served: parts.served }
+        Self { end, controllers, failed: None, inspector, campaign, in_flight, served }
     }
 
     /// Returns one that could not be started.
     pub(super) fn failed(error: Error, clusters: Clusters) -> Self {
         clusters.stop();
-        let (stop, live, grace_period) = (Stop::new(), TaskTracker::new(), Duration::ZERO);
-        Self {
-            end: ManagerEnd { stop, clusters, live, grace_period },
-            controllers: JoinSet::new(),
-            failed: Some(error),
-            inspector: Inspector::default(),
-            campaign: None,
-            in_flight: WorkInFlight::default(),
-            served: Served::default(),
-        }
+        let (end, served) = (ManagerEnd::new(clusters, Duration::ZERO), Served::default());
+        let inspector = Inspector::default();
+        let mut running = Self::start(end, Vec::new(), Vec::new(), None, inspector, Arc::default(), served);
+        running.failed = Some(error);
+        running
     }
 
     /// Reads a kind from the shared cache, also one that nobody watched so far: it begins at once, and fills.
@@ -223,42 +212,43 @@ impl Running {
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`.
     pub async fn ended(&mut self) -> Result<(), Error> {
-        while self.failed.is_none() {
-            let Some(ended) = self.controllers.join_next().await else { return Ok(()) };
-            self.take_note(ended);
-        }
+        while self.failed.is_none() && self.next_end().await {}
         self.failed.take().map_or(Ok(()), Err)
     }
 
-    async fn join(&mut self) {
-        while let Some(ended) = self.controllers.join_next().await {
-            self.take_note(ended);
-        }
-    }
-
-    fn take_note(&mut self, ended: Result<Result<(), Error>, JoinError>) {
+    /// Waits until one more has ended; returns whether there was one.
+    async fn next_end(&mut self) -> bool {
+        let Some(ended) = self.controllers.join_next().await else { return false };
         match ended {
-            Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 self.failed.get_or_insert(error);
             }
             Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-            Err(_) => {}
+            Ok(Ok(())) | Err(_) => {}
         }
+        true
+    }
+
+    async fn join(&mut self) {
+        while self.next_end().await {}
     }
 }
 
 /// What it takes to end a manager.
 #[derive(Clone)]
-struct ManagerEnd {
-    stop: Stop,
+pub(super) struct ManagerEnd {
+    pub(super) stop: Stop,
     clusters: Clusters,
-    /// The controllers that run.
+    /// The controllers and tasks that run.
     live: TaskTracker,
     grace_period: Duration,
 }
 
 impl ManagerEnd {
+    pub(super) fn new(clusters: Clusters, grace_period: Duration) -> Self {
+        Self { stop: Stop::new(), clusters, live: TaskTracker::new(), grace_period }
+    }
+
     /// Ends everything, as a stop does.
     async fn all(self) {
         self.stop.finish.cancel();

@@ -48,8 +48,7 @@ impl Signals {
     /// Waits for the `n`-th signal and returns it.
     pub(super) async fn nth(&mut self, count: usize) -> Signal {
         let came = self.came.wait_for(|came| came.len() >= count).await;
-        let last = came.ok().and_then(|came| came.get(count - 1).copied());
-        match last {
+        match came.ok().and_then(|came| came.get(count - 1).copied()) {
             Some(signal) => signal,
             None => pending().await,
         }

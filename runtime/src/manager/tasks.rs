@@ -2,7 +2,6 @@
 
 use std::{
     any::Any,
-    fmt,
     future::Future,
     panic::AssertUnwindSafe,
     sync::{
@@ -13,6 +12,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
+use tower::BoxError;
 
 use super::Inspector;
 use crate::{
@@ -85,15 +85,11 @@ impl WorkInFlight {
 }
 
 impl Task {
-    pub(super) fn new<F, E>(
+    pub(super) fn new<F: Future<Output = Result<(), E>> + Send + 'static, E: Into<BoxError>>(
         name: String,
         leads: bool,
         run: impl Fn(Stopping) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    ) -> Self {
         let run = move |stopping| -> BoxFuture<'static, Result<(), Error>> {
             let ends = run(stopping);
             Box::pin(async move { ends.await.map_err(Error::other) })
@@ -162,11 +158,5 @@ impl Drop for TaskScope<'_> {
             let held: Arc<dyn Any + Send + Sync> = self.held.clone();
             leftovers.add(format!("task {}", self.task.name), Arc::downgrade(&held));
         }
-    }
-}
-
-impl fmt::Debug for Task {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").field("name", &self.name).field("leads", &self.leads).finish_non_exhaustive()
     }
 }

@@ -33,10 +33,11 @@ impl RequestMetrics {
         Self { total: added(registry, "rest_client_requests", help) }
     }
 
-    /// Counts a request. The code is `None` without a response.
-    pub(crate) fn ended(&self, method: &Method, host: &Arc<str>, code: Option<StatusCode>) {
+    /// Counts a request. The host is `None` if the client does not say it, and the code without a response.
+    pub(crate) fn ended(&self, method: &Method, host: Option<Arc<str>>, code: Option<StatusCode>) {
         let code = code.map_or_else(|| NO_ANSWER.to_owned(), |code| code.as_str().to_owned());
-        let of = RequestLabels { code, host: host.clone(), method: known(method) };
+        let of =
+            RequestLabels { code, host: host.unwrap_or_else(|| "unknown".into()), method: known(method) };
         self.total.get_or_create(&of).inc();
     }
 }

@@ -18,12 +18,12 @@ use hyper::{
     rt::{Read, Write},
 };
 use kube::client::Body;
-use tower::{Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt};
 
 use tracing::{Instrument, Span, field};
 
-use super::{driven::Driven, io::BoxError};
-use crate::api_request::is_watch;
+use super::driven::Driven;
+use crate::{api_request::is_watch, chain::chain};
 
 /// Most bytes that are read by one call; larger buffers are given back to the system, and zeroed, each time.
 const READ_AT_ONCE: usize = 32 << 10;
@@ -106,22 +106,11 @@ async fn told<B>(
 }
 
 /// Says that a request had no answer, and whose.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("no answer from {server}")]
 struct NoAnswer {
     server: ServerAddress,
     source: BoxError,
-}
-
-impl fmt::Display for NoAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no answer from {}", self.server)
-    }
-}
-
-impl std::error::Error for NoAnswer {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.source)
-    }
 }
 
 /// The server of a URL, without credentials that that may hold.
@@ -153,14 +142,7 @@ pub(super) fn host_of_answer<B>(answer: &Response<B>) -> Option<Arc<str>> {
 
 /// Returns the host that did not answer, if a client of ours asked it.
 pub(super) fn host_of_error(error: &(dyn std::error::Error + 'static)) -> Option<Arc<str>> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(NoAnswer { server, .. }) = error.downcast_ref() {
-            return Some(server.host.clone());
-        }
-        next = error.source();
-    }
-    None
+    chain(error).find_map(|cause| Some(cause.downcast_ref::<NoAnswer>()?.server.host.clone()))
 }
 
 /// Connects, sends the request, and hands over the connection with the answer's body.

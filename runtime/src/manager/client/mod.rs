@@ -1,8 +1,6 @@
 //! The client of a process: found by environment, without hidden retries, with TCP keep-alive.
 
-mod io;
-mod tls;
-mod proxy;
+mod connect;
 mod driven;
 mod direct;
 mod warnings;
@@ -27,10 +25,10 @@ use kube::{
 use tower::ServiceBuilder;
 use tower_http::decompression::DecompressionLayer;
 
-pub(super) use self::observed::observed;
 #[cfg(all(feature = "http", any(feature = "ring", feature = "aws-lc-rs")))]
-pub(super) use self::tls::crypto_provider;
-use self::{direct::DirectWatches, io::Connector, unusable::KubeconfigPlace};
+pub(super) use self::connect::crypto_provider;
+pub(super) use self::observed::observed;
+use self::{connect::Connector, direct::DirectWatches, unusable::KubeconfigPlace};
 use super::process::ClientOrigin;
 use crate::error::Error;
 
@@ -86,12 +84,7 @@ pub(super) fn infer() -> BoxFuture<'static, Result<(Client, ClientOrigin), Error
 /// The configuration names certificates, credentials or a proxy that can't be used, or it wants TLS and there is none. For an
 /// `http://` server certificates are not looked at.
 pub fn client(config: Config) -> Result<Client, kube::Error> {
-    let way = proxy::way(&config, tcp(&config))?;
-    let connector = match config.cluster_url.scheme_str() {
-        // Without a look at certificates: reading a system's takes 20 ms of CPU.
-        Some("http") => way,
-        _ => tls::connector(&config, way)?,
-    };
+    let connector = connect::connect(&config, tcp(&config))?;
     let connector = with_timeouts(&config, connector);
     let pool = HttpClient::builder(TokioExecutor::new()).build::<_, Body>(connector.clone());
     let unzip = DecompressionLayer::new().no_br().no_deflate().no_zstd().gzip(!config.disable_compression);

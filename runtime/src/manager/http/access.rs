@@ -35,10 +35,9 @@ const KNOWN_FOR: Duration = Duration::from_secs(3_600);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Most answers of each sort that are remembered.
 const MOST_REMEMBERED: usize = 1_000;
-/// Most reviews of known tokens at once.
-const MOST_AT_ONCE: usize = 3;
 /// Most requests with unknown tokens that wait, for each address.
 const MOST_WAITING: usize = 20;
+const BUSY: &str = "too many tokens are being reviewed: try again";
 /// Unknown tokens are reviewed this often.
 const EVERY: Duration = Duration::from_millis(100);
 
@@ -50,7 +49,6 @@ pub(super) struct Reviewer {
     /// A client that does not depend on leadership.
     client: Client,
     answers: Mutex<ReviewAnswers>,
-    known: Arc<Semaphore>,
     /// When the next unknown token is reviewed.
     unknown: tokio::sync::Mutex<Instant>,
     /// The requests with unknown tokens that wait, by address.
@@ -87,7 +85,6 @@ impl Reviewer {
         Self {
             client,
             answers: Mutex::default(),
-            known: Arc::new(Semaphore::new(MOST_AT_ONCE)),
             unknown: tokio::sync::Mutex::new(Instant::now()),
             waiting: Mutex::default(),
         }
@@ -133,14 +130,11 @@ impl Reviewer {
         }
         let unavailable = |why: &'static str| (StatusCode::SERVICE_UNAVAILABLE, why.into());
         let is_known = self.answers.lock().allowed.contains_key(question);
-        let _permit = match is_known {
-            true => timeout(QUEUED, self.known.clone().acquire_owned()).await.ok().and_then(Result::ok),
-            false => match self.lane(peer).try_acquire_owned() {
-                Ok(permit) => timeout(QUEUED, self.turn()).await.ok().map(|()| permit),
-                Err(_) => None,
-            },
+        let waiting = (!is_known).then(|| self.lane(peer).try_acquire_owned()).transpose();
+        let _waiting = waiting.map_err(|_| unavailable(BUSY))?;
+        if !is_known {
+            timeout(QUEUED, self.turn()).await.map_err(|_| unavailable(BUSY))?;
         }
-        .ok_or_else(|| unavailable("too many tokens are being reviewed: try again"))?;
         // Another request with the same token may have had its answer.
         if let Some(verdict) = remembered() {
             return Ok(verdict);

@@ -13,7 +13,7 @@ use crate::{
         ControllerPhase, ControllerReport, KeyGroup, KeyLine, KeyPlace, LastError, QueueDepths, RunReport,
     },
     informer::{InformerReport, SyncPhase},
-    manager::{DebugReport, HealthReport, debug_report::SearchReport},
+    manager::{DebugReport, debug_report::SearchReport},
 };
 
 /// The style: light or dark like the reader's system, for narrow and wide windows.
@@ -23,7 +23,7 @@ const LATE: f64 = 30.0;
 
 /// Writes the page.
 pub(super) fn render(report: &DebugReport) -> String {
-    let title = title(report);
+    let verdict = if report.readiness.is_ok() { "ready" } else { "not ready" };
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -31,11 +31,11 @@ pub(super) fn render(report: &DebugReport) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (title) }
+                title { (report.program.name) " · " (verdict) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                header { (head(report)) }
+                header { (head(report, verdict)) }
                 main {
                     (search(report.search.as_ref()))
                     (troubles(report))
@@ -51,17 +51,12 @@ pub(super) fn render(report: &DebugReport) -> String {
     page.into_string()
 }
 
-fn title(report: &DebugReport) -> String {
-    let verdict = if report.readiness.is_ok() { "ready" } else { "not ready" };
-    format!("{} · {verdict}", report.program.name)
-}
-
-fn head(report: &DebugReport) -> Markup {
+fn head(report: &DebugReport, verdict: &str) -> Markup {
     let DebugReport { program, server, leadership, readiness, health, .. } = report;
     html! {
         h1 {
             (program.name) " "
-            (badge(readiness, "ready", "not ready"))
+            span class={ "badge " (if readiness.is_ok() { "good" } else { "bad" }) } { (verdict) }
             @if !health.is_ok() { " " span class="badge bad" { "not healthy" } }
         }
         dl.facts {
@@ -102,13 +97,6 @@ fn entry(name: &str, value: impl Render) -> Markup {
 /// Shows it in another colour if it alarms.
 fn marked(name: &str, value: impl Render, alarms: bool) -> Markup {
     html! { div class=[alarms.then_some("bad")] { dt { (name) } dd { (value) } } }
-}
-
-fn badge(report: &HealthReport, passes: &str, fails: &str) -> Markup {
-    match report.is_ok() {
-        true => html! { span class="badge good" { (passes) } },
-        false => html! { span class="badge bad" { (fails) } },
-    }
 }
 
 fn search(found: Option<&SearchReport>) -> Markup {
@@ -391,13 +379,7 @@ fn grouped(count: usize) -> String {
 
 /// Writes a number of bytes.
 fn bytes(count: usize) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut size = count as f64;
-    let mut unit = 0;
-    while size >= 1_024.0 && unit + 1 < UNITS.len() {
-        (size, unit) = (size / 1_024.0, unit + 1);
-    }
-    if unit == 0 { format!("{count} B") } else { format!("{size:.1} {}", UNITS[unit]) }
+    format!("{:.1} MiB", count as f64 / f64::from(1 << 20))
 }
 
 /// Links a key to the answers about it.
@@ -423,11 +405,7 @@ mod tests {
         {
             assert_eq!(grouped(count), text);
         }
-        for (count, text) in
-            [(0, "0 B"), (1_023, "1023 B"), (1_536, "1.5 KiB"), (usize::MAX, "16777216.0 TiB")]
-        {
-            assert_eq!(bytes(count), text);
-        }
+        assert_eq!((bytes(0), bytes(1_572_864)), ("0.0 MiB".to_owned(), "1.5 MiB".to_owned()));
         assert_eq!((took(0.25), took(f64::NAN)), ("250ms".to_owned(), readable(Duration::MAX)));
     }
 

@@ -16,7 +16,7 @@ use tokio::{
     task::{AbortHandle, Id, JoinError, JoinHandle, JoinSet},
     time::{Instant, sleep, sleep_until, timeout},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::Service;
 
 use super::{
@@ -94,7 +94,7 @@ impl Bound {
         let open = Arc::new(Mutex::new(OpenConnections::new(self.most_connections)));
         let server = HttpServer { service, open, stop: stop.clone(), tls };
         let task = tokio::spawn(server.run(self.listener));
-        Serving { address, stop, task: Some(task) }
+        Serving { address, stop: stop.drop_guard(), task }
     }
 }
 
@@ -111,23 +111,15 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 #[derive(Debug)]
 pub(in crate::manager) struct Serving {
     pub(in crate::manager) address: SocketAddr,
-    stop: CancellationToken,
-    task: Option<JoinHandle<()>>,
+    stop: DropGuard,
+    task: JoinHandle<()>,
 }
 
 impl Serving {
     /// Gives the port up, and waits a second at most for answers under way.
-    pub(in crate::manager) async fn stop(mut self) {
-        self.stop.cancel();
-        if let Some(task) = self.task.take() {
-            let _ = task.await;
-        }
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.stop.cancel();
+    pub(in crate::manager) async fn stop(self) {
+        drop(self.stop);
+        let _ = self.task.await;
     }
 }
 

@@ -30,12 +30,8 @@ const LONGEST: u64 = 1 << 20;
 const REMEDY: &str =
     "give `.tls(..)` the files of a Secret of type kubernetes.io/tls, first tls.crt, then tls.key";
 
-/// The content of both files.
-#[derive(Clone, PartialEq, Eq)]
-struct KeyPair {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
-}
+/// The content of both files: certificate and key.
+type KeyPair = (Vec<u8>, Vec<u8>);
 
 /// The certificate for new connections; clones are the same.
 #[derive(Clone, Debug)]
@@ -56,17 +52,6 @@ struct Reloader {
     settled: Result<KeyPair, String>,
     /// What could not be used at the last reading, and was not logged yet.
     pending: Option<Result<KeyPair, String>>,
-}
-
-/// The result of reading the files again.
-#[derive(Debug, PartialEq, Eq)]
-enum ReloadOutcome {
-    Same,
-    Taken,
-    /// They can't be used, perhaps because only one of them is written yet.
-    Pending,
-    /// They still can't.
-    Broken(String),
 }
 
 /// Reads the files for the first time; what else is returned reads them again and again.
@@ -95,44 +80,38 @@ impl Reloader {
             let files = self.files.clone();
             let Ok(found) = spawn_blocking(move || read_both(&files)).await else { continue };
             match self.take(found) {
-                ReloadOutcome::Same | ReloadOutcome::Pending => {}
-                ReloadOutcome::Taken => {
+                None => {}
+                Some(Ok(())) => {
                     let certificate = self.files.certificate.display();
                     tracing::info!(%certificate, "HTTP has a new certificate: new connections get it");
                 }
-                ReloadOutcome::Broken(why) => {
+                Some(Err(why)) => {
                     tracing::warn!("the new certificate of HTTP can't be used, the old one stays: {why}");
                 }
             }
         }
     }
 
-    /// Uses what was read, if possible.
-    fn take(&mut self, found: Result<KeyPair, Unusable>) -> ReloadOutcome {
+    /// Uses what was read, if possible; returns what is to be logged.
+    ///
+    /// Files that can't be used are pending at first: perhaps only one of them is written yet.
+    fn take(&mut self, found: Result<KeyPair, Unusable>) -> Option<Result<(), String>> {
         let found = found.map_err(told);
         if self.settled == found {
             self.pending = None;
-            return ReloadOutcome::Same;
+            return None;
         }
-        let certified = found
-            .as_ref()
-            .map_err(String::clone)
-            .and_then(|pair| certified(&self.files, pair, &self.provider).map_err(told));
-        match certified {
-            Ok(certified) => {
-                self.current.0.store(Arc::new(certified));
-                (self.settled, self.pending) = (found, None);
-                ReloadOutcome::Taken
-            }
-            Err(why) if self.pending.as_ref() == Some(&found) => {
-                (self.settled, self.pending) = (found, None);
-                ReloadOutcome::Broken(why)
-            }
-            Err(_) => {
-                self.pending = Some(found);
-                ReloadOutcome::Pending
-            }
+        let used = found.clone().and_then(|pair| {
+            let certified = certified(&self.files, &pair, &self.provider).map_err(told)?;
+            self.current.0.store(Arc::new(certified));
+            Ok(())
+        });
+        if used.is_err() && self.pending.as_ref() != Some(&found) {
+            self.pending = Some(found);
+            return None;
         }
+        (self.settled, self.pending) = (found, None);
+        Some(used)
     }
 }
 
@@ -145,7 +124,7 @@ fn unusable(path: &Path, what: &str) -> Unusable {
 }
 
 fn read_both(files: &TlsFiles) -> Result<KeyPair, Unusable> {
-    Ok(KeyPair { certificate: read(&files.certificate)?, key: read(&files.key)? })
+    Ok((read(&files.certificate)?, read(&files.key)?))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Unusable> {
@@ -162,9 +141,13 @@ fn read(path: &Path) -> Result<Vec<u8>, Unusable> {
 }
 
 /// Makes a certificate for TLS from a pair.
-fn certified(files: &TlsFiles, pair: &KeyPair, provider: &CryptoProvider) -> Result<CertifiedKey, Unusable> {
-    let chain = chain(&files.certificate, &pair.certificate)?;
-    let key = key(&files.key, &pair.key)?;
+fn certified(
+    files: &TlsFiles,
+    (certificate, key_file): &KeyPair,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, Unusable> {
+    let chain = chain(&files.certificate, certificate)?;
+    let key = key(&files.key, key_file)?;
     CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => unusable(
             &files.key,
@@ -190,7 +173,7 @@ fn chain(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Unus
             Err(unusable(path, &format!("holds a key and no certificate: {REMEDY}")))
         }
         Ok(_) => Err(unusable(path, &format!("holds no certificate in PEM: {REMEDY}"))),
-        Err(error) => Err(broken(path, &error)),
+        Err(_) => Err(broken(path)),
     }
 }
 
@@ -203,19 +186,13 @@ fn key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, Unusable> {
             unusable(path, &format!("holds a certificate and no key: {REMEDY}"))
         }
         pem::Error::NoItemsFound => unusable(path, &format!("holds no key in PEM: {REMEDY}")),
-        error => broken(path, &error),
+        _ => broken(path),
     })
 }
 
 /// Does not repeat what is in the file: it may be a key.
-fn broken(path: &Path, error: &pem::Error) -> Unusable {
-    let what = match error {
-        pem::Error::MissingSectionEnd { .. } => "ends within a section",
-        pem::Error::IllegalSectionStart { .. } => "has a section that begins wrongly",
-        pem::Error::Base64Decode(_) => "has a section that is not base64",
-        _ => "can't be decoded",
-    };
-    unusable(path, &format!("is broken PEM, it {what}: write it again, or {REMEDY}"))
+fn broken(path: &Path) -> Unusable {
+    unusable(path, &format!("is broken PEM: write it again, or {REMEDY}"))
 }
 
 fn holds(bytes: &[u8], text: &str) -> bool {
@@ -293,7 +270,7 @@ mod tests {
             (&one.certificate, "", "tls.key", "holds no key in PEM"),
             (&one.certificate, &one.certificate, "tls.key", "holds a certificate and no key"),
             (&one.certificate, &encrypted, "tls.key", "decrypt it by `openssl pkey`"),
-            (&one.certificate, cut, "tls.key", "is broken PEM, it ends within a section: write it again"),
+            (&one.certificate, cut, "tls.key", "is broken PEM: write it again"),
             (&one.certificate, &other.key, "tls.key", "is not the key of the first certificate in"),
             (&"z".repeat(2 << 20), &one.key, "tls.crt", "is longer than 1048576 bytes"),
         ] {
@@ -336,18 +313,19 @@ mod tests {
         let (folder, one, other) = (Folder::new(), made(), made());
         folder.write(&one);
         let (current, mut reloader) = loaded(&folder).unwrap();
-        let mut look = || reloader.take(read_both(&folder.files()));
-        assert_eq!(look(), ReloadOutcome::Same);
+        let mut look = || (reloader.take(read_both(&folder.files())), reloader.pending.is_some());
+        let (same, pending, taken) = ((None, false), (None, true), (Some(Ok(())), false));
+        assert_eq!(look(), same);
         fs::write(folder.files().certificate, &other.certificate).unwrap();
-        assert_eq!(look(), ReloadOutcome::Pending, "its key is on the way");
+        assert_eq!(look(), pending, "its key is on the way");
         folder.write(&other);
-        assert_eq!((look(), look()), (ReloadOutcome::Taken, ReloadOutcome::Same));
+        assert_eq!((look(), look()), (taken.clone(), same.clone()));
         fs::remove_file(folder.files().key).unwrap();
-        assert_eq!(look(), ReloadOutcome::Pending);
-        assert!(matches!(look(), ReloadOutcome::Broken(why) if why.contains("tls.key can't be read")));
-        assert_eq!((look(), look()), (ReloadOutcome::Same, ReloadOutcome::Same));
+        assert_eq!(look(), pending);
+        assert!(matches!(look().0, Some(Err(why)) if why.contains("tls.key can't be read")));
+        assert_eq!((look(), look()), (same.clone(), same.clone()));
         folder.write(&other);
-        assert_eq!((look(), look()), (ReloadOutcome::Taken, ReloadOutcome::Same));
+        assert_eq!((look(), look()), (taken, same));
         assert_eq!(served(&current), other.der);
     }
 }

@@ -1,27 +1,48 @@
-//! The way to a server: straight, or through a proxy.
+//! The way to a server: over TCP, straight or through a proxy, and with TLS as cargo's features choose it.
 
-use std::net::IpAddr;
+#[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
+use std::sync::Arc;
+use std::{
+    io::Error,
+    net::IpAddr,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
 use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::{
     legacy::connect::{
-        HttpConnector,
+        Connected, Connection, HttpConnector,
         proxy::{SocksV5, Tunnel},
     },
     proxy::matcher::{Intercept, Matcher},
 };
 use kube::Config;
+#[cfg(any(feature = "ring", feature = "aws-lc-rs", feature = "openssl"))]
+use kube::client::ConfigExt;
+#[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
+use rustls::crypto::CryptoProvider;
+use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
-use super::{
-    io::{Connector, connector},
-    tls,
-};
+/// Finds the way to the server that a configuration names.
+///
+/// # Errors
+/// The configuration's proxy or certificates can't be used, or TLS is wanted and no feature chooses one.
+pub(super) fn connect(config: &Config, tcp: HttpConnector) -> Result<Connector, kube::Error> {
+    let way = way(config, tcp)?;
+    match config.cluster_url.scheme_str() {
+        // Without a look at certificates: reading a system's takes a while.
+        Some("http") => Ok(way),
+        _ => over_tls(config, way),
+    }
+}
 
 /// Finds the way to the server that a configuration names.
 ///
 /// # Errors
 /// The proxy speaks a protocol that is not known, or there is no TLS to speak with it.
-pub(super) fn way(config: &Config, tcp: HttpConnector) -> Result<Connector, kube::Error> {
+fn way(config: &Config, tcp: HttpConnector) -> Result<Connector, kube::Error> {
     let Some(url) = proxy_of(config, |name| std::env::var(name).ok()) else {
         return Ok(connector(tcp));
     };
@@ -30,7 +51,7 @@ pub(super) fn way(config: &Config, tcp: HttpConnector) -> Result<Connector, kube
     match proxy.uri().scheme_str() {
         Some("http") => Ok(connector(tunnel(&proxy, tcp))),
         // With the cluster's own authorities, as kubectl does it.
-        Some("https") => Ok(connector(tunnel(&proxy, tls::connector(config, connector(tcp))?))),
+        Some("https") => Ok(connector(tunnel(&proxy, over_tls(config, connector(tcp))?))),
         Some("socks5" | "socks5h") => Ok(connector(socks(&proxy, tcp))),
         _ => Err(unsupported()),
     }
@@ -49,7 +70,7 @@ fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Op
     (named.as_ref() != Some(&proxy) || !exempted()).then_some(proxy)
 }
 
-/// Returns whether a `NO_PROXY` exempts a server, as kubectl reads it: this machine is always exempt.
+/// Returns whether a `NO_PROXY` exempts a server. This machine is always exempt; entries with a port exempt none.
 fn exempts(list: &str, server: &Uri) -> bool {
     let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
     // Any proxy will do to ask whether one is to be used.
@@ -78,6 +99,103 @@ fn socks<C>(proxy: &Intercept, through: C) -> SocksV5<C> {
     match proxy.raw_auth() {
         Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
         None => socks,
+    }
+}
+
+/// Speaks TLS to `https://` servers over another connector.
+///
+/// # Errors
+/// The configuration's certificates can't be used, or TLS is wanted and no feature chooses one.
+#[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
+fn over_tls(config: &Config, over: Connector) -> Result<Connector, kube::Error> {
+    // It refuses to choose where both ways are in the build; refused where another thread was faster, which does as well.
+    let _ = crypto_provider().as_ref().clone().install_default();
+    Ok(connector(config.rustls_https_connector_with_connector(over)?))
+}
+
+/// Speaks TLS to `https://` servers over another connector.
+///
+/// # Errors
+/// The configuration's certificates can't be used.
+#[cfg(all(feature = "openssl", not(any(feature = "ring", feature = "aws-lc-rs"))))]
+fn over_tls(config: &Config, over: Connector) -> Result<Connector, kube::Error> {
+    Ok(connector(config.openssl_https_connector_with_connector(over)?))
+}
+
+/// Speaks to `http://` servers alone.
+///
+/// # Errors
+/// TLS is wanted, and no feature chooses one.
+#[cfg(not(any(feature = "ring", feature = "aws-lc-rs", feature = "openssl")))]
+fn over_tls(config: &Config, over: Connector) -> Result<Connector, kube::Error> {
+    match config.cluster_url.scheme_str() {
+        Some("https") => Err(kube::Error::TlsRequired),
+        _ => Ok(over),
+    }
+}
+
+/// Returns how rustls computes: as the program chose for its process, else as cargo's features say.
+#[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
+pub(in crate::manager) fn crypto_provider() -> Arc<CryptoProvider> {
+    #[cfg(feature = "aws-lc-rs")]
+    let built_in = rustls::crypto::aws_lc_rs::default_provider;
+    #[cfg(not(feature = "aws-lc-rs"))]
+    let built_in = rustls::crypto::ring::default_provider;
+    CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(built_in()))
+}
+
+/// Connects to the server that a URL names.
+pub(super) type Connector = BoxCloneSyncService<Uri, Io, BoxError>;
+
+/// Forgets what a connector goes through.
+fn connector<C>(connects: C) -> Connector
+where
+    C: Service<Uri, Response: Stream, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync + 'static,
+{
+    BoxCloneSyncService::new(connects.map_response(|stream| Io(Box::new(stream))).map_err(Into::into))
+}
+
+/// Bounds what connections are made of.
+trait Stream: Read + Write + Connection + Send + Unpin + 'static {}
+
+impl<S: Read + Write + Connection + Send + Unpin + 'static> Stream for S {}
+
+/// A connection over TCP, TLS, a proxy, or several of these.
+pub(super) struct Io(Box<dyn Stream>);
+
+impl Io {
+    fn inner(self: Pin<&mut Self>) -> Pin<&mut dyn Stream> {
+        Pin::new(&mut *self.get_mut().0)
+    }
+}
+
+impl Read for Io {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<Result<(), Error>> {
+        self.inner().poll_read(cx, buf)
+    }
+}
+
+impl Write for Io {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, Error>> {
+        self.inner().poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner().poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner().poll_shutdown(cx)
+    }
+}
+
+impl Connection for Io {
+    fn connected(&self) -> Connected {
+        self.0.connected()
     }
 }
 
