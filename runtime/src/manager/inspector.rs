@@ -50,13 +50,10 @@ struct StartedController {
 impl StartedController {
     /// Returns how the controller stands to all objects of a name; it has an answer, whether or not there is one.
     fn reports_by_name(&self, name: &str) -> Vec<KeyReport> {
-        let Some(controller) = self.controller.upgrade() else {
-            return vec![self.report(&ObjectKey::cluster(name))];
-        };
-        let found = controller.find(name);
+        let found = self.controller.upgrade().map(|controller| controller.find(name)).unwrap_or_default();
         match found.is_empty() {
-            true => vec![controller.report(&ObjectKey::cluster(name))],
-            false => found.iter().map(|key| controller.report(key)).collect(),
+            true => vec![self.report(&ObjectKey::cluster(name))],
+            false => found.iter().map(|key| self.report(key)).collect(),
         }
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::task::AtomicWaker;
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, Frame};
 use hyper::{
     body::Incoming,
     client::conn::http1::Connection,
@@ -90,14 +90,6 @@ impl<S: Read + Write + Unpin + Send + 'static> Body for Driven<S> {
         // The task has used up its share: other tasks run first.
         cx.waker().wake_by_ref();
         Poll::Pending
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

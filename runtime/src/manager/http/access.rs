@@ -62,14 +62,8 @@ struct ReviewQuestion {
     path: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum ReviewVerdict {
-    Allowed,
-    /// The API server does not know the token.
-    Unknown,
-    /// The token's user, who has no permission.
-    Forbidden(String),
-}
+/// Whether the sender of a request may see what it asks for.
+type ReviewVerdict = Result<(), HttpRefusal>;
 
 /// The answers that are remembered.
 #[derive(Default)]
@@ -77,7 +71,7 @@ struct ReviewAnswers {
     /// Until when an answer is believed; it is kept for longer.
     allowed: HashMap<ReviewQuestion, Instant>,
     /// By digest, so that made-up tokens take little memory.
-    refused: HashMap<u64, (ReviewVerdict, Instant)>,
+    refused: HashMap<u64, (HttpRefusal, Instant)>,
 }
 
 impl Reviewer {
@@ -96,37 +90,20 @@ impl Reviewer {
         headers: &HeaderMap,
         path: &str,
         peer: Option<SocketAddr>,
-    ) -> Result<(), HttpRefusal> {
+    ) -> ReviewVerdict {
         let Some(token) = token(headers) else {
             let why = "a token is needed: `Authorization: Bearer ..` of a user who may get this path";
             return Err((StatusCode::UNAUTHORIZED, why.into()));
         };
         let question = ReviewQuestion { token: token.to_owned(), path: path.to_owned() };
-        match self.verdict(&question, peer).await? {
-            ReviewVerdict::Allowed => Ok(()),
-            ReviewVerdict::Unknown => {
-                Err((StatusCode::UNAUTHORIZED, "the API server does not know the token".into()))
-            }
-            ReviewVerdict::Forbidden(user) => {
-                let user = plain(&user);
-                let why = format!(
-                    "{user} may not get {path}: allow it by `nonResourceURLs: [{path}]` with the verb `get` in a \
-                     ClusterRole, and bind that"
-                );
-                Err((StatusCode::FORBIDDEN, why.into()))
-            }
-        }
+        self.verdict(&question, peer).await
     }
 
     /// Returns a remembered answer, or asks the API server.
-    async fn verdict(
-        &self,
-        question: &ReviewQuestion,
-        peer: Option<SocketAddr>,
-    ) -> Result<ReviewVerdict, HttpRefusal> {
+    async fn verdict(&self, question: &ReviewQuestion, peer: Option<SocketAddr>) -> ReviewVerdict {
         let remembered = || self.answers.lock().remembered(question, Instant::now());
         if let Some(verdict) = remembered() {
-            return Ok(verdict);
+            return verdict;
         }
         let unavailable = |why: &'static str| (StatusCode::SERVICE_UNAVAILABLE, why.into());
         let is_known = self.answers.lock().allowed.contains_key(question);
@@ -137,12 +114,12 @@ impl Reviewer {
         }
         // Another request with the same token may have had its answer.
         if let Some(verdict) = remembered() {
-            return Ok(verdict);
+            return verdict;
         }
         match timeout(PATIENCE, review(&self.client, question)).await {
             Ok(Ok(verdict)) => {
-                self.answers.lock().remember(question, verdict.clone(), Instant::now());
-                Ok(verdict)
+                self.answers.lock().remember(question, &verdict, Instant::now());
+                verdict
             }
             Ok(Err(error)) => {
                 tracing::warn!(error = one_line(&error), "a token can't be reviewed");
@@ -183,29 +160,29 @@ fn site(peer: IpAddr) -> IpAddr {
 impl ReviewAnswers {
     fn remembered(&self, question: &ReviewQuestion, now: Instant) -> Option<ReviewVerdict> {
         if self.allowed.get(question).is_some_and(|until| *until > now) {
-            return Some(ReviewVerdict::Allowed);
+            return Some(Ok(()));
         }
         let of = |digest| self.refused.get(&digest).filter(|(_, until)| *until > now);
         let found = of(self.refused.hasher().hash_one(question))
             .or_else(|| of(self.refused.hasher().hash_one(&question.token)));
-        found.map(|(verdict, _)| verdict.clone())
+        found.map(|(refusal, _)| Err(refusal.clone()))
     }
 
-    fn remember(&mut self, question: &ReviewQuestion, verdict: ReviewVerdict, now: Instant) {
-        let digest = match verdict {
-            ReviewVerdict::Allowed => {
-                make_room(&mut self.allowed, |until| *until);
-                self.allowed.retain(|_, until| *until + KNOWN_FOR > now);
-                self.allowed.insert(question.clone(), now + ALLOWED_FOR);
-                return;
-            }
-            // This holds for every path.
-            ReviewVerdict::Unknown => self.refused.hasher().hash_one(&question.token),
-            ReviewVerdict::Forbidden(_) => self.refused.hasher().hash_one(question),
+    fn remember(&mut self, question: &ReviewQuestion, verdict: &ReviewVerdict, now: Instant) {
+        let Err(refusal) = verdict else {
+            make_room(&mut self.allowed, |until| *until);
+            self.allowed.retain(|_, until| *until + KNOWN_FOR > now);
+            self.allowed.insert(question.clone(), now + ALLOWED_FOR);
+            return;
+        };
+        // That a token is not known holds for every path.
+        let digest = match refusal.0 {
+            StatusCode::UNAUTHORIZED => self.refused.hasher().hash_one(&question.token),
+            _ => self.refused.hasher().hash_one(question),
         };
         self.allowed.remove(question);
         make_room(&mut self.refused, |(_, until)| *until);
-        self.refused.insert(digest, (verdict, now + REFUSED_FOR));
+        self.refused.insert(digest, (refusal.clone(), now + REFUSED_FOR));
     }
 }
 
@@ -231,14 +208,22 @@ async fn review(client: &Client, question: &ReviewQuestion) -> Result<ReviewVerd
     let tokens = Api::<TokenReview>::all(client.clone());
     let status = tokens.create(&PostParams::default(), &review).await?.status.unwrap_or_default();
     let user = status.user.filter(|_| status.authenticated == Some(true));
-    let Some(user) = user else { return Ok(ReviewVerdict::Unknown) };
-    let name = user.username.clone().unwrap_or_default();
-    let review =
-        SubjectAccessReview { spec: may_get(user, &question.path), ..SubjectAccessReview::default() };
+    let Some(user) = user else {
+        return Ok(Err((StatusCode::UNAUTHORIZED, "the API server does not know the token".into())));
+    };
+    let (name, path) = (user.username.clone().unwrap_or_default(), &question.path);
+    let review = SubjectAccessReview { spec: may_get(user, path), ..SubjectAccessReview::default() };
     let accesses = Api::<SubjectAccessReview>::all(client.clone());
     let status = accesses.create(&PostParams::default(), &review).await?.status.unwrap_or_default();
-    let allowed = status.allowed && status.denied != Some(true);
-    Ok(if allowed { ReviewVerdict::Allowed } else { ReviewVerdict::Forbidden(name) })
+    if status.allowed && status.denied != Some(true) {
+        return Ok(Ok(()));
+    }
+    let why = format!(
+        "{} may not get {path}: allow it by `nonResourceURLs: [{path}]` with the verb `get` in a ClusterRole, \
+         and bind that",
+        plain(&name)
+    );
+    Ok(Err((StatusCode::FORBIDDEN, why.into())))
 }
 
 fn may_get(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {
@@ -355,12 +340,13 @@ mod tests {
     async fn refusals_are_bounded_and_push_no_good_answer_out() {
         let now = Instant::now();
         let mut answers = ReviewAnswers::default();
-        answers.remember(&question("good"), ReviewVerdict::Allowed, now);
+        answers.remember(&question("good"), &Ok(()), now);
+        let unknown = Err((StatusCode::UNAUTHORIZED, "unknown".into()));
         for number in 0..10 * MOST_REMEMBERED {
-            answers.remember(&question(&number.to_string()), ReviewVerdict::Unknown, now);
+            answers.remember(&question(&number.to_string()), &unknown, now);
         }
         assert_eq!(answers.refused.len(), MOST_REMEMBERED);
-        assert_eq!(answers.remembered(&question("good"), now), Some(ReviewVerdict::Allowed));
+        assert_eq!(answers.remembered(&question("good"), now), Some(Ok(())));
     }
 
     // P17
