@@ -22,8 +22,8 @@ use crate::{
     keys::Keys,
     object::{AsObject, Kind, Object, ObjectKey, ObjectRef, Scope, Statused},
     writes::{
-        Apply, Author, Counters, Create, Delete, Event, Patched, Recorder, Sender, TypedObject, UniqueObject,
-        WriteError, Writer, patch, patch_status,
+        Apply, Author, Counters, Create, Delete, Event, Patched, Recorder, Rights, Sender, TypedObject,
+        UniqueObject, WriteError, Writer, patch, patch_status,
     },
 };
 
@@ -477,7 +477,7 @@ fn made<K: Watched>(
     object: Option<&K::Object>,
 ) -> Context<K> {
     let name: Arc<str> = kind.to_string().into();
-    let author = Author { controller: name.clone(), field_manager: name };
+    let author = Author { controller: name.clone(), field_manager: name, declared: Rights::default() };
     let sender = Sender::new(client);
     let recorder =
         Recorder::new(sender.clone(), &author, WallClock::system(), random_seed(), Counter::default());

@@ -107,7 +107,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     };
     let metrics = env.metrics.reconcile().of(&name);
     let opened = open_all(&mut definition, &dynamic_type, &places, env);
-    let Definition { reconciler, settings, selection, sources, reads, .. } = definition;
+    let Definition { reconciler, settings, selection, sources, reads, rights, .. } = definition;
     let mut awaited = opened.awaited;
     match reads.is_empty() {
         true => awaited.extend(env.asked.iter().map(|informer| (None, informer.clone()))),
@@ -128,7 +128,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     connects.extend(opened.foreign);
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
     let waits_for_own = settings.waits_for_own && env.writes == Writes::Sent;
-    let author = Author { controller: name.clone(), field_manager };
+    let author = Author { controller: name.clone(), field_manager, declared: rights };
     let seed = env.seed.unwrap_or_else(random_seed);
     let (sender, dropped) = (env.sender.clone(), metrics.events_dropped.clone());
     let recorder = Recorder::new(sender, &author, env.factory.clock(), seed, dropped);

@@ -40,7 +40,7 @@ use crate::{
     reflector::{Doubt, DoubtCause, Server},
     store::{CachedObject, Indexer},
     workqueue::{Item, ItemExponentialFailure, RateLimit, WorkQueue},
-    writes::{Author, Counters, Recorder, Sender, Writer},
+    writes::{Author, Counters, Recorder, Rights, Sender, Writer},
 };
 
 pub(super) struct Idle;
@@ -114,7 +114,8 @@ fn core_fed_twice_by(waits: Waits, shared: Vec<SourceId>) -> Arc<Core> {
     let limit = StormLimit::new(RateLimit::per_second(1).burst(10));
     let keys = Keys::new(queue, gate, namespaces, shared, limit, dropped);
     let counters = Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
-    let author = Author { controller: "test".into(), field_manager: "test".into() };
+    let author =
+        Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
     let recorder =
         Recorder::new(Sender::new(client.clone()), &author, WallClock::system(), 7, Counter::default());
     let (sender, wait) = (Sender::new(client), false);

@@ -281,7 +281,8 @@ impl<W: Watched> SharedInformer<W> {
     /// # Errors
     /// It does not within the time given, or the informer is stopped; the error says why.
     pub async fn wait_for_sync(&self, within: Duration) -> Result<(), NotSynced> {
-        wait_for_sync(&[self.handle.clone()], within).await
+        let handle: Arc<dyn Informer> = self.handle.clone();
+        wait_for_sync(&[handle], within).await
     }
 
     /// Returns what is watched.

@@ -31,10 +31,13 @@ pub(crate) struct BacklogReport {
     pub(crate) oldest: Duration,
 }
 
+/// A kind, and an informer of it.
+type BacklogEntry = (String, Weak<dyn BacklogSource>);
+
 /// The informers that report, by kind. An informer that was dropped reports no longer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BacklogMetrics {
-    sources: Arc<Mutex<Vec<(String, Weak<dyn BacklogSource>)>>>,
+    sources: Arc<Mutex<Vec<BacklogEntry>>>,
 }
 
 impl BacklogMetrics {

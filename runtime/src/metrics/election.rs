@@ -6,7 +6,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::added;
+use super::registered::added;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LeaseLabels {

@@ -20,8 +20,8 @@ use prometheus_client::{
 };
 
 use super::{
-    added,
     backlog::{BacklogMetrics, BacklogSource},
+    registered::added,
 };
 use crate::object::Kind;
 

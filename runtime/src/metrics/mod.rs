@@ -10,6 +10,7 @@ mod fetch;
 mod process;
 mod queue;
 mod reconcile;
+mod registered;
 mod requests;
 
 pub(crate) use backlog::{BacklogReport, BacklogSource};
@@ -25,7 +26,7 @@ use std::{fmt, sync::Arc};
 use parking_lot::Mutex;
 use prometheus_client::{
     encoding::text::{encode_eof, encode_registry},
-    registry::{Metric, Registry},
+    registry::Registry,
 };
 
 use crate::users_code::contained;
@@ -126,13 +127,6 @@ impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Metrics")
     }
-}
-
-/// Registers a new metric, and returns it.
-fn added<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
-    let metric = M::default();
-    registry.register(name, help, metric.clone());
-    metric
 }
 
 /// Appends the metrics of a registry. If an encoder fails, all of the registry is left out: half a line is invalid.

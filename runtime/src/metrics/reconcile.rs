@@ -8,7 +8,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::added;
+use super::registered::added;
 
 /// The buckets of controller-runtime, in seconds.
 const BUCKETS: [f64; 40] = [

@@ -9,7 +9,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::added;
+use super::registered::added;
 
 /// The code of a request without a response, as client-go writes it.
 const NO_ANSWER: &str = "<error>";

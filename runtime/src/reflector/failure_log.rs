@@ -130,7 +130,7 @@ impl FailureLogEntry {
                 new.insert(Ongoing { since: now, reminder: Reminder::begin(now), who, most: 1 });
                 LogLevel::Begins
             }
-            Entry::Occupied(old) => old.into_mut().repeated(now, self.number, &self.name),
+            Entry::Occupied(old) => old.into_mut().repeated(now, self.number, self.name.clone()),
         }
     }
 
@@ -156,8 +156,8 @@ impl Drop for FailureLogEntry {
 }
 
 impl Ongoing {
-    fn repeated(&mut self, now: Instant, number: u64, name: &Cow<'static, str>) -> LogLevel {
-        self.who.insert(number, name.clone());
+    fn repeated(&mut self, now: Instant, number: u64, name: Cow<'static, str>) -> LogLevel {
+        self.who.insert(number, name);
         let mut kinds: Vec<_> = self.who.values().cloned().collect();
         kinds.sort_unstable();
         kinds.dedup();

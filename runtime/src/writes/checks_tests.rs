@@ -88,7 +88,8 @@ fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<
     };
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
     let sender = Sender::new(kube::Client::new(service, "shop"));
-    let author = Author { controller: "test".into(), field_manager: "test".into() };
+    let author =
+        Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
     (Writer::new(sender, author, vec![cache], Keys::alone(), true, counters), asked)
 }
 

@@ -158,7 +158,7 @@ mod tests {
     use crate::{
         keys::Keys,
         object::{Kind, ObjectKey, Scope},
-        writes::{Author, Counters, Sender},
+        writes::{Author, Counters, Rights, Sender},
     };
 
     /// What a server does with a patch of one object, whose tests and removals it knows.
@@ -196,7 +196,8 @@ mod tests {
             }
         });
         let sender = Sender::new(kube::Client::new(service, "default"));
-        let author = Author { controller: "test".into(), field_manager: "test".into() };
+        let author =
+            Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
         let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
         Writer::new(sender, author, Vec::new(), Keys::alone(), false, counters)
     }

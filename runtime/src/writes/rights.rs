@@ -1,9 +1,10 @@
-//! The permissions that a controller declares.
+//! The permissions that a controller declares, and the undeclared ones that it uses.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
+use super::request::Request;
 use crate::{
-    api_request::ApiVerb,
+    api_request::{ApiVerb, MediaType},
     object::{Kind, Scope},
 };
 
@@ -49,6 +50,18 @@ impl Use {
             Self::Escalate => &[ApiVerb::Escalate],
         }
     }
+
+    /// Returns what a request does.
+    fn of(request: &Request<'_>) -> Self {
+        match (request.verb, request.subresource, request.media_type) {
+            (ApiVerb::Get | ApiVerb::List, ..) => Self::Get,
+            (ApiVerb::Create, ..) => Self::Create,
+            (ApiVerb::Delete, ..) => Self::Delete,
+            (_, Some(_), _) => Self::PatchStatus,
+            (.., MediaType::Apply) => Self::Apply,
+            _ => Self::Patch,
+        }
+    }
 }
 
 /// One thing that a role allows.
@@ -92,6 +105,13 @@ impl Rights {
     fn add(&mut self, kind: &Kind, subresource: &str, verb: ApiVerb) {
         let resource = format!("{}{subresource}", kind.plural);
         self.0.insert(Right { group: kind.group.clone(), resource, scope: kind.scope, verb });
+    }
+
+    /// Returns what a request does that is not declared: a role made of what is declared does not allow it.
+    pub(super) fn lacks(&self, request: &Request<'_>) -> Option<Use> {
+        let (mut needed, use_) = (Self::default(), Use::of(request));
+        needed.allow(&request.target.kind, use_);
+        (request.verb != ApiVerb::List && !needed.0.is_subset(&self.0)).then_some(use_)
     }
 }
 

@@ -5,7 +5,7 @@
 //! right.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     convert::Infallible,
     fmt, mem,
     sync::Arc,
@@ -31,6 +31,7 @@ use super::{
     contradictions::{Contradicted, Contradictions, OpenContradiction, contradiction},
     overload::Sender,
     request::{ApiResponse, ApiVerb, MediaType, Request, Target},
+    rights::{Rights, Use},
 };
 use crate::{
     informer::{Comparison, Progress, ProgressVia},
@@ -38,7 +39,7 @@ use crate::{
         CachedState, Expectation, KeyTable, Keys, LastAnswer, OverdueWrite, RunActivity, SourceId,
         StatusSeen, object_id,
     },
-    object::{Object, ObjectKey, Scope, Version},
+    object::{Kind, Object, ObjectKey, Scope, Version},
     reflector::DoubtCause,
 };
 
@@ -69,6 +70,7 @@ struct OpenQuestions {
 pub(crate) struct Author {
     pub(crate) controller: Arc<str>,
     pub(crate) field_manager: Arc<str>,
+    pub(crate) declared: Rights,
 }
 
 /// What a controller's writes count.
@@ -89,6 +91,8 @@ pub(crate) struct Writer {
     /// Whether a key that wrote waits until its caches show it.
     waits_for_own: bool,
     pub(super) applied: AppliedMemory,
+    /// What was logged because it is not declared.
+    undeclared: Mutex<HashSet<(Kind, Use)>>,
     /// Locked before the table of keys, if both are.
     open: Mutex<OpenQuestions>,
     /// The follow-up task may have something new to do.
@@ -149,6 +153,7 @@ impl Writer {
             keys,
             waits_for_own,
             applied: AppliedMemory::default(),
+            undeclared: Mutex::default(),
             open: Mutex::default(),
             follow_up_due: Notify::new(),
             comparing: tokio::sync::Mutex::default(),
@@ -329,6 +334,7 @@ impl Writer {
     ) -> BoxFuture<'a, Result<ApiResponse, WriteError>> {
         Box::pin(async move {
             let target = request.target;
+            self.log_undeclared(&request);
             if self.keys.gate.doubt(key).is_some() {
                 // Whether it is open then is asked next.
                 let _ = timeout(PATIENCE, self.keys.gate.opened_for(key)).await;
@@ -369,6 +375,19 @@ impl Writer {
         })
     }
 
+    /// Logs once what is done and not declared.
+    fn log_undeclared(&self, request: &Request<'_>) {
+        let Some(lacking) = self.author.declared.lacks(request) else { return };
+        let kind = &request.target.kind;
+        if self.undeclared.lock().insert((kind.clone(), lacking)) {
+            let kind = &kind.kind;
+            tracing::debug!(
+                "what the controller does with {kind} is not declared, and missing in the manager's rules: add \
+                 `.uses::<{kind}>(Use::{lacking:?})`"
+            );
+        }
+    }
+
     /// Asks the server for a target; `None` where there is none.
     pub(crate) fn fetch<'a>(
         &'a self,
@@ -403,6 +422,7 @@ impl Writer {
         if verb == ApiVerb::List {
             request.query = "limit=1".to_owned();
         }
+        self.log_undeclared(&request);
         Box::pin(async move {
             let before = self.before(target);
             let found = self.sender.send(request).await.map(|answer| answer.object);

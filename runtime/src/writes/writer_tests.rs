@@ -15,7 +15,8 @@ fn writer(caches: Vec<CacheView>) -> Arc<Writer> {
         std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
     });
     let sender = Sender::new(kube::Client::new(nobody, "default"));
-    let author = Author { controller: "test".into(), field_manager: "test".into() };
+    let author =
+        Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
     Writer::new(sender, author, caches, Keys::alone(), true, counters)
 }
