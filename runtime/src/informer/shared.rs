@@ -1,6 +1,6 @@
 //! The informer as its users see it.
 
-use std::{cell::RefCell, fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{any::Any, cell::RefCell, fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -132,6 +132,11 @@ impl<W: Watched> SharedInformer<W> {
     /// Returns a reader of the cache without the typed look-ups.
     pub(crate) fn cache(&self) -> Lister<W::Object> {
         self.handle.core.indexer.lister().keeping(self.share())
+    }
+
+    /// Returns what all clones of an informer have in common, and no other informer has.
+    pub(crate) fn identity(&self) -> Arc<dyn Any + Send + Sync> {
+        self.handle.clone()
     }
 
     /// Names the cluster that it reads from; `None`: the manager's own.

@@ -32,7 +32,7 @@ impl Clusters {
                 return refused(cluster, "another one has that name: give each its own");
             }
         }
-        for cluster in plans.iter().flat_map(|plan| &plan.clusters) {
+        for cluster in plans.iter().flat_map(|plan| &plan.definition.clusters) {
             if !known.iter().any(|one| one.is(cluster)) {
                 return refused(
                     cluster,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::process::ManagerProcess;
 use crate::{
     clock::{Moment, readable},
-    controller::{ControllerPhase, Inspected},
+    controller::{ControllerCore, ControllerPhase},
     informer::{FailureCause, SyncPhase, SyncState},
     leader_election::{LeaderState, Leadership},
     plain::plain,
@@ -122,7 +122,7 @@ impl fmt::Display for HealthCheck {
 /// A controller that was started; `None` once it has ended and nobody holds it.
 pub(super) struct ControllerStatus {
     pub(super) name: Arc<str>,
-    pub(super) controller: Option<Arc<dyn Inspected>>,
+    pub(super) controller: Option<Arc<ControllerCore>>,
 }
 
 /// Checks what only a new process could mend.
@@ -192,8 +192,9 @@ fn could_work(status: &ControllerStatus, started: Moment) -> HealthCheck {
         ControllerPhase::Stopped => stopped(name),
         ControllerPhase::WaitsForCaches => {
             let lagging = controller.lagging();
-            let since = lagging.iter().filter_map(|cache| cache.since).min().unwrap_or(started);
-            let mut kinds: Vec<_> = lagging.into_iter().map(|cache| cache.kind).collect();
+            let since = lagging.iter().filter_map(|cache| Some(cache.failure.as_ref()?.since)).min();
+            let since = since.unwrap_or(started);
+            let mut kinds: Vec<_> = lagging.iter().map(SyncState::name).collect();
             kinds.dedup();
             let why = format!("waits for the caches of {}", kinds.join(", "));
             HealthCheck::failed(name, Some(since), why)

@@ -18,7 +18,6 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     backoff::{Backoff, BackoffSchedule},
     clock::readable,
-    controller::Writes,
     error::Error,
     plain::said,
     reflector::{Reminder, rounded, unreachable},
@@ -44,7 +43,7 @@ pub(super) struct Installer {
     name: String,
     backoff: Backoff,
     failing: Option<ServerFailure>,
-    writes: Writes,
+    is_dry_run: bool,
 }
 
 /// Since when the server fails, and when that is logged again.
@@ -69,11 +68,11 @@ impl Installer {
         definition: CustomResourceDefinition,
         version: String,
         seed: u64,
-        writes: Writes,
+        is_dry_run: bool,
     ) -> Self {
         let [first, longest] = WAITS;
         let backoff = Backoff::new(BackoffSchedule::doubling(first, longest), seed);
-        Self { name: definition.name_any(), client, definition, version, backoff, failing: None, writes }
+        Self { name: definition.name_any(), client, definition, version, backoff, failing: None, is_dry_run }
     }
 
     pub(super) async fn install(mut self) -> Result<(), Error> {
@@ -88,7 +87,7 @@ impl Installer {
             }
         };
         self.retry(applied).await?;
-        if self.writes == Writes::Tried {
+        if self.is_dry_run {
             return Ok(());
         }
         self.wait_until_ready(&established(api, name)).await?;

@@ -63,7 +63,7 @@ use crate::{
     backoff::random_seed,
     chain::one_line,
     clock::{Moment, WallClock},
-    controller::{Controller, ControllerEnv, Election, Leftovers, Plan, Stop, TraceIds, Watch, Writes},
+    controller::{Controller, ControllerEnv, Leftovers, Plan, RunningController, Stop, TraceIds, Watch},
     error::Error,
     informer::{InformerBuilder, Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -295,10 +295,11 @@ impl Manager {
     pub fn rules(&self) -> Rules {
         let mut rules = Rules::named(self.role_name());
         for plan in &self.plans {
-            rules.add(&plan.rights, &plan.namespaces, None);
-            for (narrowing, rights) in &plan.narrowed {
+            let (namespaces, definition) = (&plan.definition.settings.namespaces, &plan.definition);
+            rules.add(&definition.rights, namespaces, None);
+            for (narrowing, rights) in &definition.narrowed {
                 let own = narrowing.namespace.as_ref().map(std::slice::from_ref);
-                rules.add(rights, own.unwrap_or(&plan.namespaces), narrowing.name.as_deref());
+                rules.add(rights, own.unwrap_or(namespaces), narrowing.name.as_deref());
             }
         }
         rules.add_reads(&self.own);
@@ -310,7 +311,7 @@ impl Manager {
     }
 
     fn role_name(&self) -> String {
-        self.plans.first().map_or("watchkeeper", |plan| &plan.name).replace('/', ".")
+        self.plans.first().map_or("watchkeeper", |plan| plan.name()).replace('/', ".")
     }
 
     /// Adds a controller.
@@ -500,9 +501,9 @@ impl Manager {
     ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
         // The future holds the client, not the manager, so that it can be sent to another thread.
         let seed = self.seed.unwrap_or_else(random_seed);
-        let writes = if self.dry_run.is_on() { Writes::Tried } else { Writes::Sent };
-        let version = K::api_resource().version;
-        let install = install::Installer::new(self.direct.clone(), K::crd(), version, seed, writes).install();
+        let (version, is_dry_run) = (K::api_resource().version, self.dry_run.is_on());
+        let install =
+            install::Installer::new(self.direct.clone(), K::crd(), version, seed, is_dry_run).install();
         let (serve, cluster) = (self.serve.clone(), self.cluster.clone());
         let (inspector, metrics, client) = (self.inspector(), self.metrics(), self.direct.clone());
         // Boxed, so that the futures of programs that await it stay small.
@@ -616,20 +617,19 @@ impl Manager {
             asked: &asked,
             metrics: &self.metrics,
             seed: self.seed,
-            election: if candidate.is_some() { Election::Held } else { Election::None },
+            is_elected: candidate.is_some(),
             leftovers: &leftovers,
-            writes: if self.dry_run.is_on() { Writes::Tried } else { Writes::Sent },
+            is_dry_run: self.dry_run.is_on(),
             trace_ids: &self.trace_ids,
         };
-        let mut planned = Vec::new();
+        let mut planned: Vec<RunningController> = Vec::new();
         for plan in self.plans {
-            if planned.iter().any(|other: &crate::controller::PreparedController| *other.name() == plan.name)
-            {
-                return Err(Error::DuplicateController(plan.name.to_string()));
+            if planned.iter().any(|other| other.core().settings.name == *plan.name()) {
+                return Err(Error::DuplicateController(plan.name().to_string()));
             }
             planned.push(plan.prepare(&env)?);
         }
-        planned.iter().for_each(|one| self.inspector.add(one.name().clone(), &one.inspected()));
+        planned.iter().for_each(|controller| self.inspector.add(controller.core()));
         let factories = Factories::new(self.own, clusters);
         let (grace_period, inspector, stop) = (self.grace_period, self.inspector, Stop::new());
         inspector.begin(ManagerProcess {

@@ -289,7 +289,7 @@ fn runs(runs: &[RunReport]) -> Markup {
 fn run_row(run: &RunReport) -> Markup {
     html! {
         tr {
-            td data-label="Key" { (key(&run.key)) }
+            td data-label="Key" { (key(&run.key.to_string())) }
             td data-label="Ended as" {
                 (run.result.replace('_', " "))
                 @if let Some(error) = &run.error { div.error { (error) } }
@@ -298,7 +298,7 @@ fn run_row(run: &RunReport) -> Markup {
             td data-label="Took" { (took(run.seconds)) }
             td data-label="Writes" { (run.writes) }
             td data-label="Attempt" { (run.attempt) }
-            td data-label="Asked for by" { (run.reason) }
+            td data-label="Asked for by" { (run.reason.to_string()) }
         }
     }
 }
