@@ -159,7 +159,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         }
         match found {
             Lookup::Absent => {
-                if self.core.settings.finalizer.is_some() {
+                if self.finalizer().is_some() {
                     self.core.keys.table().keep_read(key, None);
                 }
                 DueWork::Nothing(Action::await_change())
@@ -171,13 +171,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
                 // The cache may not show yet what the answer did.
                 let object =
                     finalized.filter(|answer| is_as_new(&***answer, &*object)).cloned().unwrap_or(object);
-                match self
-                    .core
-                    .settings
-                    .finalizer
-                    .as_ref()
-                    .filter(|finalizer| !has_finalizer(&*object, finalizer))
-                {
+                match self.finalizer().filter(|finalizer| !has_finalizer(&*object, finalizer)) {
                     Some(finalizer) => DueWork::Finalizer(object, finalizer),
                     None => DueWork::Reconcile(object),
                 }
@@ -187,7 +181,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
 
     /// Keeps what a compact cache holds of a key for its cleanup: that cache keeps no earlier state of what it can't read.
     fn keep_read(&self, key: &ObjectKey) {
-        if self.core.settings.finalizer.is_none() {
+        if self.finalizer().is_none() {
             return;
         }
         // It may have been replaced since it was read.
@@ -216,13 +210,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
     }
 
     fn cleanup_of(&self, terminating: Arc<K::Object>) -> DueWork<'_, K::Object> {
-        match self
-            .core
-            .settings
-            .finalizer
-            .as_ref()
-            .is_some_and(|finalizer| has_finalizer(&*terminating, finalizer))
-        {
+        match self.finalizer().is_some_and(|finalizer| has_finalizer(&*terminating, finalizer)) {
             true => DueWork::Cleanup(terminating),
             false => DueWork::Nothing(Action::await_change()),
         }
@@ -230,10 +218,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
 
     async fn clean_up(&self, run_info: &Arc<RunInfo>, object: Arc<K::Object>) -> Result<Action, RunFailure> {
         let cx = self.context(run_info, Some(object.clone()));
-        match (
-            self.call(|| self.reconciler.cleanup(object.clone(), &cx)).await?,
-            &self.core.settings.finalizer,
-        ) {
+        match (self.call(|| self.reconciler.cleanup(object.clone(), &cx)).await?, self.finalizer()) {
             (Cleanup::Pending(action), _) => Ok(action),
             (Cleanup::Done, None) => Ok(Action::await_change()),
             (Cleanup::Done, Some(finalizer)) => {
@@ -244,6 +229,10 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
                 }
             }
         }
+    }
+
+    fn finalizer(&self) -> Option<&str> {
+        self.core.settings.finalizer.as_deref()
     }
 
     fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> Context<K> {
@@ -260,15 +249,12 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         F: Future<Output = Result<T, R::Error>>,
     {
         let judged = async { call().await.map_err(RunFailure::judge::<K, R>) };
-        let in_time = async {
-            let Some(deadline) = self.core.settings.deadline else { return judged.await };
-            tokio::time::timeout(deadline, judged).await.unwrap_or_else(|_| {
-                self.core.metrics.timeouts.inc();
-                let report = format!("the reconciler did not end within its deadline of {deadline:?}");
-                Err(RunFailure { report, action: FailureAction::Retry })
-            })
-        };
-        in_time.await
+        let Some(deadline) = self.core.settings.deadline else { return judged.await };
+        tokio::time::timeout(deadline, judged).await.unwrap_or_else(|_| {
+            self.core.metrics.timeouts.inc();
+            let report = format!("the reconciler did not end within its deadline of {deadline:?}");
+            Err(RunFailure { report, action: FailureAction::Retry })
+        })
     }
 
     /// Contains the panics of a run, wherever in it they arise; one that is to propagate is recorded before.
