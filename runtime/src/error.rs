@@ -159,12 +159,12 @@ impl From<&str> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workqueue::{ConfigError, InvalidRate};
+    use crate::workqueue::InvalidRate;
 
     #[test]
     fn debug_is_the_chain_each_cause_once_with_the_remedy() {
-        let source = ConfigError::Rate(InvalidRate::Zero);
-        let error = Error::from(ControllerError::RateLimit { name: "websites".to_owned(), source });
+        let (name, source) = ("websites".to_owned(), InvalidRate::Zero);
+        let error = Error::from(ControllerError::Rate { name, rate: "rate limit", source });
         assert_eq!(
             format!("{error:?}"),
             "controller websites: the rate limit is refused: a rate of zero lets nothing run; \

@@ -1,28 +1,23 @@
 //! The builder of a controller: what it reconciles, what feeds it, and its settings.
 
-use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
+use std::{error::Error, fmt, future::Future, marker::PhantomData, sync::Arc, time::Duration};
 
 use futures::Stream;
 
 use super::{
     Action, Context, FromFn, Panics, Reconciler,
-    definition::Definition,
-    enqueue::{EnqueueRelated, Enqueuer, Mapping, Ownership, Relation},
-    env::read,
-    plan::{Plan, plan},
+    plan::{Definition, Plan, Prepare, prepare},
     predicate::Predicate,
-    settings::{ControllerBackoff, RetryRate},
-    sources::{ForeignSource, KindSource},
+    sources::source,
     stream_source::StreamSource,
     watch::{Enqueues, Watch},
 };
 use crate::{
-    informer::{Marker, Watched, name_of},
-    keys::SourceId,
+    informer::{Marker, Watched},
     object::{Kind, ObjectKey},
     store::{FieldSelector, InvalidSelector, Selector},
     workqueue::{RateLimit, RateLimiter},
-    writes::{Rights, Use},
+    writes::Use,
 };
 
 /// Runs a [`Reconciler`] for every object of a kind, whenever something may have changed.
@@ -30,10 +25,10 @@ use crate::{
 /// Built here, run by a [`Manager`](crate::manager::Manager).
 #[must_use = "a controller runs once a manager has it"]
 pub struct Controller<K: Marker, R> {
-    pub(super) definition: Definition<K, R>,
-    kind: Kind,
+    definition: Definition,
     /// Made where the kind is known to be watched.
-    plan: Box<dyn FnOnce(Definition<K, R>) -> Plan + Send + Sync>,
+    prepare: Prepare,
+    types: PhantomData<fn(K) -> R>,
 }
 
 impl<K: Watched<DynamicType = ()>, R: Reconciler<K>> Controller<K, R> {
@@ -76,16 +71,15 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
     }
 
     fn of(dynamic_type: K::DynamicType, reconciler: R) -> Self {
-        let (kind, mut rights) = (K::kind_of(&dynamic_type), Rights::default());
-        rights.watch(&kind);
+        let kind = K::kind_of(&dynamic_type);
+        let mut definition = Definition::new(kind.clone());
+        definition.rights.watch(&kind);
         if K::has_status() {
-            rights.allow(&kind, Use::PatchStatus);
+            definition.rights.allow(&kind, Use::PatchStatus);
         }
-        Self {
-            kind,
-            definition: Definition { rights, ..Definition::new(reconciler) },
-            plan: Box::new(move |definition| plan(definition, dynamic_type)),
-        }
+        let prepare: Prepare =
+            Box::new(move |definition, env| prepare::<K, R>(reconciler, dynamic_type, definition, env));
+        Self { definition, prepare, types: PhantomData }
     }
 }
 
@@ -96,7 +90,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// Two controllers of one manager can't have the same name. It is the field manager of what the controller writes,
     /// unless [`field_manager`](Self::field_manager) sets another.
     pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.definition.settings.name = Some(name.into());
+        self.definition.settings.name = name.into().into();
         self
     }
 
@@ -136,7 +130,7 @@ impl<K: Marker, R> Controller<K, R> {
     pub fn label_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
         selector.parse::<Selector>()?;
         self.definition.selection.labels = selector.to_owned();
-        Ok(self)
+        Ok(self.checking_deletions())
     }
 
     /// Reconciles only objects whose fields match; the server knows only some fields of each kind.
@@ -148,7 +142,13 @@ impl<K: Marker, R> Controller<K, R> {
     pub fn field_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
         selector.parse::<FieldSelector>()?;
         self.definition.selection.fields = selector.to_owned();
-        Ok(self)
+        Ok(self.checking_deletions())
+    }
+
+    /// Allows the GET that distinguishes what left the selection from what is gone.
+    fn checking_deletions(mut self) -> Self {
+        self.definition.rights.allow(&self.definition.kind, Use::Get);
+        self
     }
 
     /// Runs only for changes of the reconciled objects that pass. The beginning of a deletion always does, and so does a
@@ -156,7 +156,7 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// It does not apply to the kinds that feed the controller.
     pub fn predicate(mut self, predicate: Predicate<K::Seen>) -> Self {
-        self.definition.predicate = Some(predicate);
+        self.definition.predicate = Some(Box::new(predicate));
         self
     }
 
@@ -208,48 +208,23 @@ impl<K: Marker, R> Controller<K, R> {
     /// # }
     /// ```
     pub fn watch<W: Watched>(mut self, watch: Watch<W>) -> Self {
-        let kind = W::kind_of(watch.dynamic_type());
+        let (kind, definition) = (W::kind_of(watch.dynamic_type()), &mut self.definition);
+        let is_owned = matches!(watch.enqueues, Enqueues::Owner);
         match &watch.cluster {
             Some(cluster) => {
-                self.definition.clusters.push(cluster.clone());
-                if matches!(watch.enqueues, Enqueues::Owner) {
-                    self.definition.owned_elsewhere.push(format!("{}/{kind}", cluster.name()));
+                definition.clusters.push(cluster.clone());
+                if is_owned {
+                    definition.owned_elsewhere = Some(format!("{}/{kind}", cluster.name()));
                 }
             }
-            None => self.definition.allow_watch(&watch),
+            None => definition.allow_watch(&kind, watch.narrowing()),
         }
-        match watch.enqueues.clone() {
-            Enqueues::Owner => {
-                self.definition.rights.allow(&kind, Use::Apply);
-                // A child may belong to an earlier owner of the same name: then the present owner is read.
-                self.definition.rights.allow(&self.kind, Use::Get);
-                self.related(watch, Ownership)
-            }
-            Enqueues::Mapped(mapping) => {
-                self.related(watch, Mapping(move |object: &W::Object| mapping(object)))
-            }
-            Enqueues::Nothing => {
-                self.definition.reads.push(read(watch));
-                self
-            }
+        if is_owned {
+            definition.rights.allow(&kind, Use::Apply);
+            // A child may belong to an earlier owner of the same name: then the present owner is read.
+            definition.rights.allow(&definition.kind, Use::Get);
         }
-    }
-
-    fn related<C: Watched, L: Relation<C::Object>>(mut self, watch: Watch<C>, relation: L) -> Self {
-        let (predicate, relation) = (watch.predicate.clone(), Arc::new(relation));
-        let observer = move |enqueuer: &Enqueuer, source: Option<SourceId>, kind: &str| {
-            EnqueueRelated::new(enqueuer, source, kind.into(), relation.clone(), predicate.clone())
-        };
-        if let Some(cluster) = &watch.cluster {
-            let informer = cluster.feed(&watch);
-            let name = name_of(informer.kind(), informer.cluster().as_deref());
-            let source = ForeignSource::of(informer, move |enqueuer| observer(enqueuer, None, &name));
-            self.definition.foreign_sources.push(source);
-            return self;
-        }
-        self.definition.kind_sources.push(KindSource::of(watch, move |enqueuer, source, kind| {
-            observer(enqueuer, Some(source), &kind.to_string())
-        }));
+        definition.sources.push(source(watch));
         self
     }
 
@@ -260,7 +235,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// `tokio_stream`'s `ReceiverStream`, or `futures::channel::mpsc`). A key that waits already merges with it. A
     /// key without an object runs nothing. When the stream ends, or panics, the controller goes on without it.
     pub fn source(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
-        self.definition.sources.push(StreamSource::new(keys));
+        self.definition.streams.push(StreamSource::new(keys));
         self
     }
 
@@ -305,6 +280,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// it off before, it is added again. It must be a qualified name, such as `example.dev/volume`.
     pub fn finalizer(mut self, finalizer: impl Into<String>) -> Self {
         self.definition.settings.finalizer = Some(finalizer.into());
+        self.definition.rights.allow(&self.definition.kind, Use::Patch);
         self
     }
 
@@ -331,7 +307,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// ([`MaxOf`](crate::workqueue::MaxOf)), one with a cap ([`WithMaxWait`](crate::workqueue::WithMaxWait)), one's
     /// own. One that panics counts as if it had asked for the [floor](Self::floor).
     pub fn backoff(mut self, backoff: impl RateLimiter) -> Self {
-        self.definition.settings.backoff = ControllerBackoff(Arc::new(backoff));
+        self.definition.settings.backoff = Arc::new(backoff);
         self
     }
 
@@ -339,7 +315,7 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// In a controller with a [`rate_limit`](Self::rate_limit) it is that limit, unless it is set.
     pub fn retry_rate(mut self, rate: impl Into<Option<RateLimit>>) -> Self {
-        self.definition.settings.retry_rate = RetryRate::Set(rate.into());
+        self.definition.settings.retry_rate = Some(rate.into());
         self
     }
 
@@ -404,16 +380,14 @@ impl<K: Marker, R> Controller<K, R> {
         self
     }
 
+    /// Forgets the types.
     pub(crate) fn plan(self) -> Plan {
-        (self.plan)(self.definition)
+        Plan { definition: self.definition, prepare: self.prepare }
     }
 }
 
 impl<K: Marker, R> fmt::Debug for Controller<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller")
-            .field("kind", &self.kind)
-            .field("settings", &self.definition.settings)
-            .finish()
+        f.debug_struct("Controller").field("name", &self.definition.settings.name).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,6 @@
 //! The context of a run: the key, the attempt, and how to write.
 
 use std::{
-    any::Any,
     fmt,
     sync::{
         Arc,
@@ -9,12 +8,13 @@ use std::{
     },
 };
 
+use kube::Resource as _;
 use prometheus_client::metrics::counter::Counter;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Leftovers, Reason};
+use super::Reason;
 use crate::{
     backoff::random_seed,
     clock::WallClock,
@@ -36,74 +36,20 @@ pub struct Context<K: Marker> {
 }
 
 struct RunContext<K: Marker> {
-    base: Arc<ContextBase<K::Seen>>,
+    base: Arc<ContextBase>,
     run_info: Arc<RunInfo>,
     /// What the run began with; `None` once it is gone.
     object: Option<Arc<K::Seen>>,
+    uid_of: fn(&K::Seen) -> Option<String>,
 }
 
 /// What the contexts of all runs of a controller share.
-pub(crate) struct ContextBase<S> {
+pub(crate) struct ContextBase {
     pub(super) kind: Kind,
-    uid: fn(&S) -> Option<String>,
     pub(super) writer: Arc<Writer>,
     pub(super) recorder: Arc<Recorder>,
-    /// Where work is noted that outlives its run, if anybody asks; and the controller's name.
-    outlives: Option<(Arc<str>, Arc<Leftovers>)>,
     /// Has the events of a context without a controller sent, until it is dropped.
-    _events: Option<DropGuard>,
-}
-
-impl<S: Object> ContextBase<S> {
-    pub(crate) fn new(
-        kind: Kind,
-        writer: Arc<Writer>,
-        recorder: Arc<Recorder>,
-        outlives: Option<(Arc<str>, Arc<Leftovers>)>,
-    ) -> Arc<Self> {
-        let uid = |object: &S| object.meta().uid.clone();
-        Arc::new(Self { kind, uid, writer, recorder, outlives, _events: None })
-    }
-
-    /// Makes the base of a context without a controller.
-    pub(crate) fn by_hand(
-        kind: Kind,
-        writer: Arc<Writer>,
-        recorder: Arc<Recorder>,
-        events: DropGuard,
-    ) -> Arc<Self> {
-        let uid = |object: &S| object.meta().uid.clone();
-        Arc::new(Self { kind, uid, writer, recorder, outlives: None, _events: Some(events) })
-    }
-}
-
-/// A context for as long as its run lasts; what still holds a clone then outlives the run.
-pub(super) struct RunScope<K: Marker>(Context<K>);
-
-impl<K: Marker> RunScope<K> {
-    pub(super) fn begin(context: Context<K>) -> Self {
-        Self(context)
-    }
-}
-
-impl<K: Marker> std::ops::Deref for RunScope<K> {
-    type Target = Context<K>;
-
-    fn deref(&self) -> &Context<K> {
-        &self.0
-    }
-}
-
-impl<K: Marker> Drop for RunScope<K> {
-    fn drop(&mut self) {
-        let run = &self.0.run;
-        if let Some((controller, leftovers)) = &run.base.outlives
-            && Arc::strong_count(run) > 1
-        {
-            let held: Arc<dyn Any + Send + Sync> = run.clone();
-            leftovers.add(format!("{controller} {}", run.run_info.key), Arc::downgrade(&held));
-        }
-    }
+    pub(super) _events: Option<DropGuard>,
 }
 
 /// What is known of a run before it starts.
@@ -128,11 +74,12 @@ impl RunInfo {
 
 impl<K: Watched> Context<K> {
     pub(crate) fn new(
-        base: Arc<ContextBase<K::Seen>>,
+        base: Arc<ContextBase>,
         run_info: Arc<RunInfo>,
-        object: Option<Arc<K::Seen>>,
+        object: Option<Arc<K::Object>>,
     ) -> Self {
-        Self { run: Arc::new(RunContext { base, run_info, object }) }
+        let uid_of = |object: &K::Object| object.meta().uid.clone();
+        Self { run: Arc::new(RunContext { base, run_info, object, uid_of }) }
     }
 }
 
@@ -313,7 +260,7 @@ impl<K: Marker> Context<K> {
     }
 
     fn patched<'a>(&'a self, object: &'a K::Seen) -> Patched<'a, K::Seen> {
-        let RunContext { base, run_info, object: own } = &*self.run;
+        let RunContext { base, run_info, object: own, .. } = &*self.run;
         Patched {
             writer: &base.writer,
             key: &run_info.key,
@@ -350,8 +297,8 @@ impl<K: Marker> Context<K> {
 
     /// Returns the reconciled object, as an owner; its UID is empty if it is missing.
     fn owner(&self) -> UniqueObject {
-        let RunContext { base, run_info, object } = &*self.run;
-        let uid = object.as_deref().and_then(base.uid).unwrap_or_default();
+        let RunContext { base, run_info, object, uid_of, .. } = &*self.run;
+        let uid = object.as_deref().and_then(*uid_of).unwrap_or_default();
         UniqueObject { kind: base.kind.clone(), key: run_info.key.clone(), uid }
     }
 }
@@ -494,8 +441,8 @@ fn made<K: Watched>(
         trace_id: None,
         took_client: AtomicBool::default(),
     };
-    let base = ContextBase::by_hand(kind, writer, recorder, events);
-    Context::new(base, Arc::new(run_info), object.cloned().map(Arc::new))
+    let base = ContextBase { kind, writer, recorder, _events: Some(events) };
+    Context::new(Arc::new(base), Arc::new(run_info), object.cloned().map(Arc::new))
 }
 
 /// Sends events until the guard is dropped, and then what waits, as a controller that ends.

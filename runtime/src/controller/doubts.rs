@@ -1,79 +1,69 @@
-//! Attends to caches that can't be relied on for now: says so, and lets keys go on afterwards.
+//! Attends to caches that can't be relied on for now: logs it, and lets keys go on afterwards.
 
 use std::{collections::BTreeSet, convert::Infallible};
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::{keys::Keys, reflector::DoubtCause};
+use crate::{
+    keys::Keys,
+    reflector::{Doubt, DoubtCause},
+};
 
 /// Lets keys go on once their caches are in no doubt any more; logs for which they wait.
-pub(crate) async fn follow(controller: &str, keys: &Keys) -> Infallible {
-    let gate = &keys.gate;
-    let mut changes = gate.changes();
-    let mut reported = Vec::new();
+pub(super) async fn follow(controller: &str, keys: &Keys) -> Infallible {
+    let mut changes = keys.gate.changes();
+    let mut before = Vec::new();
     loop {
         keys.release_stale();
-        let doubts = gate.doubts();
-        let until = doubts.iter().map(|(_, doubt)| doubt.until).min();
-        let now: Vec<_> = doubts.iter().map(|(kind, doubt)| (kind.to_string(), *doubt)).collect();
-        reported = report(controller, reported, now);
+        let doubts = keys.gate.doubts().into_iter();
+        let now: Vec<_> = doubts.map(|(kind, doubt)| (kind.to_string(), doubt)).collect();
+        report_lost_history(controller, &before, &now);
+        report_cut_watches(controller, &before, &now);
+        let until = now.iter().map(|(_, doubt)| doubt.until).min();
+        before = now;
         tokio::select! {
             biased;
             changed = changes.changed() => changed.expect("the gate holds the server"),
-            () = until_then(until) => {}
+            () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
         }
     }
 }
 
-type Doubts = Vec<(String, crate::reflector::Doubt)>;
+fn report_lost_history(controller: &str, before: &[KindInDoubt], now: &[KindInDoubt]) {
+    let (begun, given_up) = news(DoubtCause::HistoryLost, before, now);
+    if let Some(kinds) = begun {
+        tracing::warn!(%controller, "the server lost its history: no key runs until {kinds} is compared");
+    }
+    if let Some(kinds) = given_up {
+        tracing::warn!(%controller, "keys go on although {kinds} could not be compared with the server");
+    }
+}
 
-/// Says what is new among doubts, and what ended only because its time was over.
-fn report(controller: &str, before: Doubts, now: Doubts) -> Doubts {
-    let names = |doubts: &Doubts, cause| -> BTreeSet<String> {
-        let of = doubts.iter().filter(|(_, doubt)| doubt.cause == cause);
-        of.map(|(kind, _)| kind.clone()).collect()
+fn report_cut_watches(controller: &str, before: &[KindInDoubt], now: &[KindInDoubt]) {
+    let (begun, given_up) = news(DoubtCause::WatchCut, before, now);
+    if let Some(kinds) = begun {
+        tracing::debug!(%controller, "keys wait a moment for the watch of {kinds}");
+    }
+    if let Some(kinds) = given_up {
+        tracing::debug!(%controller, "keys go on although the watch of {kinds} is not open");
+    }
+}
+
+type KindInDoubt = (String, Doubt);
+
+/// Lists the kinds that are newly in doubt for a cause, and those whose doubt ended only because its time was over.
+fn news(cause: DoubtCause, before: &[KindInDoubt], now: &[KindInDoubt]) -> (Option<String>, Option<String>) {
+    let of_cause = |doubts: &[KindInDoubt], since: Option<Instant>| -> BTreeSet<String> {
+        let is_over = |doubt: &Doubt| since.is_none_or(|since| doubt.until <= since);
+        let kinds = doubts.iter().filter(|(_, doubt)| doubt.cause == cause && is_over(doubt));
+        kinds.map(|(kind, _)| kind.clone()).collect()
     };
-    for cause in [DoubtCause::HistoryLost, DoubtCause::WatchCut] {
-        let (had, has) = (names(&before, cause), names(&now, cause));
-        let waits_for = listed(has.difference(&had));
-        match cause {
-            _ if waits_for.is_empty() => {}
-            DoubtCause::HistoryLost => {
-                tracing::warn!(
-                    %controller,
-                    "the server lost its history: no key runs until {waits_for} is compared"
-                );
-            }
-            DoubtCause::WatchCut => {
-                tracing::debug!(%controller, "keys wait a moment for the watch of {waits_for}");
-            }
-        }
-        let over = before.iter().filter(|(_, doubt)| doubt.cause == cause && doubt.until <= Instant::now());
-        let over: BTreeSet<String> = over.map(|(kind, _)| kind.clone()).collect();
-        let given_up = listed(over.difference(&has));
-        match cause {
-            _ if given_up.is_empty() => {}
-            DoubtCause::HistoryLost => {
-                tracing::warn!(
-                    %controller,
-                    "keys go on although {given_up} could not be compared with the server"
-                );
-            }
-            DoubtCause::WatchCut => {
-                tracing::debug!(%controller, "keys go on although the watch of {given_up} is not open");
-            }
-        }
-    }
-    now
+    let (had, has, over) =
+        (of_cause(before, None), of_cause(now, None), of_cause(before, Some(Instant::now())));
+    (listed(&has - &had), listed(&over - &has))
 }
 
-fn listed<'a>(kinds: impl Iterator<Item = &'a String>) -> String {
-    kinds.map(String::as_str).collect::<Vec<_>>().join(", ")
-}
-
-async fn until_then(until: Option<Instant>) {
-    match until {
-        Some(until) => sleep_until(until).await,
-        None => std::future::pending().await,
-    }
+fn listed(kinds: BTreeSet<String>) -> Option<String> {
+    let kinds: Vec<_> = kinds.into_iter().collect();
+    (!kinds.is_empty()).then(|| kinds.join(", "))
 }

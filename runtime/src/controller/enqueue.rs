@@ -10,10 +10,10 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
-use super::{Reason, patience::Patience, predicate::Predicate};
+use super::{Reason, patience::Patience, predicate::Predicate, watch::Enqueues};
 use crate::{
     informer::{AddOrigin, Change, Gone, Observer, Progress, Via},
-    keys::{FeedId, Keys, RunActivity, SourceId},
+    keys::{FeedId, KeyTable, Keys, RunActivity, SourceId},
     object::{Kind, Object, ObjectKey, Scope, Version},
     store::CachedObject,
     users_code::discard,
@@ -29,39 +29,12 @@ pub(crate) struct Enqueuer {
     pub(crate) kind: Kind,
 }
 
-/// One change, as it concerns the keys that it may enqueue.
-#[derive(Clone, Debug)]
-struct Trigger {
-    /// The source and the version, if the change can be a key's own write; a deletion can't.
-    written: Option<(SourceId, Version)>,
-    reason: Reason,
-}
-
-impl Trigger {
-    /// A change that a source of this cluster shows. Only a watch event can be a key's own write.
-    fn new(source: Option<SourceId>, via: Via, version: Option<Version>, reason: Reason) -> Self {
-        Self { written: source.zip(version).filter(|_| via == Via::Watch), reason }
-    }
-}
-
 impl Enqueuer {
-    /// Enqueues keys for a change, unless it is their own.
-    fn take(&self, trigger: &Trigger, keys: impl IntoIterator<Item = ObjectKey>) {
-        let mut table = self.keys.table();
-        keys.into_iter().for_each(|key| table.take(key, trigger.written, trigger.reason.clone()));
-    }
-
-    /// Takes in a change, whatever it enqueues. Returns whether it is the first readable state after an unreadable one.
-    fn observe<C: Object>(&self, feed: FeedId, source: Option<SourceId>, change: &Change<C>) -> bool {
-        if let (Some(source), Change::Deleted { gone, .. }) = (source, change) {
+    /// Forgets what was applied to an object that a change shows as deleted.
+    fn forget_gone<C>(&self, source: SourceId, change: &Change<C>) {
+        if let Change::Deleted { gone, .. } = change {
             self.writer.gone(source, gone.key());
         }
-        self.keys.table().observe(feed, source, change)
-    }
-
-    /// Notes a change that enqueues no key, for a run that may have made it.
-    fn passed_over(&self, key: Option<&ObjectKey>) {
-        key.into_iter().for_each(|key| self.keys.table().note(key, RunActivity::Changed));
     }
 
     /// Returns the key of the controller among some owners, if it is of the reconciled kind.
@@ -76,10 +49,11 @@ impl Enqueuer {
         };
         Some(ObjectKey::new(namespace, &owner.name))
     }
+}
 
-    fn owner_of(&self, object: &CachedObject<impl Object>) -> Option<ObjectKey> {
-        self.owner(object.key().namespace(), &object.owners())
-    }
+/// Returns what a write of a key may have made: only a watch event of a source of this cluster can be that.
+fn written(source: Option<SourceId>, via: Via, version: Option<Version>) -> Option<(SourceId, Version)> {
+    source.zip(version).filter(|_| via == Via::Watch)
 }
 
 /// Returns why keys are enqueued for a change: a first list is less urgent than a change.
@@ -118,12 +92,8 @@ impl<K: Object> EnqueueObject<K> {
         Self { enqueuer, source, feed, predicate, finalizer, patience }
     }
 
-    /// Whether a change is worth a run: neither cleanup nor what cleanup depends on can be filtered away, nor what was owed
-    /// while it could not be read.
-    fn is_worth_a_run(&self, change: &Change<K>, was_unreadable: bool) -> bool {
-        let Some(predicate) = self.predicate.as_ref().filter(|_| !was_unreadable) else {
-            return true;
-        };
+    /// Whether a change is worth a run: neither cleanup nor what cleanup depends on can be filtered away.
+    fn is_worth_a_run(&self, predicate: &Predicate<K>, change: &Change<K>) -> bool {
         let terminating = match change {
             Change::Added { object, .. } => deletion_of(object).is_some(),
             Change::Updated { old, new, .. } => deletion_of(old) != deletion_of(new),
@@ -146,6 +116,45 @@ impl<K: Object> EnqueueObject<K> {
         let has = |object: &CachedObject<K>| object.finalizers().iter().any(|held| **held == **finalizer);
         has(old) && !has(new) && deletion_of(new).is_none()
     }
+
+    /// Enqueues the object of a change, unless the change is its own write.
+    fn take(&self, table: &mut KeyTable, change: &Change<K>, was_unreadable: bool) {
+        let written = |via, version| written(Some(self.source), via, version);
+        // Not even the key's own write passes if the object was unreadable: earlier runs were put off.
+        let version_of = |object: &CachedObject<K>| object.version().filter(|_| !was_unreadable);
+        match change {
+            Change::Added { object, via, origin } => {
+                let reason = reason(Reason::Changed, *origin, *via);
+                table.take(object.key().clone(), written(*via, version_of(object)), reason);
+            }
+            Change::Updated { new, via, .. } => {
+                table.take(new.key().clone(), written(*via, version_of(new)), Reason::Changed);
+            }
+            Change::Unchanged { object } => table.touch(object.key().clone()),
+            // One that never ran, as on a stand-by: its end concerns no run.
+            Change::Deleted { gone, .. } if table.forget_unsynced(gone.key()) => {}
+            Change::Deleted { gone, .. } => {
+                table.add_deletion(gone.key(), Arc::new((**gone).clone()));
+                table.take(gone.key().clone(), None, Reason::Deleted);
+            }
+            // The informer reports it. It is not reconciled, but it is cleaned up if it is being deleted.
+            Change::Unreadable { unreadable, via, .. } => {
+                let identity = &unreadable.identity;
+                match &identity.key {
+                    Some(key) if identity.deletion_timestamp.is_some() => {
+                        let version = identity.resource_version.as_deref().and_then(|v| v.parse().ok());
+                        table.take(key.clone(), written(*via, version), Reason::Changed);
+                    }
+                    _ => note_passed_over(table, change),
+                }
+            }
+        }
+    }
+}
+
+/// Notes a change that enqueues no key, for a run that may have made it.
+fn note_passed_over<K: Object>(table: &mut KeyTable, change: &Change<K>) {
+    change.key().into_iter().for_each(|key| table.note(key, RunActivity::Changed));
 }
 
 impl<K: Object> Observer<K> for EnqueueObject<K> {
@@ -154,43 +163,19 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
     }
 
     fn changed(&self, change: &Change<K>) {
-        let enqueuer = &self.enqueuer;
-        let was_unreadable = enqueuer.observe(self.feed, Some(self.source), change);
-        if !self.is_worth_a_run(change, was_unreadable) {
-            return enqueuer.passed_over(change.key());
-        }
-        let trigger = |via, version, reason| Trigger::new(Some(self.source), via, version, reason);
-        // Not even the key's own write passes then: earlier runs were put off.
-        let version_of = |object: &CachedObject<K>| object.version().filter(|_| !was_unreadable);
-        match change {
-            Change::Added { object, via, origin } => {
-                let reason = reason(Reason::Changed, *origin, *via);
-                enqueuer.take(&trigger(*via, version_of(object), reason), [object.key().clone()]);
-            }
-            Change::Updated { new, via, .. } => {
-                enqueuer.take(&trigger(*via, version_of(new), Reason::Changed), [new.key().clone()]);
-            }
-            Change::Unchanged { object } => enqueuer.keys.table().touch(object.key().clone()),
-            Change::Deleted { gone, .. } => {
-                let (key, mut table) = (gone.key(), enqueuer.keys.table());
-                // It never ran, as on a stand-by: its end concerns no run.
-                if !table.forget_unsynced(key) {
-                    table.add_deletion(key, Arc::new((**gone).clone()));
-                    table.take(key.clone(), None, Reason::Deleted);
-                }
-            }
-            // The informer reports it. It is not reconciled, but it is cleaned up if it is being deleted.
-            Change::Unreadable { unreadable, via, .. } => {
-                let identity = &unreadable.identity;
-                match identity.key.clone().filter(|_| identity.deletion_timestamp.is_some()) {
-                    None => enqueuer.passed_over(identity.key.as_ref()),
-                    Some(key) => {
-                        let version = identity.resource_version.as_deref().and_then(|v| v.parse().ok());
-                        enqueuer.take(&trigger(*via, version, Reason::Changed), [key]);
-                    }
-                }
+        self.enqueuer.forget_gone(self.source, change);
+        let mut table = self.enqueuer.keys.table();
+        let was_unreadable = table.observe(self.feed, Some(self.source), change);
+        // What was owed while the object could not be read passes every predicate.
+        if let Some(predicate) = self.predicate.as_ref().filter(|_| !was_unreadable) {
+            drop(table);
+            let is_worth_a_run = self.is_worth_a_run(predicate, change);
+            table = self.enqueuer.keys.table();
+            if !is_worth_a_run {
+                return note_passed_over(&mut table, change);
             }
         }
+        self.take(&mut table, change, was_unreadable);
     }
 
     fn progressed(&self, progress: Progress) {
@@ -198,78 +183,15 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
     }
 }
 
-/// Finds the keys that an object of another kind concerns.
-pub(crate) trait Relation<C>: Send + Sync + 'static {
-    /// Whether it calls the user's code, which may panic, be slow, or block.
-    const CALLS_USER: bool;
-
-    /// Finds those of an object, decoding of it what that takes; `None` where that can't be read.
-    fn of(&self, enqueuer: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>>;
-
-    /// Tells whether `of` finds what an object concerns.
-    fn can_read(&self, _object: &CachedObject<C>) -> bool {
-        true
-    }
-
-    /// Finds the keys of an object by its owners alone.
-    fn of_owners(
-        &self,
-        enqueuer: &Enqueuer,
-        namespace: Option<&str>,
-        owners: &[OwnerReference],
-    ) -> Vec<ObjectKey>;
-}
-
-/// The owner that controls it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ownership;
-
-impl<C: Object> Relation<C> for Ownership {
-    const CALLS_USER: bool = false;
-
-    fn of(&self, enqueuer: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>> {
-        Some(enqueuer.owner_of(object).into_iter().collect())
-    }
-
-    fn of_owners(
-        &self,
-        enqueuer: &Enqueuer,
-        namespace: Option<&str>,
-        owners: &[OwnerReference],
-    ) -> Vec<ObjectKey> {
-        enqueuer.owner(namespace, owners).into_iter().collect()
-    }
-}
-
-/// What the user's function finds.
-pub(crate) struct Mapping<F>(pub(crate) F);
-
-impl<C: Object, F: Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static> Relation<C> for Mapping<F> {
-    const CALLS_USER: bool = true;
-
-    fn of(&self, _: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>> {
-        object.object().ok().map(|object| (self.0)(&object))
-    }
-
-    fn can_read(&self, object: &CachedObject<C>) -> bool {
-        object.object().is_ok()
-    }
-
-    /// An object that never decoded can't be mapped.
-    fn of_owners(&self, _: &Enqueuer, _: Option<&str>, _: &[OwnerReference]) -> Vec<ObjectKey> {
-        Vec::new()
-    }
-}
-
-/// Enqueues the keys that objects of another kind concern.
-pub(crate) struct EnqueueRelated<C, R> {
+/// Enqueues the keys that objects of another kind concern: their owners, or what the user's function finds.
+pub(crate) struct EnqueueRelated<C> {
     enqueuer: Enqueuer,
     /// `None`: another cluster. No change there is a key's own write, although names and versions may be equal.
     source: Option<SourceId>,
     feed: FeedId,
     /// The kind of these objects.
     kind: Arc<str>,
-    relation: Arc<R>,
+    enqueues: Enqueues<C>,
     predicate: Option<Predicate<C>>,
     patience: Patience,
 }
@@ -277,28 +199,29 @@ pub(crate) struct EnqueueRelated<C, R> {
 /// The first panic of the user's code in one change, which goes on once the keys that were found are enqueued.
 type Panic = Option<Box<dyn Any + Send>>;
 
-impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
+impl<C: Object> EnqueueRelated<C> {
     pub(crate) fn new(
         enqueuer: &Enqueuer,
         source: Option<SourceId>,
         kind: Arc<str>,
-        relation: Arc<R>,
+        enqueues: Enqueues<C>,
         predicate: Option<Predicate<C>>,
     ) -> Self {
         let feed = enqueuer.keys.table().feeds.add_feed();
         let (enqueuer, patience) = (enqueuer.clone(), Patience::default());
-        Self { enqueuer, source, feed, kind, relation, predicate, patience }
+        Self { enqueuer, source, feed, kind, enqueues, predicate, patience }
     }
 
     fn wake(&self, via: Via, version: Option<Version>, reason: Reason, keys: Vec<ObjectKey>) {
-        self.enqueuer.take(&Trigger::new(self.source, via, version, reason), keys);
+        let (mut table, written) = (self.enqueuer.keys.table(), written(self.source, via, version));
+        keys.into_iter().for_each(|key| table.take(key, written, reason.clone()));
     }
 
     /// Tells whether a predicate keeps a change from enqueuing. What can't be read passes, as does what can be again:
     /// of a compact object that costs a decode to find out.
     fn refuses(&self, predicate: &Predicate<C>, change: &Change<C>, was_unreadable: bool) -> bool {
-        let is_readable = || match change {
-            Change::Updated { new, .. } => self.relation.can_read(new),
+        let is_readable = || match (change, &self.enqueues) {
+            (Change::Updated { new, .. }, Enqueues::Mapped(_)) => new.object().is_ok(),
             _ => true,
         };
         let passes = || self.patience.watch(&self.kind, || predicate.lets_pass(change));
@@ -307,11 +230,11 @@ impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
 
     /// Finds the keys that a state concerns; `None` if that can't be told: it can't be read, or the user's code panics.
     fn related(&self, object: &CachedObject<C>, panic: &mut Panic) -> Option<Vec<ObjectKey>> {
-        let of = || self.relation.of(&self.enqueuer, object);
-        if !R::CALLS_USER {
-            return of();
-        }
-        let called = catch_unwind(AssertUnwindSafe(|| self.patience.watch(&self.kind, of)));
+        let Enqueues::Mapped(mapping) = &self.enqueues else {
+            return Some(self.owner(object.key().namespace(), &object.owners()));
+        };
+        let mapped = || object.object().ok().map(|object| mapping(&object));
+        let called = catch_unwind(AssertUnwindSafe(|| self.patience.watch(&self.kind, mapped)));
         called.unwrap_or_else(|payload| {
             match panic {
                 Some(_) => discard(payload),
@@ -319,6 +242,14 @@ impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
             }
             None
         })
+    }
+
+    /// Finds the keys of an object by its owners alone: one that never decoded can't be mapped.
+    fn owner(&self, namespace: Option<&str>, owners: &[OwnerReference]) -> Vec<ObjectKey> {
+        match self.enqueues {
+            Enqueues::Owner => self.enqueuer.owner(namespace, owners).into_iter().collect(),
+            Enqueues::Mapped(_) | Enqueues::Nothing => Vec::new(),
+        }
     }
 
     /// Finds the keys that an object concerns, or concerned when that could last be told.
@@ -339,9 +270,7 @@ impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
 
     fn keys_of_the_gone(&self, gone: &Gone<C>, panic: &mut Panic) -> Vec<ObjectKey> {
         let last = gone.cached().and_then(|last| self.related(last, panic));
-        let last = last.unwrap_or_else(|| {
-            self.relation.of_owners(&self.enqueuer, gone.key().namespace(), &gone.owners())
-        });
+        let last = last.unwrap_or_else(|| self.owner(gone.key().namespace(), &gone.owners()));
         merged([last, self.enqueuer.keys.table().feeds.take_related(self.feed, gone.key())])
     }
 }
@@ -358,17 +287,18 @@ fn merged<const STATES: usize>(keys: [Vec<ObjectKey>; STATES]) -> Vec<ObjectKey>
     each_once.into_iter().collect()
 }
 
-impl<C: Object, R: Relation<C>> Observer<C> for EnqueueRelated<C, R> {
+impl<C: Object> Observer<C> for EnqueueRelated<C> {
     fn may_block(&self) -> bool {
-        R::CALLS_USER || self.predicate.is_some()
+        matches!(self.enqueues, Enqueues::Mapped(_)) || self.predicate.is_some()
     }
 
     fn changed(&self, change: &Change<C>) {
-        let was_unreadable = self.enqueuer.observe(self.feed, self.source, change);
+        self.source.into_iter().for_each(|source| self.enqueuer.forget_gone(source, change));
+        let was_unreadable = self.enqueuer.keys.table().observe(self.feed, self.source, change);
         if self.predicate.as_ref().is_some_and(|predicate| self.refuses(predicate, change, was_unreadable)) {
             return;
         }
-        let (enqueuer, why, mut panic) = (&self.enqueuer, Reason::Related(self.kind.clone()), None);
+        let (why, mut panic) = (Reason::Related(self.kind.clone()), None);
         match change {
             Change::Added { object, via, origin } => {
                 let keys = self.keys_of(object, None, &mut panic);
@@ -380,7 +310,7 @@ impl<C: Object, R: Relation<C>> Observer<C> for EnqueueRelated<C, R> {
             }
             Change::Unchanged { object } => {
                 let keys = self.related(object, &mut panic).unwrap_or_default();
-                let mut table = enqueuer.keys.table();
+                let mut table = self.enqueuer.keys.table();
                 keys.into_iter().for_each(|key| table.touch(key));
             }
             Change::Deleted { gone, via, .. } => {
@@ -389,7 +319,7 @@ impl<C: Object, R: Relation<C>> Observer<C> for EnqueueRelated<C, R> {
             Change::Unreadable { unreadable, kept, via } => {
                 let identity = &unreadable.identity;
                 let namespace = identity.key.as_ref().and_then(ObjectKey::namespace);
-                let now = self.relation.of_owners(enqueuer, namespace, &identity.owners);
+                let now = self.owner(namespace, &identity.owners);
                 let kept = kept.as_ref().and_then(|kept| self.related(kept, &mut panic));
                 self.wake(*via, None, why, merged([now, kept.unwrap_or_default()]));
             }

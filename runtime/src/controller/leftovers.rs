@@ -58,15 +58,9 @@ impl Leftovers {
         (!names.is_empty()).then(|| names.join(", ") + &more)
     }
 
-    fn is_empty(&self) -> bool {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.forget_ended();
-        known.all.is_empty()
-    }
-
     /// Ends once nothing goes on.
     pub(crate) async fn ended(&self) {
-        while !self.is_empty() {
+        while self.named().is_some() {
             sleep(LOOK).await;
         }
     }

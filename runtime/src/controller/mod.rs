@@ -21,63 +21,53 @@ mod action;
 mod leftovers;
 mod reconciler;
 mod context;
-mod from_fn;
-mod owners;
 mod predicate;
 mod patience;
-mod enqueue;
-mod stream_source;
 mod synced;
 mod watch;
-mod sources;
+mod enqueue;
+mod stream_source;
 mod error;
+mod failure;
 mod settings;
-mod inspect;
 mod recent;
-mod overview;
-mod run;
+mod report;
 mod term;
 mod waits;
-mod terminating;
 mod trace;
-mod starts;
+mod sources;
+mod core;
+mod run;
 mod worker;
-mod workforce;
-mod look;
 mod doubts;
-mod env;
-mod start;
-mod definition;
+mod running;
 mod plan;
 mod builder;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::core::ControllerCore;
 pub use crate::keys::{LastError, Reason, Why};
 pub use action::{Action, Cleanup, Terminal};
 pub use builder::Controller;
 pub use context::Context;
-pub(crate) use env::Writes;
-pub(crate) use env::{ControllerEnv, Election};
 pub use error::ControllerError;
-#[doc(hidden)]
-pub use from_fn::FromFn;
-pub(crate) use inspect::Inspected;
-pub use inspect::{KeyReport, KeyReports};
+pub use failure::Panics;
 pub(crate) use leftovers::Leftovers;
-pub(crate) use overview::{ControllerPhase, ControllerReport};
-#[cfg(feature = "http")]
-pub(crate) use overview::{KeyGroup, KeyLine, KeyPlace, QueueDepths};
-pub use owners::owners_of;
-pub(crate) use plan::Plan;
+pub(crate) use plan::{ControllerEnv, Plan};
 pub use predicate::Predicate;
 #[cfg(feature = "http")]
 pub(crate) use recent::RunReport;
+#[doc(hidden)]
+pub use reconciler::FromFn;
 pub use reconciler::Reconciler;
-pub use run::Panics;
-pub(crate) use start::PreparedController;
+pub(crate) use report::{ControllerPhase, ControllerReport};
+#[cfg(feature = "http")]
+pub(crate) use report::{KeyGroup, KeyLine, KeyPlace, QueueDepths};
+pub use report::{KeyReport, KeyReports};
+pub(crate) use running::RunningController;
 pub(crate) use term::{Stop, Term, Terms};
 pub(crate) use trace::TraceIds;
 pub(crate) use waits::Waits;
-pub use watch::{Cluster, Watch};
+pub use watch::{Cluster, Watch, owners_of};

@@ -1,15 +1,17 @@
 //! The last runs of a controller, for debug pages.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, fmt, time::Duration};
 
-use serde::Serialize;
+use parking_lot::Mutex;
+use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 
 use super::{Reason, context::RunInfo};
-use crate::{clock::Moment, metrics::Ended, object::ObjectKey};
+use crate::{
+    clock::Moment,
+    metrics::Ended,
+    object::{ObjectKey, cut_to},
+};
 
 /// How many runs are kept.
 const KEPT: usize = 20;
@@ -18,38 +20,15 @@ const LONGEST_ERROR: usize = 1_000;
 
 /// The last runs that ended; bounded, so that it costs a controller the same whatever it does.
 #[derive(Debug, Default)]
-pub(crate) struct RecentRuns {
-    ring: Mutex<Ring>,
-}
-
-/// As many runs as are kept, and where the next one goes: where the oldest is.
-#[derive(Clone, Debug, Default)]
-struct Ring {
-    runs: Vec<Run>,
-    next: usize,
-}
-
-/// A run that ended: by value and few, since a run pays for the memory that it finds cold.
-#[derive(Clone, Debug)]
-struct Run {
-    /// As text, in the place of an older one: to let go of a shared key means to fetch it.
-    key: String,
-    id: u64,
-    reason: Reason,
-    attempt: u32,
-    began: Instant,
-    took: Duration,
-    ended: Option<Ended>,
-    error: Option<Box<str>>,
-    writes: u32,
-}
+pub(crate) struct RecentRuns(Mutex<VecDeque<RunReport>>);
 
 /// A run that ended, as debug pages show it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunReport {
     /// The object.
-    pub(crate) key: String,
+    #[serde(serialize_with = "as_text")]
+    pub(crate) key: ObjectKey,
     /// Which run of its controller it was; spans and logs have the same id.
     pub(crate) id: u64,
     /// When it began.
@@ -57,7 +36,8 @@ pub(crate) struct RunReport {
     /// How long it took, in seconds.
     pub(crate) seconds: f64,
     /// What asked for it.
-    pub(crate) reason: String,
+    #[serde(serialize_with = "as_text")]
+    pub(crate) reason: Reason,
     /// Which run in a row it was without a success before it; the first is 1.
     pub(crate) attempt: u32,
     /// How it ended, in a word, as the metric `controller_runtime_reconcile_total` says it.
@@ -69,7 +49,7 @@ pub(crate) struct RunReport {
 }
 
 impl RecentRuns {
-    /// Takes note of a run that ended.
+    /// Keeps a run that ended.
     pub(crate) fn note(
         &self,
         run_info: &RunInfo,
@@ -77,63 +57,33 @@ impl RecentRuns {
         (ended, error): (Option<Ended>, Option<&str>),
         writes: u32,
     ) {
-        let error = error.map(|error| shortened(error).into());
         let RunInfo { key, id, reason, attempt, .. } = run_info;
-        let (id, attempt, reason) = (*id, *attempt, reason.clone());
-        let run = |key| Run { key, id, reason, attempt, began, took, ended, error, writes };
-        self.ring().put(key, run);
+        let run = RunReport {
+            key: key.clone(),
+            id: *id,
+            began: began.into(),
+            seconds: took.as_secs_f64(),
+            reason: reason.clone(),
+            attempt: *attempt,
+            result: result(ended),
+            writes,
+            error: error.map(|error| cut_to(error.to_owned(), LONGEST_ERROR)),
+        };
+        let mut runs = self.0.lock();
+        if runs.len() == KEPT {
+            runs.pop_back();
+        }
+        runs.push_front(run);
     }
 
     /// Shows the runs, the last first.
     pub(crate) fn report(&self) -> Vec<RunReport> {
-        let Ring { runs, next } = self.ring().clone();
-        let (newer, older) = runs.split_at(next);
-        let latest_first = newer.iter().rev().chain(older.iter().rev());
-        latest_first.cloned().map(Run::report).collect()
-    }
-
-    fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().iter().cloned().collect()
     }
 }
 
-impl Ring {
-    /// Keeps a run, in place of the oldest.
-    fn put(&mut self, key: &ObjectKey, run: impl FnOnce(String) -> Run) {
-        let at = self.next;
-        self.next = (at + 1) % KEPT;
-        match self.runs.get_mut(at) {
-            Some(oldest) => *oldest = run(written(key, std::mem::take(&mut oldest.key))),
-            None => self.runs.push(run(written(key, String::new()))),
-        }
-    }
-}
-
-/// Writes a key into the memory of another's text.
-fn written(key: &ObjectKey, mut text: String) -> String {
-    text.clear();
-    if let Some(namespace) = key.namespace() {
-        text.push_str(namespace);
-        text.push('/');
-    }
-    text.push_str(key.name());
-    text
-}
-
-impl Run {
-    fn report(self) -> RunReport {
-        RunReport {
-            key: self.key,
-            id: self.id,
-            began: self.began.into(),
-            seconds: self.took.as_secs_f64(),
-            reason: self.reason.to_string(),
-            attempt: self.attempt,
-            result: result(self.ended),
-            writes: self.writes,
-            error: self.error.map(String::from),
-        }
-    }
+fn as_text<S: Serializer>(shown: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(shown)
 }
 
 fn result(ended: Option<Ended>) -> &'static str {
@@ -145,15 +95,6 @@ fn result(ended: Option<Ended>) -> &'static str {
         Some(Ended::Error) => "error",
         Some(Ended::TerminalError) => "terminal_error",
     }
-}
-
-/// Cuts a text that is too long to be kept.
-fn shortened(text: &str) -> &str {
-    let mut end = text.len().min(LONGEST_ERROR);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 #[cfg(test)]
@@ -178,7 +119,7 @@ mod tests {
         }
         let runs = recent.report();
         assert_eq!((runs.len(), runs[0].id, runs[KEPT - 1].id), (KEPT, KEPT as u64 + 7, 8));
-        assert_eq!((&*runs[0].key, runs[0].result, runs[0].writes), ("shop/map-27", "error", 2));
-        assert_eq!(runs[0].error.as_ref().unwrap().len(), LONGEST_ERROR);
+        assert_eq!((&*runs[0].key.to_string(), runs[0].result, runs[0].writes), ("shop/map-27", "error", 2));
+        assert!(runs[0].error.as_ref().unwrap().len() <= LONGEST_ERROR);
     }
 }

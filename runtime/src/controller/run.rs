@@ -1,183 +1,293 @@
-//! One run: its guard, and what its failure means.
+//! One run of a key, from the moment a worker gets it until the queue knows how it ended.
 
-use std::{any::Any, error::Error};
-
-use super::{Action, LastError, Reason, Reconciler, Terminal, action::NextRun};
-use crate::{
-    chain::one_line,
-    clock::Moment,
-    informer::Watched,
-    keys::{Keys, RunDone},
-    metrics::{ControllerMetrics, Ended},
-    object::ObjectKey,
-    workqueue::Item,
-    writes::{RetryAfter, Stale, WriteError, find},
+use std::{
+    any::Any,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
-/// What a panic in a reconciler does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Panics {
-    /// It counts as an error of that run: reported, and retried with growing delay.
-    #[default]
-    Contain,
-    /// It ends the manager, and resumes in the task that awaits it.
-    Propagate,
-}
+use rand::Rng;
+use tokio::time::Instant;
+use tracing::{Span, field, level_filters::LevelFilter};
 
-/// Why a run failed, and what follows.
-#[derive(Debug)]
-pub(crate) struct RunFailure {
-    /// The error and its causes, in one line.
-    pub(crate) report: String,
-    pub(crate) action: FailureAction,
-}
+use super::{
+    Action, Reason,
+    action::NextRun,
+    context::RunInfo,
+    core::ControllerCore,
+    failure::{FailureAction, RunFailure, ended},
+};
+use crate::{
+    keys::{HoldReason, RunActivity, RunCost, RunDone},
+    metrics::Ended,
+    object::ObjectKey,
+    workqueue::Item,
+    writes::request::Target,
+};
 
-/// What follows a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FailureAction {
-    /// Run again with growing delay.
-    Retry,
-    /// No failure: computed from an old version. Run again after the first step, uncounted.
-    RetryUncounted,
-    /// Run again with growing delay, and not before the server wants to be asked.
-    RetryAfter(RetryAfter),
-    /// No failure: nothing was sent, since the server asks for quiet. Run again then, uncounted.
-    Overloaded(RetryAfter),
-    /// Wait for a change.
-    Terminal,
-}
-
-impl FailureAction {
-    /// Says what follows an error that is not terminal, by what it has in its chain.
-    fn of(error: &(dyn Error + 'static)) -> Self {
-        match find::<RetryAfter>(error) {
-            _ if find::<Stale>(error).is_some() => Self::RetryUncounted,
-            Some(asked) if asked.is_not_sent() => Self::Overloaded(*asked),
-            Some(asked) => Self::RetryAfter(*asked),
-            None => Self::Retry,
-        }
-    }
-}
-
-impl From<WriteError> for RunFailure {
-    fn from(error: WriteError) -> Self {
-        Self { report: one_line(&error), action: FailureAction::of(&error) }
-    }
-}
-
-impl RunFailure {
-    /// Judges what a reconciler returned.
-    pub(crate) fn judge<K: Watched, R: Reconciler<K>>(error: R::Error) -> Self {
-        let terminal = R::is_terminal(&error);
-        let error: Box<dyn Error + Send + Sync> = error.into();
-        let action = if terminal || Terminal::is_in(&*error) {
-            FailureAction::Terminal
-        } else {
-            FailureAction::of(&*error)
-        };
-        Self { report: one_line(&*error), action }
-    }
-
-    /// Returns what is kept of it until the key succeeds.
-    pub(crate) fn as_last_error(&self, attempt: u32) -> LastError {
-        LastError { error: self.report.clone(), at: Moment::now(), attempt }
-    }
-
-    pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        let text = text.unwrap_or_else(|| "no message".to_owned());
-        Self { report: format!("the reconciler panicked: {text}"), action: FailureAction::Retry }
-    }
-}
-
-/// Counts a worker as active while it is held.
-pub(super) struct Active<'a>(&'a ControllerMetrics);
-
-impl<'a> Active<'a> {
-    pub(super) fn begin(metrics: &'a ControllerMetrics) -> Self {
-        metrics.active_workers.inc();
-        Self(metrics)
-    }
-}
-
-impl Drop for Active<'_> {
-    fn drop(&mut self) {
-        self.0.active_workers.dec();
-    }
-}
-
-/// Returns the result of a run; one computed from an old version is not a failure, one without an object is not counted.
-pub(crate) fn ended(outcome: &Result<Action, RunFailure>) -> Option<Ended> {
-    Some(match outcome.as_ref().map(|action| action.next) {
-        Ok(NextRun::NotReconciled) => return None,
-        Ok(NextRun::AwaitChange) => Ended::Success,
-        Ok(NextRun::RequeueAfter { .. }) => Ended::RequeueAfter,
-        Ok(NextRun::Backoff { .. }) => Ended::Requeue,
-        Err(failure) => match failure.action {
-            FailureAction::RetryUncounted | FailureAction::Overloaded(_) => Ended::Requeue,
-            FailureAction::Retry | FailureAction::RetryAfter(_) => Ended::Error,
-            FailureAction::Terminal => Ended::TerminalError,
-        },
-    })
-}
-
-/// A key in flight; without a verdict it goes back into the queue.
-pub(crate) struct RunGuard<'a> {
-    keys: &'a Keys,
+/// A run of a key. If it is dropped before it ends, the key goes back into the queue.
+pub(super) struct Run<'a> {
+    core: &'a ControllerCore,
+    pub(super) info: Arc<RunInfo>,
     item: Option<Item<ObjectKey>>,
+    started: Instant,
 }
 
-impl<'a> RunGuard<'a> {
-    /// Starts the run. Returns also why it was asked for.
-    pub(crate) fn begin(keys: &'a Keys, item: Item<ObjectKey>) -> (Self, Reason) {
-        let reason = keys.table().begin(item.key(), item.attempt());
-        (Self { keys, item: Some(item) }, reason)
+impl<'a> Run<'a> {
+    /// Starts the run. Returns also its span.
+    pub(super) fn begin(core: &'a ControllerCore, item: Item<ObjectKey>) -> (Self, Span) {
+        core.metrics.active_workers.inc();
+        let started = item.handed_out().unwrap_or_else(Instant::now);
+        let (key, attempt) = (item.key().clone(), item.attempt());
+        let reason = core.keys.table().begin(&key, attempt);
+        let id = core.runs.fetch_add(1, Ordering::Relaxed) + 1;
+        let took_client = AtomicBool::default();
+        let mut info = RunInfo { key, attempt, reason, id, trace_id: None, took_client };
+        let span = span(core, &info);
+        info.trace_id = core.trace_ids.of(&span);
+        (Self { core, info: Arc::new(info), item: Some(item), started }, span)
     }
 
-    /// Judges the events that were deferred, then lets the queue know how it went.
-    pub(crate) fn finish(mut self, verdict: impl FnOnce(Item<ObjectKey>, RunDone)) {
-        if let Some(item) = self.item.take() {
-            let mut table = self.keys.table();
-            let done = table.end(item.key());
-            if done.changed {
-                table.add(item.key().clone(), Reason::Changed);
+    /// Judges the events that were deferred, then lets the queue know how the run ended. Returns how it is counted.
+    ///
+    /// `has_moved` tells whether the object has another version than when the run began.
+    pub(super) fn finish(
+        mut self,
+        outcome: Result<Action, RunFailure>,
+        has_moved: &dyn Fn(&ObjectKey) -> bool,
+    ) -> Option<Ended> {
+        let (core, item, now) = (self.core, self.item.take()?, Instant::now());
+        let (ended, took) = (ended(&outcome), now.duration_since(self.started));
+        let (info, key) = (&self.info, &self.info.key);
+        if let Some(ended) = ended {
+            core.metrics.ended(ended, took);
+        }
+        let mut table = core.keys.table();
+        let done = table.end(key);
+        if done.changed {
+            table.add(key.clone(), Reason::Changed);
+        }
+        let cost = cost(info, done, &outcome, has_moved);
+        let storm = cost.filter(|cost| table.charge(key, *cost, now));
+        let recovered = match &outcome {
+            Ok(Action { next: NextRun::NotReconciled, .. }) => None,
+            Ok(_) => table.succeeded(key),
+            Err(failure) => {
+                if failure.action != FailureAction::RetryUncounted {
+                    table.failed(key, failure.as_last_error(info.attempt));
+                }
+                None
             }
-            drop(table);
-            verdict(item, done);
+        };
+        let wait = table.budget_wait(key, now);
+        drop(table);
+        if let Some(cost) = storm {
+            self.report_storm(key, cost);
+        }
+        let error = outcome.as_ref().err().map(|failure| &*failure.report);
+        core.recent.note(info, (self.started, took), (ended, error), done.writes);
+        if let Some(failures) = recovered {
+            tracing::info!(failures, "reconciled again");
+        }
+        self.settle(item.ended_at(now), outcome, wait, now);
+        ended
+    }
+
+    /// Reports a key that has used up its budget.
+    fn report_storm(&self, key: &ObjectKey, cost: RunCost) {
+        self.core.metrics.storms.inc();
+        // The cache may be wrong: a server that was restored keeps no child of an owner that it does not have.
+        self.core.base.writer.doubt_cache_of(Target { kind: self.core.base.kind.clone(), key: key.clone() });
+        match cost {
+            RunCost::Whole => tracing::warn!(
+                "a storm: the object is written in run after run, so its runs are slowed down; does someone else write the same \
+                 fields?"
+            ),
+            RunCost::Tenth => tracing::warn!(
+                "a storm: the object changes in run after run, so its runs are slowed down; does the reconciler write it through \
+                 a client of its own?"
+            ),
+        }
+    }
+
+    /// Lets the queue know how the run ended. `wait` is what the budget asks for.
+    fn settle(
+        &self,
+        item: Item<ObjectKey>,
+        outcome: Result<Action, RunFailure>,
+        wait: Duration,
+        ended: Instant,
+    ) {
+        let Action { next, priority } = match outcome {
+            Ok(action) => action,
+            Err(failure) => return self.settle_failure(item, failure, wait, ended),
+        };
+        let item = match priority {
+            Some(priority) => item.with_priority(priority),
+            None => item,
+        };
+        match next {
+            NextRun::AwaitChange => {
+                self.pace(item.key(), wait, ended);
+                item.forget();
+            }
+            NextRun::RequeueAfter { after, jitter } => {
+                self.pace(item.key(), wait, ended);
+                let jitter = up_to(jitter, &mut *self.core.jitter.lock());
+                item.requeue_after(after.saturating_add(jitter));
+            }
+            NextRun::Backoff { at_least } => item.retry_at_least(at_least),
+            // Its failures stay counted, and the state that can be read again runs it, whatever predicates say.
+            NextRun::NotReconciled => item.done(),
+        }
+    }
+
+    /// Reports a failure, within the run's span, which names controller and key.
+    fn settle_failure(
+        &self,
+        item: Item<ObjectKey>,
+        RunFailure { report: error, action }: RunFailure,
+        wait: Duration,
+        ended: Instant,
+    ) {
+        let keys = &self.core.keys;
+        match action {
+            FailureAction::RetryUncounted => {
+                tracing::debug!(error, "computed from an old version");
+                keys.table().expect_run(item.key(), Reason::Conflict);
+                self.pace(item.key(), wait, ended);
+                item.retry_uncounted();
+            }
+            FailureAction::Overloaded(asked) => {
+                tracing::debug!(error, "held back: the server asks for quiet");
+                keys.table().expect_run(item.key(), Reason::Overload);
+                keys.queue.add_after(item.key().clone(), asked.left());
+                item.done();
+            }
+            FailureAction::RetryAfter(asked) => {
+                tracing::warn!(error, failures = item.attempt(), "reconcile failed: retrying");
+                item.retry_at_least(asked.left());
+            }
+            FailureAction::Terminal => {
+                tracing::error!(error, "reconcile failed for good: waiting for a change");
+                item.terminal();
+            }
+            FailureAction::Retry => {
+                tracing::warn!(error, failures = item.attempt(), "reconcile failed: retrying");
+                item.retry();
+            }
+        }
+    }
+
+    /// Holds back a key that has used up its budget; retries are slowed by their back-off.
+    fn pace(&self, key: &ObjectKey, wait: Duration, now: Instant) {
+        if !wait.is_zero() {
+            self.core.metrics.paced.inc();
+            self.core.keys.table().hold(key, HoldReason::Pace, now + wait, now);
         }
     }
 }
 
-impl Drop for RunGuard<'_> {
+impl Drop for Run<'_> {
     fn drop(&mut self) {
-        if let Some(item) = self.item.take() {
-            self.keys.table().end(item.key());
+        let Self { core, info, item, .. } = self;
+        core.metrics.active_workers.dec();
+        if let Some(item) = item.take() {
+            core.keys.table().end(item.key());
             item.put_back();
         }
+        // Each context has a clone of the information.
+        if let Some(leftovers) = core.leftovers.as_ref().filter(|_| Arc::strong_count(info) > 1) {
+            let held: Arc<dyn Any + Send + Sync> = info.clone();
+            leftovers.add(format!("{} {}", core.settings.name, info.key), Arc::downgrade(&held));
+        }
     }
+}
+
+/// Makes the span of a run, unless nobody looks: it would be made, entered and left for nothing.
+fn span(core: &ControllerCore, run_info: &RunInfo) -> Span {
+    if LevelFilter::current() < LevelFilter::INFO {
+        return Span::none();
+    }
+    let span = tracing::info_span!(
+        "reconcile",
+        controller = %core.settings.name,
+        kind = %core.base.kind,
+        key = %run_info.key,
+        attempt = run_info.attempt,
+        reason = &*run_info.reason.text(),
+        id = run_info.id,
+        trace_id = field::Empty,
+        otel.status_code = field::Empty,
+    );
+    if span.is_disabled() { Span::none() } else { span }
+}
+
+/// Returns the charge of a run: conflicts are charged, and so are runs that wrote (or may have) and were not retries.
+fn cost(
+    run_info: &RunInfo,
+    done: RunDone,
+    outcome: &Result<Action, RunFailure>,
+    has_moved: &dyn Fn(&ObjectKey) -> bool,
+) -> Option<RunCost> {
+    match done.activity {
+        _ if matches!(outcome, Err(failure) if failure.action == FailureAction::RetryUncounted) => {
+            Some(RunCost::Whole)
+        }
+        _ if run_info.reason.is_retry() => None,
+        RunActivity::Wrote => Some(RunCost::Whole),
+        RunActivity::Changed if has_moved(&run_info.key) => Some(match run_info.took_client() {
+            true => RunCost::Whole,
+            false => RunCost::Tenth,
+        }),
+        // What it may have written by the client can show after its end: a run for that change is charged.
+        RunActivity::Changed | RunActivity::Nothing => {
+            (run_info.took_client() && run_info.reason == Reason::Changed).then_some(RunCost::Tenth)
+        }
+    }
+}
+
+fn up_to(most: Duration, rng: &mut impl Rng) -> Duration {
+    // A product that rounds up past the longest duration there is stays at that.
+    Duration::try_from_secs_f64(most.as_secs_f64() * rng.random::<f64>()).unwrap_or(most)
 }
 
 #[cfg(test)]
 mod tests {
+    use rand::{SeedableRng, rngs::SmallRng};
+
     use super::*;
+    use crate::controller::{Waits, tests::core};
 
     // C25
     #[tokio::test(start_paused = true)]
     async fn a_dropped_or_cancelled_run_is_put_back_and_counts_as_no_failure() {
-        let keys = Keys::alone();
+        let core = core(Waits::default());
+        core.open(None);
+        let keys = &core.keys;
         keys.table().add(ObjectKey::new("shop", "a"), Reason::Changed);
         for _ in 0..3 {
             let item = keys.queue.get().await.unwrap();
             assert_eq!(item.attempt(), 1);
-            let (run, _) = RunGuard::begin(&keys, item);
+            let (run, _) = Run::begin(&core, item);
             let cancelled = async move {
                 let _run = run;
                 std::future::pending::<()>().await;
             };
-            let cancelled = tokio::time::timeout(std::time::Duration::from_secs(1), cancelled);
+            let cancelled = tokio::time::timeout(Duration::from_secs(1), cancelled);
             assert!(cancelled.await.is_err());
             assert_eq!(keys.queue.len(), 1, "it is back");
+        }
+    }
+
+    #[test]
+    fn jitter_stays_within_what_was_asked_for_even_the_longest() {
+        let mut rng = SmallRng::seed_from_u64(7);
+        for most in [Duration::ZERO, Duration::from_millis(3), Duration::MAX] {
+            assert!((0..1_000).all(|_| up_to(most, &mut rng) <= most));
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The settings of a controller besides what it watches, their defaults, and which are refused.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use super::{Panics, error::ControllerError};
 use crate::{
     object::ObjectKey,
-    workqueue::{ConfigError, ItemExponentialFailure, RateLimit, RateLimiter, WorkQueue, WorkQueueConfig},
+    workqueue::{ItemExponentialFailure, RateLimit, RateLimiter, WorkQueue, WorkQueueConfig},
 };
 
 /// What retries of failures share in a controller without a rate limit, as in client-go.
@@ -16,33 +16,25 @@ const STORM_LIMIT: RateLimit = RateLimit::per_second(1).burst(10);
 const MOST_WORKERS: usize = 65_536;
 
 /// The settings of a controller.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Settings {
-    pub(crate) name: Option<String>,
+    pub(crate) name: Arc<str>,
+    /// `None`: the name.
     pub(crate) field_manager: Option<String>,
     /// Empty: all.
     pub(crate) namespaces: Vec<Arc<str>>,
     pub(crate) workers: usize,
     pub(crate) finalizer: Option<String>,
     pub(crate) rate_limit: Option<RateLimit>,
-    pub(crate) backoff: ControllerBackoff,
-    pub(crate) retry_rate: RetryRate,
+    pub(crate) backoff: Arc<dyn RateLimiter>,
+    /// What retries of failures share. `None`: the rate limit for all runs, or [`RETRY_RATE`] if there is none.
+    pub(crate) retry_rate: Option<Option<RateLimit>>,
     pub(crate) storm_limit: RateLimit,
     pub(crate) floor: Duration,
     pub(crate) panics: Panics,
     pub(crate) deadline: Option<Duration>,
     pub(crate) sync_timeout: Option<Duration>,
     pub(crate) waits_for_own: bool,
-}
-
-/// How long failed keys wait.
-#[derive(Clone)]
-pub(crate) struct ControllerBackoff(pub(crate) Arc<dyn RateLimiter>);
-
-impl fmt::Debug for ControllerBackoff {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ControllerBackoff")
-    }
 }
 
 /// How long failed keys wait where nothing is set: doubling, with a pause in the growth.
@@ -64,25 +56,18 @@ impl RateLimiter for DefaultBackoff {
     }
 }
 
-/// What retries of failures share.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum RetryRate {
-    /// The rate limit for all runs, or [`RETRY_RATE`] where there is none.
-    Unset,
-    Set(Option<RateLimit>),
-}
-
-impl Default for Settings {
-    fn default() -> Self {
+impl Settings {
+    /// Returns the defaults for a controller of this name.
+    pub(crate) fn new(name: Arc<str>) -> Self {
         Self {
-            name: None,
+            name,
             field_manager: None,
             namespaces: Vec::new(),
             workers: 1,
             finalizer: None,
             rate_limit: None,
-            backoff: ControllerBackoff(Arc::new(DefaultBackoff(ItemExponentialFailure::default()))),
-            retry_rate: RetryRate::Unset,
+            backoff: Arc::new(DefaultBackoff(ItemExponentialFailure::default())),
+            retry_rate: None,
             storm_limit: STORM_LIMIT,
             floor: Duration::from_secs(1),
             panics: Panics::Contain,
@@ -91,55 +76,59 @@ impl Default for Settings {
             waits_for_own: true,
         }
     }
-}
 
-impl Settings {
     /// Makes the queue that the settings ask for, if nothing in them is refused.
-    pub(crate) fn checked_queue(&self, name: &str) -> Result<WorkQueue<ObjectKey>, ControllerError> {
-        let named = || name.to_owned();
-        match self.workers {
-            0 => return Err(ControllerError::NoWorkers { name: named() }),
-            workers if workers > MOST_WORKERS => {
-                return Err(ControllerError::TooManyWorkers { name: named(), workers });
-            }
-            _ => {}
+    pub(crate) fn checked_queue(&self) -> Result<WorkQueue<ObjectKey>, ControllerError> {
+        let name = || self.name.to_string();
+        if let Some(problem) = self.problem() {
+            return Err(ControllerError::Refused { name: name(), problem });
         }
-        if !is_field_manager(name) {
-            return Err(ControllerError::Name { name: named() });
+        // A run that fails before the user's code starts spends nothing of the rate limit: only this bounds it.
+        let retry_rate = self.retry_rate.unwrap_or(Some(self.rate_limit.unwrap_or(RETRY_RATE)));
+        let rates = [
+            ("storm limit", Some(self.storm_limit)),
+            ("rate limit", self.rate_limit),
+            ("retry rate", retry_rate),
+        ];
+        for (rate, limit) in rates {
+            let valid = limit.map_or(Ok(()), |limit| limit.validate());
+            valid.map_err(|source| ControllerError::Rate { name: name(), rate, source })?;
         }
-        if let Some(field_manager) = self.field_manager.clone().filter(|manager| !is_field_manager(manager)) {
-            return Err(ControllerError::FieldManager { name: named(), field_manager });
+        let (backoff, floor) = (self.backoff.clone(), self.floor);
+        let config = WorkQueueConfig { backoff, rate: self.rate_limit, retry_rate, floor };
+        Ok(WorkQueue::with_config(config).expect("its rates are valid"))
+    }
+
+    /// Says what is refused, if anything is.
+    fn problem(&self) -> Option<String> {
+        let is_zero = |time: Option<Duration>| time.is_some_and(|time| time.is_zero());
+        let field_managers = [Some(&*self.name), self.field_manager.as_deref()];
+        if self.workers == 0 {
+            Some("zero workers run nothing; `workers` must be at least 1".to_owned())
+        } else if self.workers > MOST_WORKERS {
+            Some(format!(
+                "{} workers are too many; {MOST_WORKERS} may run at once, and a few do for most",
+                self.workers
+            ))
+        } else if let Some(name) = field_managers.into_iter().flatten().find(|name| !is_field_manager(name)) {
+            Some(format!(
+                "{name:?} can't be a field manager: use 1 to 128 of a-z, A-Z, 0-9, '.', '-', '_', '/'"
+            ))
+        } else if let Some(finalizer) = self.finalizer.as_ref().filter(|finalizer| !is_qualified(finalizer)) {
+            Some(format!(
+                "{finalizer:?} can't be a finalizer, it is not a qualified name: write it like `example.dev/volume`"
+            ))
+        } else if let Some(namespace) = self.namespaces.iter().find(|namespace| !is_label(namespace)) {
+            Some(format!(
+                "{namespace:?} can't be a namespace: use 1 to 63 of a-z, 0-9, '-', not '-' at either end"
+            ))
+        } else if is_zero(self.deadline) {
+            Some("a deadline of zero ends every run; leave it out, or allow some time".to_owned())
+        } else if is_zero(self.sync_timeout) {
+            Some("a sync timeout of zero gives up at once; leave it out, or allow some time".to_owned())
+        } else {
+            None
         }
-        if let Some(finalizer) = self.finalizer.as_ref().filter(|finalizer| !is_qualified(finalizer)) {
-            return Err(ControllerError::Finalizer { name: named(), finalizer: finalizer.clone() });
-        }
-        if let Some(namespace) = self.namespaces.iter().find(|namespace| !is_label(namespace)) {
-            return Err(ControllerError::Namespace { name: named(), namespace: namespace.to_string() });
-        }
-        if self.deadline.is_some_and(|deadline| deadline.is_zero()) {
-            return Err(ControllerError::NoTime { name: named() });
-        }
-        if self.sync_timeout.is_some_and(|within| within.is_zero()) {
-            return Err(ControllerError::NoTimeToSync { name: named() });
-        }
-        if let Err(source) = self.storm_limit.validate() {
-            return Err(ControllerError::StormLimit { name: named(), source });
-        }
-        let retry_rate = match self.retry_rate {
-            // A run that fails before the user's code starts spends nothing of the rate limit: only this bounds it.
-            RetryRate::Unset => Some(self.rate_limit.unwrap_or(RETRY_RATE)),
-            RetryRate::Set(rate) => rate,
-        };
-        let config = WorkQueueConfig {
-            backoff: self.backoff.0.clone(),
-            rate: self.rate_limit,
-            retry_rate,
-            floor: self.floor,
-        };
-        WorkQueue::with_config(config).map_err(|refused| match refused {
-            ConfigError::RetryRate(source) => ControllerError::RetryRate { name: named(), source },
-            source => ControllerError::RateLimit { name: named(), source },
-        })
     }
 }
 

@@ -1,17 +1,17 @@
-//! The informers that feed a controller, whatever their type.
+//! The informers of a controller: those of what it reconciles, of what feeds it, and of what it reads.
 
-use std::{
-    any::{Any, TypeId},
-    sync::Arc,
-};
+use std::{any::Any, sync::Arc};
 
 use super::{
-    enqueue::Enqueuer,
+    Why,
+    enqueue::{EnqueueObject, EnqueueRelated, Enqueuer},
+    predicate::Predicate,
     synced::Synced,
-    watch::{Selection, Watch},
+    waits::Waits,
+    watch::{Enqueues, Place, Selection, Watch},
 };
 use crate::{
-    informer::{Observer, ObserverRegistration, SharedInformer, SharedInformerFactory, Watched},
+    informer::{Observer, ObserverRegistration, SharedInformer, SharedInformerFactory, Watched, name_of},
     keys::SourceId,
     list_watch::Representation,
     object::{Kind, Object, ObjectKey, Scope},
@@ -72,130 +72,205 @@ fn look_up<W: Watched>(
     }
 }
 
-/// What is asked for before the start, and connected once the writer is there.
-pub(crate) struct OpenSource {
-    pub(crate) informer: Arc<dyn Synced>,
-    pub(crate) view: CacheView,
-    pub(crate) connect: Connect,
+/// Connects an informer to the controller. The feed lasts as long as what is returned.
+pub(super) type Connect = Box<dyn Fn(&Enqueuer) -> ObserverRegistration + Send + Sync>;
+
+/// A watch whose type is forgotten: opens it.
+pub(super) type Source = Box<dyn FnOnce(&mut ControllerSources<'_>) + Send>;
+
+/// Forgets the type of a watch. In another cluster its informer is asked for at once.
+pub(super) fn source<W: Watched>(watch: Watch<W>) -> Source {
+    let elsewhere = watch.cluster.as_ref().map(|cluster| cluster.feed(&watch));
+    Box::new(move |sources| match elsewhere {
+        Some(informer) => sources.open_elsewhere(informer, &watch),
+        None => sources.open(&watch),
+    })
 }
 
-/// A kind of another cluster that feeds a controller: no write is compared with its cache.
-pub(crate) struct ForeignSource {
-    pub(crate) informer: Arc<dyn Synced>,
-    pub(crate) connect: Connect,
+/// The informers that a controller has asked for. They are connected once its writer is there.
+pub(super) struct ControllerSources<'a> {
+    factory: &'a SharedInformerFactory,
+    /// The informers that the program asked for.
+    asked: &'a [Arc<dyn Synced>],
+    /// Where the controller works: in all namespaces at once, or in each of some.
+    places: Vec<Place>,
+    /// The informers of this cluster that feed it, by their position.
+    feeding: Vec<Arc<dyn Any + Send + Sync>>,
+    /// Those that feed it more than once.
+    pub(super) shared: Vec<SourceId>,
+    pub(super) views: Vec<CacheView>,
+    pub(super) connects: Vec<Connect>,
+    /// What keys wait for: those of a place, or all.
+    awaited: Vec<(Place, Arc<dyn Synced>)>,
+    /// Whether the controller says what it reads.
+    has_reads: bool,
 }
 
-impl ForeignSource {
-    pub(crate) fn of<W: Watched, O: Observer<W::Object>>(
-        informer: SharedInformer<W>,
-        observer: impl Fn(&Enqueuer) -> O + Send + 'static,
+impl<'a> ControllerSources<'a> {
+    pub(super) fn new(
+        factory: &'a SharedInformerFactory,
+        asked: &'a [Arc<dyn Synced>],
+        kind: &Kind,
+        namespaces: &[Arc<str>],
     ) -> Self {
-        let observed = informer.clone();
-        let connect: Connect = Box::new(move |enqueuer| observed.observe(Arc::new(observer(enqueuer))));
-        Self { informer: Arc::new(informer), connect }
-    }
-}
-
-/// Connects an informer to the controller; the feed lasts as long as what is returned.
-pub(crate) type Connect = Box<dyn Fn(&Enqueuer) -> ObserverRegistration + Send>;
-
-/// A kind that feeds a controller, not yet asked for.
-pub(crate) struct KindSource {
-    pub(crate) asked: InformerKey,
-    pub(crate) scope: Scope,
-    /// A namespace of its own; `None`: as the controller.
-    pub(crate) namespace: Option<Arc<str>>,
-    pub(crate) open: OpenFn,
-}
-
-type OpenFn = Box<dyn Fn(&SharedInformerFactory, Option<&str>, SourceId) -> OpenSource + Send + Sync>;
-
-impl KindSource {
-    /// A kind whose changes an observer maps to keys.
-    pub(crate) fn of<W: Watched, O: Observer<W::Object>>(
-        watch: Watch<W>,
-        observer: impl Fn(&Enqueuer, SourceId, &Kind) -> O + Clone + Send + Sync + 'static,
-    ) -> Self {
-        let selection = watch.narrowing().selection();
-        let asked = InformerKey::of::<W>(watch.dynamic_type(), &selection);
-        let (scope, own) = (W::kind_of(watch.dynamic_type()).scope, watch.narrowing().namespace.clone());
-        let open = Box::new(move |factory: &_, namespace: Option<&str>, source| {
-            let informer = watch.informer(factory, namespace);
-            let observer = observer.clone();
-            let kind = SharedInformer::kind(&informer).clone();
-            open(informer, namespace, source, &selection, move |enqueuer| observer(enqueuer, source, &kind))
-        });
-        Self { asked, scope, namespace: own, open }
+        let places = match namespaces.is_empty() || kind.scope == Scope::Cluster {
+            true => vec![None],
+            false => namespaces.iter().cloned().map(Some).collect(),
+        };
+        let (feeding, shared, views, connects, awaited) = Default::default();
+        Self { factory, asked, places, feeding, shared, views, connects, awaited, has_reads: false }
     }
 
-    /// Where it is watched: in its own namespace, or wherever the controller is.
-    pub(crate) fn places(&self, controllers: &[Option<Arc<str>>]) -> Vec<Option<Arc<str>>> {
-        match (&self.namespace, self.scope) {
+    /// Asks for the informers of the reconciled kind.
+    pub(super) fn reconciled<K: Watched>(
+        &mut self,
+        dynamic_type: K::DynamicType,
+        selection: &Selection,
+        predicate: Option<Predicate<K::Object>>,
+        finalizer: Option<&str>,
+    ) -> ReconciledObjects<K::Object> {
+        let watch = Watch::<K>::with_type(dynamic_type).selecting(selection);
+        let finalizer: Option<Arc<str>> = finalizer.map(Arc::from);
+        let places = self.places.clone();
+        let open = |place: Place| {
+            let informer = watch.informer(self.factory, place.as_deref());
+            let source = self.feed(&informer, place.as_deref(), selection.selects());
+            let (predicate, finalizer) = (predicate.clone(), finalizer.clone());
+            self.connect(&informer, move |enqueuer| {
+                EnqueueObject::new(enqueuer, source, predicate.clone(), finalizer.clone())
+            });
+            let lister = informer.cache();
+            let informer: Arc<dyn Synced> = Arc::new(informer);
+            self.awaited.push((place.clone(), informer.clone()));
+            CacheOf { namespace: place, lister, informer }
+        };
+        ReconciledObjects { caches: places.into_iter().map(open).collect() }
+    }
+
+    /// Opens a watch of this cluster in its own namespace, or in all places of the controller.
+    fn open<W: Watched>(&mut self, watch: &Watch<W>) {
+        let (kind, narrowing) = (W::kind_of(watch.dynamic_type()), watch.narrowing());
+        let is_read = matches!(watch.enqueues, Enqueues::Nothing);
+        if is_read {
+            self.has_reads = true;
+            let asked = self.asked.iter().filter(|informer| {
+                let state = informer.state();
+                state.kind == kind && state.cluster.is_none()
+            });
+            let asked: Vec<_> = asked.map(|informer| (None, informer.clone())).collect();
+            if narrowing.is_none() && !asked.is_empty() {
+                return self.awaited.extend(asked);
+            }
+        }
+        let places = match (&narrowing.namespace, kind.scope) {
             (Some(own), _) => vec![Some(own.clone())],
-            (None, Scope::Namespaced) => controllers.to_vec(),
+            (None, Scope::Namespaced) => self.places.clone(),
             (None, Scope::Cluster) => vec![None],
+        };
+        for place in places {
+            let informer = watch.informer(self.factory, place.as_deref());
+            if !is_read {
+                let selects = narrowing.selection().selects();
+                let source = self.feed(&informer, place.as_deref(), selects);
+                self.relate(&informer, watch, Some(source));
+            }
+            // If it has a namespace of its own, all keys wait for it.
+            let waiting = place.filter(|_| narrowing.namespace.is_none());
+            self.awaited.push((waiting, Arc::new(informer)));
+        }
+    }
+
+    /// Opens a watch of another cluster: no write is compared with its cache.
+    fn open_elsewhere<W: Watched>(&mut self, informer: SharedInformer<W>, watch: &Watch<W>) {
+        match watch.enqueues {
+            Enqueues::Nothing => self.has_reads = true,
+            _ => self.relate(&informer, watch, None),
+        }
+        self.awaited.push((None, Arc::new(informer)));
+    }
+
+    /// Names an informer that feeds the controller, and shows its cache to writes.
+    fn feed<W: Watched>(
+        &mut self,
+        informer: &SharedInformer<W>,
+        namespace: Option<&str>,
+        selects: Selects,
+    ) -> SourceId {
+        let identity = informer.identity();
+        // One informer is one source, also if it feeds the controller twice: a kind that owns its own kind.
+        if let Some(known) = self.feeding.iter().position(|known| Arc::ptr_eq(known, &identity)) {
+            self.shared.push(SourceId(known));
+            return SourceId(known);
+        }
+        let source = SourceId(self.feeding.len());
+        self.feeding.push(identity);
+        self.views.push(cache_view(informer, source, namespace, selects));
+        source
+    }
+
+    /// Maps the changes of an informer to keys. Those of another cluster have no source.
+    fn relate<W: Watched>(
+        &mut self,
+        informer: &SharedInformer<W>,
+        watch: &Watch<W>,
+        source: Option<SourceId>,
+    ) {
+        let kind: Arc<str> = name_of(SharedInformer::kind(informer), informer.cluster().as_deref()).into();
+        let (enqueues, predicate) = (watch.enqueues.clone(), watch.predicate.clone());
+        self.connect(informer, move |enqueuer| {
+            EnqueueRelated::new(enqueuer, source, kind.clone(), enqueues.clone(), predicate.clone())
+        });
+    }
+
+    fn connect<W: Watched, O: Observer<W::Object>>(
+        &mut self,
+        informer: &SharedInformer<W>,
+        observer: impl Fn(&Enqueuer) -> O + Send + Sync + 'static,
+    ) {
+        let informer = informer.clone();
+        self.connects.push(Box::new(move |enqueuer| informer.observe(Arc::new(observer(enqueuer)))));
+    }
+
+    /// Returns what keys wait for: with one place all for the same, with several each for its own.
+    pub(super) fn waits(&mut self) -> Waits {
+        if !self.has_reads {
+            self.awaited.extend(self.asked.iter().map(|informer| (None, informer.clone())));
+        }
+        let is_split = self.places.len() > 1;
+        let namespaces = self.places.iter().flatten().filter(|_| is_split).cloned().collect();
+        let awaited = std::mem::take(&mut self.awaited).into_iter();
+        Waits {
+            namespaces,
+            awaited: awaited.map(|(place, informer)| (place.filter(|_| is_split), informer)).collect(),
         }
     }
 }
 
-/// What an informer is asked for by marker, question and selection: equal ones get one informer.
-#[derive(Clone)]
-pub(crate) struct InformerKey {
-    marker: TypeId,
-    dynamic_type: Arc<dyn Any + Send + Sync>,
-    selection: Selection,
-    same: fn(&dyn Any, &dyn Any) -> bool,
-}
-
-impl InformerKey {
-    pub(crate) fn of<W: Watched>(dynamic_type: &W::DynamicType, selection: &Selection) -> Self {
-        let same = |one: &dyn Any, other: &dyn Any| {
-            let (one, other) = (one.downcast_ref::<W::DynamicType>(), other.downcast_ref::<W::DynamicType>());
-            one.is_some() && one == other
-        };
-        let dynamic_type = Arc::new(dynamic_type.clone());
-        Self { marker: TypeId::of::<W>(), dynamic_type, selection: selection.clone(), same }
-    }
-}
-
-impl PartialEq for InformerKey {
-    fn eq(&self, other: &Self) -> bool {
-        let same_marker = self.marker == other.marker && self.selection == other.selection;
-        same_marker && (self.same)(&*self.dynamic_type, &*other.dynamic_type)
-    }
-}
-
-/// Opens a feed whose changes an observer maps to keys.
-pub(crate) fn open<W: Watched, O: Observer<W::Object>>(
-    informer: SharedInformer<W>,
-    namespace: Option<&str>,
-    source: SourceId,
-    selection: &Selection,
-    observer: impl Fn(&Enqueuer) -> O + Send + 'static,
-) -> OpenSource {
-    let view = cache_view(&informer, source, namespace, selection.selects());
-    let observed = informer.clone();
-    let connect: Connect = Box::new(move |enqueuer| observed.observe(Arc::new(observer(enqueuer))));
-    OpenSource { informer: Arc::new(informer), view, connect }
+/// The caches of the reconciled kind, whatever its type.
+pub(super) trait ReconciledCaches: Send + Sync {
+    /// Says why a key that nothing asks for does not run.
+    fn idle(&self, key: &ObjectKey) -> Why;
+    /// Returns whether there is no such object, as far as is known: its cache has synced, and does not hold it.
+    fn is_gone(&self, key: &ObjectKey) -> bool;
+    /// Returns the keys of a namespace's objects, or of all.
+    fn keys(&self, namespace: Option<&str>) -> Vec<ObjectKey>;
 }
 
 /// The caches of the reconciled kind: one, or one a namespace.
-#[derive(Clone)]
-pub(crate) struct ReconciledObjects<K> {
-    pub(crate) caches: Vec<CacheOf<K>>,
+pub(super) struct ReconciledObjects<K> {
+    pub(super) caches: Vec<CacheOf<K>>,
 }
 
 /// The cache of a namespace, or of all.
-#[derive(Clone)]
-pub(crate) struct CacheOf<K> {
-    pub(crate) namespace: Option<Arc<str>>,
-    pub(crate) lister: Lister<K>,
-    pub(crate) informer: Arc<dyn Synced>,
+pub(super) struct CacheOf<K> {
+    namespace: Place,
+    lister: Lister<K>,
+    informer: Arc<dyn Synced>,
 }
 
 impl<K: Object> ReconciledObjects<K> {
     /// Finds an object; one that can't be read is so after those who judge its changes could know.
-    pub(crate) fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
+    pub(super) fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
         let Some(CacheOf { lister, .. }) = self.cache(key) else { return Lookup::Absent };
         let mut found = lister.lookup(key);
         // A compact object is known to be unreadable only now: a predicate may have filtered it before.
@@ -209,29 +284,12 @@ impl<K: Object> ReconciledObjects<K> {
     }
 
     /// Finds an object as its cache holds it.
-    pub(crate) fn cached(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
+    pub(super) fn cached(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
         self.cache(key)?.lister.cached(key)
     }
 
-    /// Whether a cache holds a state of an object, one that can't be read included.
-    pub(crate) fn is_there(&self, key: &ObjectKey) -> bool {
-        !matches!(self.cache(key).map(|cache| cache.lister.current(key)), None | Some(Ok(None)))
-    }
-
-    /// Whether there is no such object, as far as is known: its cache has synced, and does not hold it.
-    pub(crate) fn is_gone(&self, key: &ObjectKey) -> bool {
-        self.cache(key).is_none_or(|cache| cache.informer.has_synced()) && !self.is_there(key)
-    }
-
-    /// Returns the keys of a namespace's objects, or of all.
-    pub(crate) fn keys(&self, namespace: Option<&str>) -> Vec<ObjectKey> {
-        let asked = |cache: &&CacheOf<K>| namespace.is_none() || cache.namespace.as_deref() == namespace;
-        let caches = self.caches.iter().filter(asked).map(|cache| &cache.lister);
-        caches.flat_map(Lister::list_cached).map(|held| held.key().clone()).collect()
-    }
-
     /// Returns the version of an object, unless its latest state is known to be unreadable.
-    pub(crate) fn version(&self, key: &ObjectKey) -> Option<String> {
+    pub(super) fn version(&self, key: &ObjectKey) -> Option<String> {
         let object = self.cache(key)?.lister.current(key).ok()??;
         object.resource_version().map(str::to_owned)
     }
@@ -242,5 +300,29 @@ impl<K: Object> ReconciledObjects<K> {
             namespace.is_none() || key.namespace().is_none() || namespace == key.namespace()
         };
         self.caches.iter().find(covers)
+    }
+}
+
+impl<K: Object> ReconciledCaches for ReconciledObjects<K> {
+    fn idle(&self, key: &ObjectKey) -> Why {
+        match self.lookup(key) {
+            Lookup::Absent => Why::NotKnown,
+            Lookup::Found(_) => Why::AwaitsChange,
+            Lookup::Outdated { unreadable, .. } | Lookup::Unreadable(unreadable) => {
+                Why::Unreadable(unreadable.error.clone())
+            }
+        }
+    }
+
+    /// A state that can't be read counts as there.
+    fn is_gone(&self, key: &ObjectKey) -> bool {
+        self.cache(key)
+            .is_none_or(|cache| cache.informer.has_synced() && matches!(cache.lister.current(key), Ok(None)))
+    }
+
+    fn keys(&self, namespace: Option<&str>) -> Vec<ObjectKey> {
+        let asked = |cache: &&CacheOf<K>| namespace.is_none() || cache.namespace.as_deref() == namespace;
+        let caches = self.caches.iter().filter(asked).map(|cache| &cache.lister);
+        caches.flat_map(Lister::list_cached).map(|held| held.key().clone()).collect()
     }
 }

@@ -28,45 +28,33 @@ impl Stop {
     }
 }
 
-/// Says what caches must have shown before a term begins.
-#[derive(Clone, Debug)]
-pub(crate) enum TermFreshness {
-    /// What the server held at some moment since the start.
-    Synced,
-    /// What it held after the term was won, or the first of terms that go on from each other: others may have written
-    /// until then.
-    Current(Arc<TermStart>),
-}
-
 /// A time in which work may be done.
 #[derive(Clone)]
 pub(crate) struct Term {
     pub(crate) stop: Stop,
-    pub(crate) freshness: TermFreshness,
+    /// Caches must have shown what the server held after this. Others may have written until then.
+    ///
+    /// `None` if there is no election: what it held at some moment since the start is enough.
+    pub(crate) start: Option<Arc<TermStart>>,
     /// Held for as long as anything of the term runs.
-    _held: Option<Arc<TaskTrackerToken>>,
+    pub(super) _held: Option<Arc<TaskTrackerToken>>,
 }
 
 impl Term {
     /// The time of a process that is not elected.
     pub(crate) fn endless(stop: &Stop) -> Self {
-        Self { stop: stop.clone(), freshness: TermFreshness::Synced, _held: None }
+        Self { stop: stop.clone(), start: None, _held: None }
     }
 
     /// A term that was won; stopping waits until it is dropped.
     pub(crate) fn won(stop: Stop, start: Arc<TermStart>, held: TaskTrackerToken) -> Self {
-        Self { stop, freshness: TermFreshness::Current(start), _held: Some(Arc::new(held)) }
-    }
-
-    /// The same for somebody who is stopped alone.
-    pub(crate) fn told_by(self, stop: Stop) -> Self {
-        Self { stop, ..self }
+        Self { stop, start: Some(start), _held: Some(Arc::new(held)) }
     }
 }
 
 impl fmt::Debug for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Term").field("freshness", &self.freshness).finish_non_exhaustive()
+        f.debug_struct("Term").field("start", &self.start).finish_non_exhaustive()
     }
 }
 

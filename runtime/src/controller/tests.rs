@@ -1,9 +1,10 @@
 //! A controller with nothing behind it, for tests, and what many keys cost it.
 
 use std::{
+    any::TypeId,
     convert::Infallible,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -12,28 +13,29 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use rand::{SeedableRng, rngs::SmallRng};
 use tokio::{task::coop::unconstrained, time::Instant};
 
 use super::{
-    Action, Context, LastError, Panics, Reason, Reconciler,
+    Action, Context, LastError, Reason, Reconciler,
     context::ContextBase,
-    enqueue::{EnqueueRelated, Enqueuer, Mapping},
-    inspect::Inspected,
+    core::ControllerCore,
+    enqueue::{EnqueueRelated, Enqueuer},
     recent::RecentRuns,
+    settings::Settings,
     sources::ReconciledObjects,
     synced::Synced,
     trace::TraceIds,
-    waits::{Waits, gate},
-    watch::Selection,
-    worker::ControllerCore,
-    workforce::Workforce,
+    waits::Waits,
+    watch::Enqueues,
+    worker::Worker,
 };
 use crate::{
     clock::{Moment, WallClock},
     counted::{self, assert_grows_linearly, steps_of},
-    informer::{Change, Gone, Observer, Progress, ProgressVia, SyncState, TermStart, Via},
+    informer::{Change, Gone, Observer, Progress, ProgressVia, SyncPhase, SyncState, TermStart, Via},
     keys::{HoldReason, Keys, SourceId, StormLimit},
     metrics::Metrics,
     object::{Kind, ObjectKey},
@@ -60,14 +62,6 @@ struct Still {
 }
 
 impl Synced for Still {
-    fn kind(&self) -> Kind {
-        Kind::of::<ConfigMap>()
-    }
-
-    fn cluster(&self) -> Option<Arc<str>> {
-        None
-    }
-
     fn has_synced(&self) -> bool {
         self.has_synced
     }
@@ -77,7 +71,14 @@ impl Synced for Still {
     }
 
     fn state(&self) -> SyncState {
-        unreachable!("nobody waits for so long")
+        SyncState {
+            kind: Kind::of::<ConfigMap>(),
+            cluster: None,
+            phase: SyncPhase::Syncing,
+            failure: None,
+            unreadable: Vec::new(),
+            resource_version: None,
+        }
     }
 
     fn current<'a>(&'a self, _: &'a TermStart) -> BoxFuture<'a, ()> {
@@ -92,25 +93,23 @@ impl Synced for Still {
     }
 }
 
-pub(super) fn never() -> Vec<Arc<dyn Synced>> {
-    vec![Arc::new(Still { has_synced: false, is_cut: Arc::default() })]
+pub(super) fn never() -> Arc<dyn Synced> {
+    Arc::new(Still { has_synced: false, is_cut: Arc::default() })
 }
 
-pub(super) type Core = ControllerCore<ConfigMap, Idle>;
-
-pub(super) fn core(waits: Waits) -> Arc<Core> {
+pub(super) fn core(waits: Waits) -> Arc<ControllerCore> {
     core_fed_twice_by(waits, Vec::new())
 }
 
-fn core_fed_twice_by(waits: Waits, shared: Vec<SourceId>) -> Arc<Core> {
+fn core_fed_twice_by(waits: Waits, shared: Vec<SourceId>) -> Arc<ControllerCore> {
     let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
         std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
     });
     let client = kube::Client::new(nobody, "default");
     let metrics = Metrics::default().reconcile().of(&"test".into());
     let queue = WorkQueue::new(ItemExponentialFailure::default());
-    let namespaces = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
-    let (gate, dropped) = (gate(&waits, Server::default()), metrics.deletions_dropped.clone());
+    let namespaces = waits.namespaces.iter().cloned();
+    let (gate, dropped) = (waits.gate(Server::default()), metrics.deletions_dropped.clone());
     let limit = StormLimit::new(RateLimit::per_second(1).burst(10));
     let keys = Keys::new(queue, gate, namespaces, shared, limit, dropped);
     let counters = Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
@@ -121,36 +120,39 @@ fn core_fed_twice_by(waits: Waits, shared: Vec<SourceId>) -> Arc<Core> {
     let (sender, wait) = (Sender::new(client), false);
     let writer = Writer::new(sender, author, Vec::new(), keys.clone(), wait, counters);
     Arc::new(ControllerCore {
-        name: "test".into(),
-        kind_name: "configmaps".to_owned(),
-        reconciler: Arc::new(Idle),
-        objects: ReconciledObjects { caches: Vec::new() },
-        selection: Selection::default(),
-        base: ContextBase::new(Kind::of::<ConfigMap>(), writer, recorder, None),
-        keys,
-        finalizer: None,
-        panics: Panics::Contain,
-        deadline: None,
+        settings: Settings::new("test".into()),
+        base: Arc::new(ContextBase { kind: Kind::of::<ConfigMap>(), writer, recorder, _events: None }),
+        reconciles: TypeId::of::<ConfigMap>(),
+        objects: no_objects(),
         waits: Arc::new(waits),
+        keys,
         metrics,
-        jitter: Mutex::new(SmallRng::seed_from_u64(7)),
-        runs: 0.into(),
-        workers: 1,
         recent: RecentRuns::default(),
-        stands_by: false.into(),
+        runs: 0.into(),
+        jitter: Mutex::new(SmallRng::seed_from_u64(7)),
         trace_ids: TraceIds::default(),
+        leftovers: None,
+        stands_by: false.into(),
     })
 }
 
+fn no_objects() -> Arc<ReconciledObjects<ConfigMap>> {
+    Arc::new(ReconciledObjects { caches: Vec::new() })
+}
+
+pub(super) fn worker(core: Arc<ControllerCore>) -> Arc<Worker<ConfigMap, Idle>> {
+    Arc::new(Worker { core, reconciler: Idle, objects: no_objects(), selects_some: false })
+}
+
 /// A controller of one namespace whose cache has synced, and whether that cache's watch is cut.
-fn open_core() -> (Arc<Core>, Arc<AtomicBool>) {
+fn open_core() -> (Arc<ControllerCore>, Arc<AtomicBool>) {
     open_core_fed_twice_by(Vec::new())
 }
 
-fn open_core_fed_twice_by(shared: Vec<SourceId>) -> (Arc<Core>, Arc<AtomicBool>) {
+fn open_core_fed_twice_by(shared: Vec<SourceId>) -> (Arc<ControllerCore>, Arc<AtomicBool>) {
     let is_cut = Arc::new(AtomicBool::new(false));
     let cache: Arc<dyn Synced> = Arc::new(Still { has_synced: true, is_cut: is_cut.clone() });
-    let waits = Waits { common: Vec::new(), by_namespace: vec![("shop".into(), vec![cache])] };
+    let waits = Waits { namespaces: vec!["shop".into()], awaited: vec![(Some("shop".into()), cache)] };
     let core = core_fed_twice_by(waits, shared);
     core.keys.table().open(None, Vec::new);
     core.keys.table().open(Some(&"shop".into()), Vec::new);
@@ -161,7 +163,7 @@ fn key(at: usize) -> ObjectKey {
     ObjectKey::new("shop", format!("o-{at}"))
 }
 
-fn next(core: &Core) -> Option<Item<ObjectKey>> {
+fn next(core: &ControllerCore) -> Option<Item<ObjectKey>> {
     let item = unconstrained(core.keys.queue.get()).now_or_never()??;
     let mut table = core.keys.table();
     table.begin(item.key(), item.attempt());
@@ -171,7 +173,7 @@ fn next(core: &Core) -> Option<Item<ObjectKey>> {
 }
 
 /// Runs all keys that are ready; returns how many these are.
-fn run_all(core: &Core) -> usize {
+fn run_all(core: &ControllerCore) -> usize {
     std::iter::from_fn(|| next(core)).map(Item::forget).count()
 }
 
@@ -195,13 +197,14 @@ fn concerned(map: &ConfigMap) -> Vec<ObjectKey> {
     (number("first")..number("first") + number("keys")).map(key).collect()
 }
 
-fn maps_to_keys<F>(core: &Core, mapping: F) -> EnqueueRelated<ConfigMap, Mapping<F>>
-where
-    F: Fn(&ConfigMap) -> Vec<ObjectKey> + Send + Sync + 'static,
-{
-    let (keys, writer) = (core.keys.clone(), core.base.writer.clone());
-    let enqueuer = Enqueuer { keys, writer, kind: Kind::of::<ConfigMap>() };
-    EnqueueRelated::new(&enqueuer, Some(SourceId(0)), "configmaps".into(), Arc::new(Mapping(mapping)), None)
+fn maps_to_keys(
+    core: &ControllerCore,
+    mapping: impl Fn(&ConfigMap) -> Vec<ObjectKey> + Send + Sync + 'static,
+) -> EnqueueRelated<ConfigMap> {
+    let ContextBase { kind, writer, .. } = &*core.base;
+    let enqueues = Enqueues::Mapped(Arc::new(mapping));
+    let enqueuer = Enqueuer { keys: core.keys.clone(), writer: writer.clone(), kind: kind.clone() };
+    EnqueueRelated::new(&enqueuer, Some(SourceId(0)), "configmaps".into(), enqueues, None)
 }
 
 // C48
@@ -237,7 +240,8 @@ async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
         assert_eq!(run_all(&core), keys + keys / 2);
     });
     assert_grows_linearly("a first list, before and after the caches have synced", |keys| {
-        let core = core(Waits { common: Vec::new(), by_namespace: vec![("shop".into(), never())] });
+        let waits = Waits { namespaces: vec!["shop".into()], awaited: vec![(Some("shop".into()), never())] };
+        let core = core(waits);
         let mut table = core.keys.table();
         (0..keys).for_each(|at| table.add(key(at), Reason::InitialList));
         (0..keys).for_each(|at| table.add(key(at), Reason::Changed));
@@ -305,12 +309,12 @@ async fn a_mapping_that_panics_on_one_state_of_an_object_loses_no_key_of_the_oth
         assert_ne!(map.data.as_ref().unwrap()["first"], "13", "planned");
         concerned(map)
     };
-    let updated = |feed: &EnqueueRelated<ConfigMap, _>, old, new| {
+    let updated = |feed: &EnqueueRelated<ConfigMap>, old, new| {
         let update = Change::Updated { old, new, via: Via::Watch };
         let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| feed.changed(&update)));
         assert!(panics.is_err(), "the informer counts it");
     };
-    let ran = |core: &Core| -> Vec<String> {
+    let ran = |core: &ControllerCore| -> Vec<String> {
         std::iter::from_fn(|| next(core)).map(|item| item.key().name().to_owned()).collect()
     };
     let (core, _) = open_core();

@@ -7,108 +7,115 @@ use futures::{
     future::{join_all, select_all},
 };
 
-use super::{synced::Synced, term::TermFreshness};
+use super::{synced::Synced, watch::Place};
 use crate::{
+    informer::{FailureCause, SyncPhase, SyncState, TermStart},
     keys::{Gate, ReadCache},
     object::ObjectKey,
     reflector::Server,
 };
 
 /// The informers that a controller waits for before it runs keys.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// Every key waits for these.
-    pub(crate) common: Vec<Arc<dyn Synced>>,
-    /// The keys of a namespace wait for its own besides; empty with one cache for all.
-    pub(crate) by_namespace: Vec<OfNamespace>,
+    /// The namespaces whose keys also wait for caches of their own; empty with one cache for all.
+    pub(super) namespaces: Vec<Arc<str>>,
+    /// The informers, and whose keys wait for each: those of a namespace, or all.
+    pub(super) awaited: Vec<(Place, Arc<dyn Synced>)>,
 }
-
-/// Makes the gate that keeps keys from running while a cache of this server is in doubt.
-pub(crate) fn gate(waits: &Waits, server: Server) -> Gate {
-    let read = |of: Option<&Arc<str>>, informer: &Arc<dyn Synced>| {
-        let (kind, of, informer) = (informer.kind(), of.cloned(), informer.clone());
-        ReadCache { kind, of, doubt: Box::new(move || informer.doubt()) }
-    };
-    let own = waits.by_namespace.iter().flat_map(|(of, own)| own.iter().map(move |cache| (Some(of), cache)));
-    let caches = waits.common.iter().map(|cache| (None, cache)).chain(own);
-    let caches = caches.filter(|(_, cache)| cache.cluster().is_none());
-    Gate::new(server, caches.map(|(of, cache)| read(of, cache)).collect())
-}
-
-/// A namespace, and the informers that its keys wait for.
-type OfNamespace = (Arc<str>, Vec<Arc<dyn Synced>>);
 
 impl Waits {
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn Synced>> {
-        self.common.iter().chain(self.by_namespace.iter().flat_map(|(_, own)| own))
+    fn of(&self, place: Option<&str>) -> impl Iterator<Item = &Arc<dyn Synced>> {
+        let awaited = self.awaited.iter().filter(move |(of, _)| of.as_deref() == place);
+        awaited.map(|(_, informer)| informer)
     }
 
-    /// Ends when those that every key waits for have synced, or are as fresh as a term needs them.
-    pub(crate) async fn common_ready(&self, freshness: &TermFreshness) {
-        join_all(self.common.iter().map(|informer| ready(informer, freshness))).await;
+    /// Makes the gate that keeps keys from running while a cache of this server is in doubt.
+    pub(super) fn gate(&self, server: Server) -> Gate {
+        let caches = self.awaited.iter().filter_map(|(of, informer)| {
+            let (state, informer) = (informer.state(), informer.clone());
+            let doubt = Box::new(move || informer.doubt());
+            state.cluster.is_none().then(|| ReadCache { kind: state.kind, of: of.clone(), doubt })
+        });
+        Gate::new(server, caches.collect())
+    }
+
+    /// Ends when the caches of a namespace, or those that every key waits for, have synced, or are as fresh as a term
+    /// needs them.
+    pub(super) async fn ready(&self, place: Option<&str>, start: Option<&TermStart>) {
+        join_all(self.of(place).map(|informer| ready(&**informer, start))).await;
     }
 
     /// Ends when keys could run, if only those of one namespace.
     pub(crate) async fn any_could_run(&self) {
-        self.common_ready(&TermFreshness::Synced).await;
-        if self.by_namespace.is_empty() {
-            return;
+        self.ready(None, None).await;
+        if !self.namespaces.is_empty() {
+            let synced = self.namespaces.iter().map(|namespace| self.ready(Some(namespace), None).boxed());
+            select_all(synced).await;
         }
-        let own = self.by_namespace.iter();
-        let synced = own.map(|(_, own)| join_all(own.iter().map(|informer| informer.synced())).boxed());
-        select_all(synced).await;
     }
 
-    pub(crate) async fn all_synced(&self) {
-        join_all(self.all().map(|informer| informer.synced())).await;
+    pub(super) async fn all_synced(&self) {
+        join_all(self.awaited.iter().map(|(_, informer)| informer.synced())).await;
     }
 
-    /// Names the kinds, each once.
-    pub(crate) fn kinds(&self) -> Vec<String> {
-        let mut kinds: Vec<_> = self.all().map(|informer| informer.name()).collect();
+    /// Names what is waited for, each once.
+    pub(super) fn names(&self) -> String {
+        let mut names: Vec<_> = self.awaited.iter().map(|(_, informer)| informer.state().name()).collect();
         let mut seen = HashSet::new();
-        kinds.retain(|kind| seen.insert(kind.clone()));
-        kinds
+        names.retain(|name| seen.insert(name.clone()));
+        names.join(", ")
     }
 
-    pub(crate) fn all_lagging_have_failed(&self) -> bool {
-        self.all()
-            .filter(|informer| !informer.has_synced())
-            .all(|informer| informer.state().failure.is_some())
+    /// Returns the informers that have not synced, and why.
+    pub(super) fn lagging(&self) -> Vec<SyncState> {
+        lagging(self.awaited.iter().map(|(_, informer)| informer))
     }
 
-    /// Names who has not synced, and why.
-    pub(crate) fn lagging(&self) -> Vec<String> {
-        lagging(self.all())
-    }
-
-    /// Names the informers that a key waits for, and why.
-    pub(crate) fn lagging_for(&self, key: &ObjectKey) -> Vec<String> {
-        let own = self.by_namespace.iter().filter(|(namespace, _)| Some(&**namespace) == key.namespace());
-        lagging(self.common.iter().chain(own.flat_map(|(_, own)| own)))
-    }
-
-    /// Calls a function for each namespace once its caches have synced, or are as fresh as a term needs them.
-    pub(crate) async fn by_namespace_ready(&self, freshness: &TermFreshness, tell: impl Fn(&Arc<str>)) {
-        join_all(self.by_namespace.iter().map(async |(namespace, own)| {
-            join_all(own.iter().map(|informer| ready(informer, freshness))).await;
-            tell(namespace);
-        }))
-        .await;
+    /// Returns those that a key waits for.
+    pub(super) fn lagging_for(&self, key: &ObjectKey) -> Vec<SyncState> {
+        let own = key.namespace().into_iter().flat_map(|namespace| self.of(Some(namespace)));
+        lagging(self.of(None).chain(own))
     }
 }
 
 /// A new leader has to see what the last one wrote: that is here, and nothing in another cluster, which may be away.
-async fn ready(informer: &Arc<dyn Synced>, freshness: &TermFreshness) {
-    match freshness {
-        TermFreshness::Current(start) if informer.cluster().is_none() => informer.current(start).await,
-        TermFreshness::Current(_) | TermFreshness::Synced => informer.synced().await,
+async fn ready(informer: &dyn Synced, start: Option<&TermStart>) {
+    match start {
+        Some(start) if informer.state().cluster.is_none() => informer.current(start).await,
+        _ => informer.synced().await,
     }
 }
 
-fn lagging<'a>(informers: impl Iterator<Item = &'a Arc<dyn Synced>>) -> Vec<String> {
-    let lag = informers.filter(|informer| !informer.has_synced());
-    let mut names: Vec<_> = lag.map(|informer| format!("{} ({})", informer.name(), informer.why())).collect();
-    names.dedup();
-    names
+fn lagging<'a>(informers: impl Iterator<Item = &'a Arc<dyn Synced>>) -> Vec<SyncState> {
+    informers.filter(|informer| !informer.has_synced()).map(|informer| informer.state()).collect()
+}
+
+/// Says of each informer why it has not synced, in one line.
+pub(super) fn explained(lagging: &[SyncState]) -> Vec<String> {
+    let mut lines: Vec<_> =
+        lagging.iter().map(|state| format!("{} ({})", state.name(), why(state))).collect();
+    lines.dedup();
+    lines
+}
+
+fn why(state: &SyncState) -> String {
+    let Some(failure) = &state.failure else {
+        return match state.phase {
+            SyncPhase::Stopped => "its informer was stopped".to_owned(),
+            _ => "its first list is not through".to_owned(),
+        };
+    };
+    let what = match failure.cause {
+        FailureCause::Forbidden => "the server forbids it",
+        FailureCause::Unauthorized => "the server does not accept the credentials",
+        FailureCause::NotServed => "the server does not serve it",
+        FailureCause::Unreachable => "the server is unreachable",
+        FailureCause::TooLarge => "something is too large",
+        FailureCause::Panicked => "code that it calls panics",
+        FailureCause::Other => "it fails",
+    };
+    let (seconds, attempts) = (failure.since.elapsed().as_secs(), failure.attempts);
+    let attempts = if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") };
+    format!("{what}, after {attempts} in {seconds} s: {}", failure.message)
 }

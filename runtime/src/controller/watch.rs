@@ -3,15 +3,17 @@
 use std::{
     fmt, mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use parking_lot::Mutex;
+
 use super::{predicate::Predicate, synced::Synced};
 use crate::{
     informer::{InformerBuilder, InformerReport, SharedInformer, SharedInformerFactory, SyncState, Watched},
-    object::{ObjectKey, Scope},
+    object::{Object, ObjectKey, Scope},
     store::{FieldSelector, InvalidSelector, Selector},
     writes::{Rights, Selects},
 };
@@ -45,6 +47,9 @@ pub struct Watch<W: Watched> {
     pub(crate) enqueues: Enqueues<W::Object>,
 }
 
+/// A namespace that is watched on its own; `None`: all at once.
+pub(crate) type Place = Option<Arc<str>>;
+
 /// Which keys a change enqueues.
 pub(crate) enum Enqueues<C> {
     /// None: the objects are only read.
@@ -61,7 +66,7 @@ type KeysOf<C> = Arc<dyn Fn(&C) -> Vec<ObjectKey> + Send + Sync>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Narrowing {
     /// `None`: as its controller.
-    pub(crate) namespace: Option<Arc<str>>,
+    pub(crate) namespace: Place,
     /// The one object that is meant.
     pub(crate) name: Option<String>,
     selection: Selection,
@@ -355,7 +360,7 @@ impl Cluster {
             // Either this sees that the cluster was started, or the start sees this informer.
             match cluster.shared.started.load(Ordering::SeqCst) {
                 true => informer.start(),
-                false => cluster.requested().informers.push(Arc::new(informer.clone())),
+                false => cluster.shared.requested.lock().informers.push(Arc::new(informer.clone())),
             }
         }))
     }
@@ -376,7 +381,7 @@ impl Cluster {
     ) {
         let mut rights = Rights::default();
         rights.watch(SharedInformer::kind(informer));
-        self.requested().rights.push((rights, namespaces, name));
+        self.shared.requested.lock().rights.push((rights, namespaces, name));
     }
 
     pub(crate) fn factory(&self) -> &SharedInformerFactory {
@@ -389,12 +394,12 @@ impl Cluster {
 
     /// Hands over the informers that the program asked for, once.
     pub(crate) fn take_informers(&self) -> Vec<Arc<dyn Synced>> {
-        mem::take(&mut self.requested().informers)
+        mem::take(&mut self.shared.requested.lock().informers)
     }
 
     /// Returns the permissions that its informers need.
     pub(crate) fn rights(&self) -> Vec<ReadRights> {
-        self.requested().rights.clone()
+        self.shared.requested.lock().rights.clone()
     }
 
     pub(crate) fn start(&self) {
@@ -419,14 +424,34 @@ impl Cluster {
     pub(crate) fn reports(&self) -> Vec<InformerReport> {
         self.shared.factory.reports()
     }
-
-    fn requested(&self) -> MutexGuard<'_, Requested> {
-        self.shared.requested.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Cluster").field(&self.shared.name).finish()
     }
+}
+
+/// Finds the keys of an object's owners of a kind, those that do not control it included.
+///
+/// For [`Controller::watches`](super::Controller::watches), where an object has several owners:
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+/// # use watchkeeper::prelude::*;
+/// # fn wakes_all<R: Reconciler<Secret>>(controller: Controller<Secret, R>) -> Controller<Secret, R> {
+/// use watchkeeper::controller::owners_of;
+///
+/// controller.watches::<ConfigMap>(owners_of::<Secret, _>)
+/// # }
+/// ```
+pub fn owners_of<K: Watched<DynamicType = ()>, C: Object>(object: &C) -> Vec<ObjectKey> {
+    let (kind, meta) = (K::kind_of(&()), object.meta());
+    let namespace = match kind.scope {
+        Scope::Namespaced => meta.namespace.as_deref().unwrap_or_default(),
+        Scope::Cluster => "",
+    };
+    let owners = meta.owner_references.iter().flatten();
+    let of_kind = owners.filter(|owner| kind.is_named_by(&owner.api_version, &owner.kind));
+    of_kind.map(|owner| ObjectKey::new(namespace, &owner.name)).collect()
 }

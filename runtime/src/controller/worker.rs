@@ -4,42 +4,34 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, resume_unwind},
     pin::pin,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
 use futures::FutureExt;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::Resource as _;
-use rand::{Rng, rngs::SmallRng};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, Span, field, level_filters::LevelFilter};
+use tracing::{Instrument, Span};
 
 use super::{
-    Action, Cleanup, Context, Panics, Reason, Reconciler,
-    action::NextRun,
-    context::{ContextBase, RunInfo, RunScope},
-    recent::RecentRuns,
-    run::{Active, FailureAction, RunFailure, RunGuard, ended},
+    Action, Cleanup, Context, Panics, Reconciler,
+    context::RunInfo,
+    core::ControllerCore,
+    failure::{FailureAction, RunFailure},
+    run::Run,
     sources::ReconciledObjects,
-    starts::{Ready, Starts},
-    terminating::with_metadata_of,
-    trace::TraceIds,
-    waits::Waits,
-    watch::Selection,
 };
 use crate::{
     informer::{Gone, Watched},
-    keys::{HoldReason, Keys, RunActivity, RunCost, RunDone, Tombstone},
-    list_watch::{ItemForm, Unreadable},
-    metrics::{ControllerMetrics, Ended},
-    object::{ObjectKey, Version},
+    keys::Tombstone,
+    list_watch::{Identity, ItemForm, Unreadable},
+    metrics::Ended,
+    object::{Object, ObjectKey, Version},
     store::{CachedObject, Lookup},
     users_code::discard,
-    workqueue::{Item, Token},
+    workqueue::{Token, Waited},
     writes::{Removed, WriteError, add_finalizer, remove_finalizer, request::Target},
 };
 
@@ -47,95 +39,37 @@ use crate::{
 /// of the deletion, or has been compared. The answer may have been another server's.
 const UNTIL_SHOWN: Duration = Duration::from_secs(6);
 
-/// What all workers of a controller share.
-pub(crate) struct ControllerCore<K: Watched, R> {
-    pub(crate) name: Arc<str>,
-    /// The reconciled kind, as spans show it.
-    pub(crate) kind_name: String,
-    pub(crate) reconciler: Arc<R>,
-    pub(crate) objects: ReconciledObjects<K::Object>,
-    pub(crate) selection: Selection,
-    pub(crate) keys: Arc<Keys>,
-    /// The kind, and how runs write.
-    pub(crate) base: Arc<ContextBase<K::Object>>,
-    pub(crate) finalizer: Option<String>,
-    pub(crate) panics: Panics,
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) waits: Arc<Waits>,
-    pub(crate) metrics: ControllerMetrics,
-    pub(crate) jitter: Mutex<SmallRng>,
-    pub(crate) runs: AtomicU64,
-    pub(crate) workers: usize,
-    /// The last runs that ended.
-    pub(crate) recent: RecentRuns,
-    /// Whether another replica works in its place.
-    pub(crate) stands_by: AtomicBool,
-    pub(crate) trace_ids: TraceIds,
+/// What knows the reconciled type: it runs the reconciler.
+pub(super) struct Worker<K: Watched, R> {
+    pub(super) core: Arc<ControllerCore>,
+    pub(super) reconciler: R,
+    pub(super) objects: Arc<ReconciledObjects<K::Object>>,
+    /// Whether an object may leave the caches although it is there.
+    pub(super) selects_some: bool,
 }
 
-impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
+impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
     /// Works until the queue is shut down, which comes after a stop.
-    pub(crate) async fn work(self: Arc<Self>, stop: CancellationToken) {
-        while let Some((item, token)) = self.keys.next(&stop).await {
-            let active = Active::begin(&self.metrics);
-            let (key, attempt) = (item.key().clone(), item.attempt());
-            let started = item.handed_out().unwrap_or_else(Instant::now);
-            let (run, reason) = RunGuard::begin(&self.keys, item);
-            let id = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
-            let took_client = AtomicBool::default();
-            let mut run_info = RunInfo { key, attempt, reason, id, trace_id: None, took_client };
-            let span = self.span(&run_info);
-            run_info.trace_id = self.trace_ids.of(&span);
-            let run_info = Arc::new(run_info);
+    pub(super) async fn work(self: Arc<Self>, stop: CancellationToken) {
+        while let Some((item, token)) = self.core.keys.next(&stop).await {
+            let (run, span) = Run::begin(&self.core, item);
             // Pinned, so that what is large is not moved.
-            pin!(self.perform(&run_info, run, token, started)).instrument(span).await;
-            drop(active);
+            pin!(self.perform(run, token)).instrument(span).await;
         }
     }
 
-    /// Makes the span of a run, unless nobody looks: it would be made, entered and left for nothing.
-    fn span(&self, run_info: &RunInfo) -> Span {
-        if LevelFilter::current() < LevelFilter::INFO {
-            return Span::none();
-        }
-        let span = tracing::info_span!(
-            "reconcile",
-            controller = %self.name,
-            kind = %self.kind_name,
-            key = %run_info.key,
-            attempt = run_info.attempt,
-            reason = &*run_info.reason.text(),
-            id = run_info.id,
-            trace_id = field::Empty,
-            otel.status_code = field::Empty,
-        );
-        if span.is_disabled() { Span::none() } else { span }
-    }
-
-    async fn perform(
-        &self,
-        run_info: &Arc<RunInfo>,
-        run: RunGuard<'_>,
-        token: Token<ObjectKey>,
-        started: Instant,
-    ) {
+    async fn perform(&self, run: Run<'_>, token: Token<ObjectKey>) {
         tracing::debug!("reconcile started");
         let mut began_with = None;
         let outcome = {
-            let run = pin!(self.run(run_info, token, &mut began_with));
-            self.caught(run_info, run).await
+            let reconciled = pin!(self.run(&run.info, token, &mut began_with));
+            self.caught(&run.info, reconciled).await
         };
-        let (ended, now) = (ended(&outcome), Instant::now());
-        let took = now.duration_since(started);
-        if let Some(ended) = ended {
-            self.metrics.ended(ended, took);
-        }
-        run.finish(|item, done| {
-            self.charge(run_info, done, began_with.as_deref(), &outcome, now);
-            let error = outcome.as_ref().err().map(|failure| &*failure.report);
-            self.recent.note(run_info, (started, took), (ended, error), done.writes);
-            self.settle(item, outcome, now);
-        });
+        let has_moved = |key: &ObjectKey| {
+            let now = || self.objects.version(key);
+            began_with.as_ref().is_some_and(|object| object.meta().resource_version != now())
+        };
+        let ended = run.finish(outcome, &has_moved);
         if matches!(ended, Some(Ended::Error | Ended::TerminalError)) {
             // Tracers ask for it; the line that tells of the failure needs it not.
             Span::current().record("otel.status_code", "ERROR");
@@ -153,10 +87,10 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         began_with: &mut Option<Arc<K::Object>>,
     ) -> Result<Action, RunFailure> {
         let key = &run_info.key;
-        let (mut starts, mut finalized) = (Starts::new(&self.keys.queue, token), None);
+        let (mut token, mut finalized) = (Some(token), None);
         loop {
             while let Some(tombstone) = self.next_deletion(key) {
-                if Box::pin(self.deliver_deletion(run_info, tombstone, &mut starts)).await? == Ready::Never {
+                if Box::pin(self.deliver_deletion(run_info, tombstone, &mut token)).await?.is_none() {
                     return Ok(Action::not_reconciled());
                 }
             }
@@ -168,9 +102,11 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                             WriteError::conflict(&self.target(key), "its finalizers keep changing").into()
                         );
                     }
-                    starts.give_back();
+                    // Others can start meanwhile.
+                    token = None;
                     let target = self.target(key);
-                    let add = Box::pin(add_finalizer(&self.base.writer, &target, object.meta(), finalizer));
+                    let add =
+                        Box::pin(add_finalizer(&self.core.base.writer, &target, object.meta(), finalizer));
                     match add.await? {
                         Some(answer) => finalized = Some(Arc::new(answer)),
                         None => return Ok(Action::backoff_at_least(UNTIL_SHOWN)),
@@ -180,15 +116,15 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 DueWork::Cleanup(object) => Ok(object),
                 DueWork::Reconcile(object) => Err(object),
             };
-            match starts.ready().await {
-                Ready::AtOnce => starts.pay(),
+            match self.ready(&mut token).await {
+                Some(Waited::No) => token.take().map(Token::pay),
                 // A cache may have come into doubt meanwhile: the key waits for it in the queue.
-                Ready::AfterWait if self.keys.gate.doubt(key).is_some() => {
+                Some(Waited::Yes) if self.core.keys.gate.doubt(key).is_some() => {
                     return Ok(Action::backoff_at_least(Duration::ZERO));
                 }
-                Ready::AfterWait => continue,
-                Ready::Never => return Ok(Action::not_reconciled()),
-            }
+                Some(Waited::Yes) => continue,
+                None => return Ok(Action::not_reconciled()),
+            };
             return match due {
                 Ok(terminating) => Box::pin(self.clean_up(run_info, terminating)).await,
                 Err(object) => {
@@ -197,6 +133,16 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 }
             };
         }
+    }
+
+    /// Waits for a token, if there is none at hand. Returns whether it did; `None` if the controller stops.
+    async fn ready(&self, token: &mut Option<Token<ObjectKey>>) -> Option<Waited> {
+        if token.is_some() {
+            return Some(Waited::No);
+        }
+        let (claimed, waited) = Box::pin(self.core.keys.queue.claim()).await?;
+        *token = Some(claimed);
+        Some(waited)
     }
 
     /// Decides what to do for a key, once its deletions have been handled.
@@ -213,8 +159,8 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
         match found {
             Lookup::Absent => {
-                if self.finalizer.is_some() {
-                    self.keys.table().keep_read(key, None);
+                if self.finalizer().is_some() {
+                    self.core.keys.table().keep_read(key, None);
                 }
                 DueWork::Nothing(Action::await_change())
             }
@@ -225,7 +171,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 // The cache may not show yet what the answer did.
                 let object =
                     finalized.filter(|answer| is_as_new(&***answer, &*object)).cloned().unwrap_or(object);
-                match self.finalizer.as_ref().filter(|finalizer| !has_finalizer(&*object, finalizer)) {
+                match self.finalizer().filter(|finalizer| !has_finalizer(&*object, finalizer)) {
                     Some(finalizer) => DueWork::Finalizer(object, finalizer),
                     None => DueWork::Reconcile(object),
                 }
@@ -235,18 +181,18 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
 
     /// Keeps what a compact cache holds of a key for its cleanup: that cache keeps no earlier state of what it can't read.
     fn keep_read(&self, key: &ObjectKey) {
-        if self.finalizer.is_none() {
+        if self.finalizer().is_none() {
             return;
         }
         // It may have been replaced since it was read.
         let readable = |cached: &CachedObject<_>| cached.form() == ItemForm::Bytes && cached.object().is_ok();
         if let Some(cached) = self.objects.cached(key).filter(readable) {
-            self.keys.table().keep_read(key, Some(Arc::new(cached)));
+            self.core.keys.table().keep_read(key, Some(Arc::new(cached)));
         }
     }
 
     fn last_read(&self, key: &ObjectKey) -> Option<Arc<K::Object>> {
-        let stored = self.keys.table().last_read(key)?;
+        let stored = self.core.keys.table().last_read(key)?;
         stored.downcast_ref::<CachedObject<K::Object>>()?.object().ok()
     }
 
@@ -264,7 +210,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     fn cleanup_of(&self, terminating: Arc<K::Object>) -> DueWork<'_, K::Object> {
-        match self.finalizer.as_ref().is_some_and(|finalizer| has_finalizer(&*terminating, finalizer)) {
+        match self.finalizer().is_some_and(|finalizer| has_finalizer(&*terminating, finalizer)) {
             true => DueWork::Cleanup(terminating),
             false => DueWork::Nothing(Action::await_change()),
         }
@@ -272,12 +218,12 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
 
     async fn clean_up(&self, run_info: &Arc<RunInfo>, object: Arc<K::Object>) -> Result<Action, RunFailure> {
         let cx = self.context(run_info, Some(object.clone()));
-        match (self.call(|| self.reconciler.cleanup(object.clone(), &cx)).await?, &self.finalizer) {
+        match (self.call(|| self.reconciler.cleanup(object.clone(), &cx)).await?, self.finalizer()) {
             (Cleanup::Pending(action), _) => Ok(action),
             (Cleanup::Done, None) => Ok(Action::await_change()),
             (Cleanup::Done, Some(finalizer)) => {
                 let target = self.target(&run_info.key);
-                match remove_finalizer(&self.base.writer, &target, object.meta(), finalizer).await? {
+                match remove_finalizer(&self.core.base.writer, &target, object.meta(), finalizer).await? {
                     Removed::Released => Ok(Action::await_change()),
                     Removed::NotFound => Ok(Action::backoff_at_least(UNTIL_SHOWN)),
                 }
@@ -285,12 +231,16 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> RunScope<K> {
-        RunScope::begin(Context::new(self.base.clone(), run_info.clone(), object))
+    fn finalizer(&self) -> Option<&str> {
+        self.core.settings.finalizer.as_deref()
+    }
+
+    fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> Context<K> {
+        Context::new(self.core.base.clone(), run_info.clone(), object)
     }
 
     fn target(&self, key: &ObjectKey) -> Target {
-        Target { kind: self.base.kind.clone(), key: key.clone() }
+        Target { kind: self.core.base.kind.clone(), key: key.clone() }
     }
 
     /// Runs the user's code within its deadline; its errors are classified and worded.
@@ -299,15 +249,12 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         F: Future<Output = Result<T, R::Error>>,
     {
         let judged = async { call().await.map_err(RunFailure::judge::<K, R>) };
-        let in_time = async {
-            let Some(deadline) = self.deadline else { return judged.await };
-            tokio::time::timeout(deadline, judged).await.unwrap_or_else(|_| {
-                self.metrics.timeouts.inc();
-                let report = format!("the reconciler did not end within its deadline of {deadline:?}");
-                Err(RunFailure { report, action: FailureAction::Retry })
-            })
-        };
-        in_time.await
+        let Some(deadline) = self.core.settings.deadline else { return judged.await };
+        tokio::time::timeout(deadline, judged).await.unwrap_or_else(|_| {
+            self.core.metrics.timeouts.inc();
+            let report = format!("the reconciler did not end within its deadline of {deadline:?}");
+            Err(RunFailure { report, action: FailureAction::Retry })
+        })
     }
 
     /// Contains the panics of a run, wherever in it they arise; one that is to propagate is recorded before.
@@ -318,11 +265,11 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     ) -> Result<T, RunFailure> {
         let caught = AssertUnwindSafe(run).catch_unwind().await;
         caught.unwrap_or_else(|panic| {
-            self.metrics.panics.inc();
+            self.core.metrics.panics.inc();
             let failure = RunFailure::panicked(&*panic);
-            if self.panics == Panics::Propagate {
+            if self.core.settings.panics == Panics::Propagate {
                 let error = failure.as_last_error(run_info.attempt);
-                self.keys.table().failed(&run_info.key, error);
+                self.core.keys.table().failed(&run_info.key, error);
                 resume_unwind(panic);
             }
             discard(panic);
@@ -330,133 +277,54 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         })
     }
 
-    fn settle(&self, item: Item<ObjectKey>, outcome: Result<Action, RunFailure>, ended: Instant) {
-        let item = item.ended_at(ended);
-        let mut table = self.keys.table();
-        let recovered = match &outcome {
-            Ok(Action { next: NextRun::NotReconciled, .. }) => None,
-            Ok(_) => table.succeeded(item.key()),
-            Err(failure) => {
-                if failure.action != FailureAction::RetryUncounted {
-                    table.failed(item.key(), failure.as_last_error(item.attempt()));
-                }
-                None
-            }
-        };
-        let wait = table.budget_wait(item.key(), ended);
-        drop(table);
-        if let Some(failures) = recovered {
-            tracing::info!(failures, "reconciled again");
-        }
-        let item = match outcome {
-            Ok(Action { priority: Some(priority), .. }) => item.with_priority(priority),
-            _ => item,
-        };
-        match outcome.map(|action| action.next) {
-            Ok(NextRun::AwaitChange) => {
-                self.pace(item.key(), wait, ended);
-                item.forget();
-            }
-            Ok(NextRun::RequeueAfter { after, jitter }) => {
-                self.pace(item.key(), wait, ended);
-                item.requeue_after(after.saturating_add(self.random_up_to(jitter)));
-            }
-            Ok(NextRun::Backoff { at_least }) => item.retry_at_least(at_least),
-            // Its failures stay counted, and the state that can be read again runs it, whatever predicates say.
-            Ok(NextRun::NotReconciled) => item.done(),
-            Err(failure) => self.settle_failure(item, failure, wait, ended),
-        }
-    }
-
-    /// Reports a failure, within the run's span, which names controller and key.
-    fn settle_failure(
-        &self,
-        item: Item<ObjectKey>,
-        RunFailure { report: error, action }: RunFailure,
-        wait: Duration,
-        ended: Instant,
-    ) {
-        match action {
-            FailureAction::RetryUncounted => {
-                tracing::debug!(error, "computed from an old version");
-                self.keys.table().expect_run(item.key(), Reason::Conflict);
-                self.pace(item.key(), wait, ended);
-                item.retry_uncounted();
-            }
-            FailureAction::Overloaded(asked) => {
-                tracing::debug!(error, "held back: the server asks for quiet");
-                self.keys.table().expect_run(item.key(), Reason::Overload);
-                self.keys.queue.add_after(item.key().clone(), asked.left());
-                item.done();
-            }
-            FailureAction::RetryAfter(asked) => {
-                tracing::warn!(error, failures = item.attempt(), "reconcile failed: retrying");
-                item.retry_at_least(asked.left());
-            }
-            FailureAction::Terminal => {
-                tracing::error!(error, "reconcile failed for good: waiting for a change");
-                item.terminal();
-            }
-            FailureAction::Retry => {
-                tracing::warn!(error, failures = item.attempt(), "reconcile failed: retrying");
-                item.retry();
-            }
-        }
-    }
-
-    fn random_up_to(&self, most: Duration) -> Duration {
-        let mut jitter = self.jitter.lock().unwrap_or_else(PoisonError::into_inner);
-        up_to(most, &mut jitter)
-    }
-
     // --- deletions
 
     fn next_deletion(&self, key: &ObjectKey) -> Option<Tombstone> {
-        self.keys.table().deletion(key)
+        self.core.keys.table().deletion(key)
     }
 
     /// Calls the reconciler for a deletion. One that keeps failing is given up, so that it holds up nothing for good.
     ///
-    /// Returns [`Ready::Never`] if the controller stops before.
+    /// Returns `None` if the controller stops before.
     async fn deliver_deletion(
         &self,
         run_info: &Arc<RunInfo>,
         tombstone: Tombstone,
-        starts: &mut Starts<'_>,
-    ) -> Result<Ready, RunFailure> {
+        token: &mut Option<Token<ObjectKey>>,
+    ) -> Result<Option<()>, RunFailure> {
         let key = &run_info.key;
         let last = tombstone.last.downcast_ref::<Gone<K::Object>>().expect("it is of the reconciled kind");
-        if !self.is_gone(key, last, starts).await? {
-            self.keys.table().close_deletion(key, &tombstone);
-            return Ok(Ready::AtOnce);
+        if !self.is_gone(key, last, token).await? {
+            self.core.keys.table().close_deletion(key, &tombstone);
+            return Ok(Some(()));
         }
-        if starts.ready().await == Ready::Never {
-            return Ok(Ready::Never);
+        if self.ready(token).await.is_none() {
+            return Ok(None);
         }
-        starts.pay();
+        token.take().map(Token::pay);
         let cx = self.context(run_info, None);
         let called = self.call(|| self.reconciler.deleted(last.deleted(), &cx));
         let Err(failure) = self.caught(run_info, called).await else {
-            self.keys.table().close_deletion(key, &tombstone);
-            return Ok(Ready::AtOnce);
+            self.core.keys.table().close_deletion(key, &tombstone);
+            return Ok(Some(()));
         };
         let is_given_up = match failure.action {
             FailureAction::Terminal => {
-                self.keys.table().close_deletion(key, &tombstone);
+                self.core.keys.table().close_deletion(key, &tombstone);
                 true
             }
             // Nothing failed: it was computed from an old version, or nothing was sent.
             FailureAction::RetryUncounted | FailureAction::Overloaded(_) => false,
             FailureAction::Retry | FailureAction::RetryAfter(_) => {
-                self.keys.table().fail_deletion(key, &tombstone, Instant::now())
+                self.core.keys.table().fail_deletion(key, &tombstone, Instant::now())
             }
         };
         if !is_given_up {
             return Err(failure);
         }
-        self.metrics.deletions_dropped.inc();
+        self.core.metrics.deletions_dropped.inc();
         tracing::error!(error = failure.report, "a deletion was not handled, and is given up");
-        Ok(Ready::AtOnce)
+        Ok(Some(()))
     }
 
     /// Distinguishes a deletion from an object that only left the selection: asks the server.
@@ -464,86 +332,19 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         &self,
         key: &ObjectKey,
         last: &Gone<K::Object>,
-        starts: &mut Starts<'_>,
+        token: &mut Option<Token<ObjectKey>>,
     ) -> Result<bool, RunFailure> {
-        if self.selection.is_everything() {
+        if !self.selects_some {
             return Ok(true);
         }
-        starts.give_back();
-        let found = self.base.writer.fetch(&self.target(key)).await?;
+        *token = None;
+        let found = self.core.base.writer.fetch(&self.target(key)).await?;
         let there = found.as_ref().and_then(|object| object["metadata"]["uid"].as_str());
         Ok(match (found.is_some(), last.uid()) {
             (false, _) => true,
             (true, Some(gone)) => there != Some(gone),
             (true, None) => false,
         })
-    }
-
-    // --- storms
-
-    /// Charges a run to its key's budget, and reports a storm that begins.
-    fn charge(
-        &self,
-        run_info: &RunInfo,
-        done: RunDone,
-        began_with: Option<&K::Object>,
-        outcome: &Result<Action, RunFailure>,
-        now: Instant,
-    ) {
-        let Some(cost) = self.cost(run_info, done, began_with, outcome) else { return };
-        let begins = self.keys.table().charge(&run_info.key, cost, now);
-        if begins {
-            self.metrics.storms.inc();
-            // The cache may be wrong: a server that was restored keeps no child of an owner that it does not have.
-            self.base.writer.doubt_cache_of(self.target(&run_info.key));
-            match cost {
-                RunCost::Whole => tracing::warn!(
-                    "a storm: the object is written in run after run, so its runs are slowed down; does someone else write the same \
-                     fields?"
-                ),
-                RunCost::Tenth => tracing::warn!(
-                    "a storm: the object changes in run after run, so its runs are slowed down; does the reconciler write it through \
-                     a client of its own?"
-                ),
-            }
-        }
-    }
-
-    /// Returns the charge of a run: conflicts are charged, and so are runs that wrote (or may have) and were not retries.
-    fn cost(
-        &self,
-        run_info: &RunInfo,
-        done: RunDone,
-        began_with: Option<&K::Object>,
-        outcome: &Result<Action, RunFailure>,
-    ) -> Option<RunCost> {
-        let key = &run_info.key;
-        let moved = |began_with: &K::Object| {
-            self.objects.version(key).as_deref() != began_with.meta().resource_version.as_deref()
-        };
-        match done.activity {
-            _ if matches!(outcome, Err(failure) if failure.action == FailureAction::RetryUncounted) => {
-                Some(RunCost::Whole)
-            }
-            _ if run_info.reason.is_retry() => None,
-            RunActivity::Wrote => Some(RunCost::Whole),
-            RunActivity::Changed if began_with.is_some_and(moved) => Some(match run_info.took_client() {
-                true => RunCost::Whole,
-                false => RunCost::Tenth,
-            }),
-            // What it may have written by the client can show after its end: a run for that change is charged.
-            RunActivity::Changed | RunActivity::Nothing => {
-                (run_info.took_client() && run_info.reason == Reason::Changed).then_some(RunCost::Tenth)
-            }
-        }
-    }
-
-    /// Holds back a key that has used up its budget; retries are slowed by their back-off.
-    fn pace(&self, key: &ObjectKey, wait: Duration, now: Instant) {
-        if !wait.is_zero() {
-            self.metrics.paced.inc();
-            self.keys.table().hold(key, HoldReason::Pace, now + wait, now);
-        }
     }
 }
 
@@ -566,22 +367,48 @@ fn has_finalizer(object: &impl kube::Resource, finalizer: &str) -> bool {
     object.meta().finalizers.iter().flatten().any(|cached| cached == finalizer)
 }
 
-fn up_to(most: Duration, rng: &mut impl Rng) -> Duration {
-    // A product that rounds up past the longest duration there is stays at that.
-    Duration::try_from_secs_f64(most.as_secs_f64() * rng.random::<f64>()).unwrap_or(most)
+/// Gives an earlier state the metadata of a later one, if that says the object is being deleted.
+fn with_metadata_of<K: Object>(kept: &K, later: &Identity) -> Option<K> {
+    let deletion: Timestamp = later.deletion_timestamp.as_deref()?.parse().ok()?;
+    if kept.meta().uid != later.uid {
+        return None;
+    }
+    let mut object = kept.clone();
+    let meta = object.meta_mut();
+    meta.resource_version.clone_from(&later.resource_version);
+    meta.deletion_timestamp = Some(Time(deletion));
+    meta.finalizers = Some(later.finalizers.clone());
+    meta.owner_references = Some(later.owners.clone());
+    Some(object)
 }
 
 #[cfg(test)]
 mod tests {
-    use rand::SeedableRng;
+    use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
 
+    // C32
     #[test]
-    fn jitter_stays_within_what_was_asked_for_even_the_longest() {
-        let mut rng = SmallRng::seed_from_u64(7);
-        for most in [Duration::ZERO, Duration::from_millis(3), Duration::MAX] {
-            assert!((0..1_000).all(|_| up_to(most, &mut rng) <= most));
-        }
+    fn only_a_readable_deletion_makes_an_outdated_state_one_to_clean_up() {
+        let mut kept = ConfigMap::default();
+        kept.metadata.name = Some("a".into());
+        kept.metadata.uid = Some("1".into());
+        let says = |deletion: Option<&str>| Identity {
+            uid: Some("1".into()),
+            resource_version: Some("9".into()),
+            deletion_timestamp: deletion.map(str::to_owned),
+            finalizers: vec!["example.dev/x".into()],
+            ..Identity::default()
+        };
+        assert!(with_metadata_of(&kept, &says(None)).is_none());
+        assert!(with_metadata_of(&kept, &says(Some("soon"))).is_none());
+        let another = Identity { uid: Some("2".into()), ..says(Some("2026-01-02T03:04:05Z")) };
+        assert!(with_metadata_of(&kept, &another).is_none());
+        let made = with_metadata_of(&kept, &says(Some("2026-01-02T03:04:05Z"))).unwrap();
+        assert!(made.metadata.deletion_timestamp.is_some());
+        assert_eq!(made.metadata.resource_version.as_deref(), Some("9"));
+        assert_eq!(made.metadata.finalizers.unwrap(), ["example.dev/x"]);
+        assert_eq!(made.metadata.name.as_deref(), Some("a"), "the rest is as it was read");
     }
 }

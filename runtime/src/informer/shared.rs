@@ -185,6 +185,11 @@ impl<W: Watched> SharedInformer<W> {
         self.handle.core.indexer.lister().keeping(self.share())
     }
 
+    /// Returns what all clones of an informer have in common, and no other informer has.
+    pub(crate) fn identity(&self) -> Arc<dyn Any + Send + Sync> {
+        self.handle.clone()
+    }
+
     /// Names the cluster that it reads from; `None`: the manager's own.
     pub(crate) fn cluster(&self) -> Option<Arc<str>> {
         self.handle.core.cluster.clone()

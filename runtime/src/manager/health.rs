@@ -10,7 +10,7 @@ use super::process::ManagerProcess;
 use crate::{
     chain::one_line,
     clock::{Moment, readable},
-    controller::{ControllerPhase, Inspected},
+    controller::{ControllerCore, ControllerPhase},
     informer::{FailureCause, SyncPhase, SyncState},
     leader_election::{LeaderState, Leadership},
     plain::plain,
@@ -147,7 +147,7 @@ impl ProgramChecks {
 }
 
 /// The name of a controller that was started, and the controller until it has ended and nobody holds it.
-pub(super) type ControllerStatus = (Arc<str>, Option<Arc<dyn Inspected>>);
+pub(super) type ControllerStatus = (Arc<str>, Option<Arc<ControllerCore>>);
 
 /// Checks what only a new process could mend.
 pub(super) fn of_process(process: Option<&ManagerProcess>) -> Vec<HealthCheck> {
@@ -216,8 +216,9 @@ fn could_work((name, controller): &ControllerStatus, started: Moment) -> HealthC
         ControllerPhase::Stopped => stopped(name),
         ControllerPhase::WaitsForCaches => {
             let lagging = controller.lagging();
-            let since = lagging.iter().filter_map(|cache| cache.since).min().unwrap_or(started);
-            let mut kinds: Vec<_> = lagging.into_iter().map(|cache| cache.kind).collect();
+            let since = lagging.iter().filter_map(|cache| Some(cache.failure.as_ref()?.since)).min();
+            let since = since.unwrap_or(started);
+            let mut kinds: Vec<_> = lagging.iter().map(SyncState::name).collect();
             kinds.dedup();
             let why = format!("waits for the caches of {}", kinds.join(", "));
             HealthCheck::failed(name, Some(since), why)

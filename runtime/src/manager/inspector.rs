@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    controller::{Inspected, KeyReport, KeyReports, Why},
+    controller::{ControllerCore, KeyReport, KeyReports, Why},
     informer::Watched,
     object::ObjectKey,
 };
@@ -44,7 +44,7 @@ struct InspectedManager {
 struct StartedController {
     name: Arc<str>,
     reconciles: TypeId,
-    controller: Weak<dyn Inspected>,
+    controller: Weak<ControllerCore>,
 }
 
 impl StartedController {
@@ -154,7 +154,7 @@ impl Inspector {
         &self.manager.readiness_checks
     }
 
-    fn live(&self) -> Vec<Arc<dyn Inspected>> {
+    fn live(&self) -> Vec<Arc<ControllerCore>> {
         self.controllers().iter().filter_map(|known| known.controller.upgrade()).collect()
     }
 
@@ -164,9 +164,13 @@ impl Inspector {
         (!running.is_empty()).then(|| running.join(", "))
     }
 
-    pub(super) fn add(&self, name: Arc<str>, controller: &Arc<dyn Inspected>) {
-        let (reconciles, controller) = (controller.reconciles(), Arc::downgrade(controller));
-        self.controllers().push(StartedController { name, reconciles, controller });
+    pub(super) fn add(&self, controller: &Arc<ControllerCore>) {
+        let (name, reconciles) = (controller.settings.name.clone(), controller.reconciles);
+        self.controllers().push(StartedController {
+            name,
+            reconciles,
+            controller: Arc::downgrade(controller),
+        });
     }
 
     fn controllers(&self) -> MutexGuard<'_, Vec<StartedController>> {

@@ -56,7 +56,7 @@ use crate::{
     backoff::random_seed,
     chain::one_line,
     clock::{Moment, WallClock},
-    controller::{Controller, ControllerEnv, Election, Leftovers, Plan, TraceIds, Watch, Writes},
+    controller::{Controller, ControllerEnv, Leftovers, Plan, RunningController, TraceIds, Watch},
     error::Error,
     informer::{InformerBuilder, Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -284,10 +284,11 @@ impl Manager {
     pub fn rules(&self) -> Rules {
         let mut rules = Rules::named(self.role_name());
         for plan in &self.plans {
-            rules.add(&plan.rights, &plan.namespaces, None);
-            for (narrowing, rights) in &plan.narrowed {
+            let (namespaces, definition) = (&plan.definition.settings.namespaces, &plan.definition);
+            rules.add(&definition.rights, namespaces, None);
+            for (narrowing, rights) in &definition.narrowed {
                 let own = narrowing.namespace.as_ref().map(std::slice::from_ref);
-                rules.add(rights, own.unwrap_or(&plan.namespaces), narrowing.name.as_deref());
+                rules.add(rights, own.unwrap_or(namespaces), narrowing.name.as_deref());
             }
         }
         rules.add_reads(&self.own);
@@ -299,7 +300,7 @@ impl Manager {
     }
 
     fn role_name(&self) -> String {
-        self.plans.first().map_or("watchkeeper", |plan| &plan.name).replace('/', ".")
+        self.plans.first().map_or("watchkeeper", |plan| plan.name()).replace('/', ".")
     }
 
     /// Adds a controller.
@@ -591,20 +592,19 @@ impl Manager {
             asked: &asked,
             metrics: &self.metrics,
             seed: self.seed,
-            election: if candidate.is_some() { Election::Held } else { Election::None },
+            is_elected: candidate.is_some(),
             leftovers: &leftovers,
-            writes: if self.dry_run.is_on() { Writes::Tried } else { Writes::Sent },
+            is_dry_run: self.dry_run.is_on(),
             trace_ids: &self.trace_ids,
         };
-        let mut planned = Vec::new();
+        let mut planned: Vec<RunningController> = Vec::new();
         for plan in self.plans {
-            if planned.iter().any(|other: &crate::controller::PreparedController| *other.name() == plan.name)
-            {
-                return Err(Error::DuplicateController(plan.name.to_string()));
+            if planned.iter().any(|other| other.core().settings.name == *plan.name()) {
+                return Err(Error::DuplicateController(plan.name().to_string()));
             }
             planned.push(plan.prepare(&env)?);
         }
-        planned.iter().for_each(|one| self.inspector.add(one.name().clone(), &one.inspected()));
+        planned.iter().for_each(|controller| self.inspector.add(controller.core()));
         let clusters = Clusters::new(self.own, others);
         let end = ManagerEnd::new(clusters.clone(), self.grace_period);
         let inspector = self.inspector;

@@ -112,7 +112,7 @@ pub(super) fn check(others: &[Cluster], plans: &[Plan]) -> Result<(), Error> {
             return refused(cluster, "another one has that name: give each its own");
         }
     }
-    let mut named = plans.iter().flat_map(|plan| &plan.clusters);
+    let mut named = plans.iter().flat_map(|plan| &plan.definition.clusters);
     match named.find(|cluster| !others.iter().any(|one| one.is(cluster))) {
         None => Ok(()),
         Some(unknown) => refused(

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     clock::after,
-    controller::{KeyReports, Leftovers, PreparedController, Stop, Terms, Watch},
+    controller::{KeyReports, Leftovers, RunningController, Stop, Terms, Watch},
     error::Error,
     informer::{InformerBuilder, Watched},
     leader_election::Candidate,
@@ -52,7 +52,7 @@ pub struct Running {
 impl Running {
     pub(super) fn start(
         end: ManagerEnd,
-        planned: Vec<PreparedController>,
+        planned: Vec<RunningController>,
         tasks: Vec<Task>,
         candidate: Option<Candidate>,
         inspector: Inspector,
@@ -69,7 +69,7 @@ impl Running {
                 // A leader's task waits for no cache.
                 let starts_at_once = tasks.iter().any(Task::leads);
                 let waits = planned.iter().filter(|_| !starts_at_once);
-                let waits = waits.map(|controller| controller.waits().clone()).collect();
+                let waits = waits.map(|controller| controller.core().waits.clone()).collect();
                 let (campaign, terms) =
                     Campaign::new(candidate, waits, stop.clone(), grace_period, in_flight.clone());
                 (Some(tokio::spawn(campaign.run())), terms)
@@ -261,11 +261,11 @@ impl ManagerEnd {
 
 /// Runs a controller; its panic ends the manager, and propagates to the task that awaits it.
 async fn ending_all_by_a_panic(
-    controller: PreparedController,
+    controller: RunningController,
     terms: Terms,
     end: ManagerEnd,
 ) -> Result<(), Error> {
-    let name = controller.name().clone();
+    let name = controller.core().settings.name.clone();
     let run = AssertUnwindSafe(controller.run(end.stop.clone(), terms)).catch_unwind();
     let ended = run.await.unwrap_or_else(|panic| {
         tracing::error!(controller = %name, "a panic that is to propagate ends the manager");

@@ -245,13 +245,13 @@ fn run_row(run: &RunReport) -> [Markup; 7] {
         @if let Some(error) = &run.error { div.error { (error) } }
     };
     [
-        key(&run.key),
+        key(&run.key.to_string()),
         ended,
         ago(run.began),
         took(run.seconds).render(),
         run.writes.render(),
         run.attempt.render(),
-        run.reason.render(),
+        run.reason.to_string().render(),
     ]
 }
 

@@ -1,21 +1,94 @@
-//! How a controller stands at one moment: what debug pages show, as text and as JSON.
+//! How a controller is doing at one moment, and why an object does not reconcile: for debug pages and tests.
 //!
 //! Names and times, never an object's content.
+
+use std::{
+    fmt,
+    ops::{Deref, DerefMut},
+    sync::Arc,
+};
 
 use serde::Serialize;
 
 use super::recent::RunReport;
-use crate::{clock::Moment, keys::LastError};
+use crate::{
+    clock::Moment,
+    keys::{LastError, Reason, Why},
+    object::ObjectKey,
+};
 
-/// A cache that a controller waits for.
+/// How the controllers of a kind stand to one key: one report each, in the order of their start.
+///
+/// It is a list that shows itself to people: a sentence for each controller. Where it is empty, none reconciles the kind.
 #[derive(Clone, Debug)]
-pub(crate) struct Lagging {
-    /// The kind.
-    pub(crate) kind: String,
-    /// Since when it fails, if it does.
-    pub(crate) since: Option<Moment>,
-    /// Why it has not synced, in one line.
-    pub(crate) why: String,
+pub struct KeyReports(Vec<KeyReport>);
+
+/// How one controller stands to one key, at one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct KeyReport {
+    /// The object that was asked about.
+    pub key: ObjectKey,
+    /// The controller's name.
+    pub controller: Arc<str>,
+    /// What the key waits for.
+    pub why: Why,
+    /// What asked for the run that is to come, where a change did.
+    pub reason: Option<Reason>,
+    /// How the last run failed, if it did.
+    pub last_error: Option<LastError>,
+}
+
+impl KeyReports {
+    pub(crate) fn new(reports: Vec<KeyReport>) -> Self {
+        Self(reports)
+    }
+}
+
+impl Deref for KeyReports {
+    type Target = Vec<KeyReport>;
+
+    fn deref(&self) -> &Vec<KeyReport> {
+        &self.0
+    }
+}
+
+impl DerefMut for KeyReports {
+    fn deref_mut(&mut self) -> &mut Vec<KeyReport> {
+        &mut self.0
+    }
+}
+
+impl fmt::Display for KeyReports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no controller of this manager reconciles the kind");
+        }
+        for (at, report) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str("\n")?;
+            }
+            fmt::Display::fmt(report, f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for KeyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, controller, why, reason, last_error } = self;
+        match why {
+            Why::InFlight { .. } => write!(f, "{controller} is reconciling {key}: {why}")?,
+            _ => write!(f, "{controller} is not reconciling {key}: {why}")?,
+        }
+        if let Some(reason) = reason {
+            write!(f, " (asked for: {reason})")?;
+        }
+        match last_error {
+            Some(error) => write!(f, "; {error}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// How a controller stands at one moment.
@@ -31,7 +104,7 @@ pub(crate) struct ControllerReport {
     /// The caches that it waits for, and why, each in one line.
     pub(crate) waits_for: Vec<String>,
     /// Its workers.
-    pub(crate) workers: Workers,
+    pub(crate) workers: WorkerCounts,
     /// How many keys stand where.
     pub(crate) queue: QueueDepths,
     /// Keys that stand somewhere, by where they stand; where there is none, its place is left out.
@@ -57,7 +130,7 @@ pub(crate) enum ControllerPhase {
 /// The workers of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Workers {
+pub(crate) struct WorkerCounts {
     /// How many reconcile now.
     pub(crate) busy: usize,
     /// How many there are.
@@ -130,4 +203,28 @@ pub(crate) struct KeyLine {
     pub(crate) attempt: Option<u32>,
     /// How the last run failed, if it did.
     pub(crate) last_error: Option<LastError>,
+}
+
+impl From<KeyReport> for KeyLine {
+    fn from(report: KeyReport) -> Self {
+        let (due, attempt) = match report.why {
+            Why::WaitsUntil(until) | Why::Paced { until } => (Some(until), None),
+            Why::AwaitsOwnWrites { at_most_until } | Why::AwaitsCaches { at_most_until, .. } => {
+                (Some(at_most_until), None)
+            }
+            Why::BackingOff { until, failures } => (Some(until), Some(failures.saturating_add(1))),
+            Why::AwaitsRetryToken { failures } => (None, Some(failures.saturating_add(1))),
+            Why::AwaitsChangeAfterFailure { failures } => (None, Some(failures)),
+            Why::InFlight { attempt, .. } => (None, Some(attempt)),
+            _ => (None, None),
+        };
+        Self {
+            key: report.key.to_string(),
+            why: report.why.to_string(),
+            reason: report.reason.map(|reason| reason.to_string()),
+            due,
+            attempt,
+            last_error: report.last_error,
+        }
+    }
 }
