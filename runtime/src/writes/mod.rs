@@ -26,7 +26,7 @@ mod apply;
 mod create;
 mod delete;
 mod identity;
-mod merge;
+pub(crate) mod merge;
 mod patch;
 mod status;
 mod finalizer;
