@@ -84,6 +84,9 @@ pub mod versions;
 // process
 pub mod leader_election;
 pub mod error;
+#[cfg(feature = "webhooks")]
+#[expect(dead_code, unused_imports, reason = "the manager does not serve it yet")]
+pub mod webhook;
 pub mod manager;
 
 #[doc(hidden)]
