@@ -52,7 +52,6 @@ pub use registration::Registration;
 pub use registration::{HandlerBacklog, HandlerRemoved, ObserverRegistration};
 pub(crate) use reliability::Comparison;
 #[cfg(feature = "http")]
-pub(crate) use report::FailureReport;
 pub(crate) use report::InformerReport;
 pub use shared::{HandlerBuilder, SharedInformer};
 pub(crate) use sync_state::name_of;

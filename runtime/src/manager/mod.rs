@@ -4,22 +4,17 @@
 //! reads have synced. Order of a stop: workers finish what runs, then informers close their watches, then HTTP ends.
 //! SIGTERM and SIGINT stop; a second signal ends the process.
 
-mod factories;
 mod process;
 mod health;
-mod checks;
 mod debug_report;
 mod inspector;
 mod campaign;
-#[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
-mod crypto_provider;
 mod dry_run;
 mod client;
 #[cfg(feature = "http")]
 pub mod http;
 mod install;
 mod rules;
-mod clusters;
 mod serve;
 mod running;
 mod signals;
@@ -46,24 +41,22 @@ use std::{
     time::Duration,
 };
 
-use campaign::HeldElection;
-use checks::Probe;
-use clusters::Clusters;
 use dry_run::DryRun;
-use factories::Factories;
 use futures::future::BoxFuture;
 use kube::CustomResourceExt;
-use process::{ClientOrigin, ManagerProcess};
+use parking_lot::Mutex;
+use process::{ClientOrigin, Clusters, ManagerProcess};
 use prometheus_client::registry::Registry;
-use running::ManagerParts;
+use running::ManagerEnd;
 use serve::Serve;
-use tasks::{Runs, Task};
+use tasks::Task;
+use tower::BoxError;
 
 use crate::{
     backoff::random_seed,
     chain::one_line,
     clock::{Moment, WallClock},
-    controller::{Controller, ControllerEnv, Election, Leftovers, Plan, Stop, TraceIds, Watch, Writes},
+    controller::{Controller, ControllerEnv, Election, Leftovers, Plan, TraceIds, Watch, Writes},
     error::Error,
     informer::{InformerBuilder, Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -114,12 +107,12 @@ pub struct Manager {
     /// A client that does not depend on leadership: for informers and the Lease.
     direct: kube::Client,
     client_taken: AtomicBool,
-    election: Option<HeldElection>,
+    election: Option<(Result<Candidate, ElectionError>, Leadership)>,
     clock: WallClock,
     /// Its own cluster: the informers that controllers and the program asked for.
     own: Cluster,
     /// The other clusters that it reads from.
-    clusters: Clusters,
+    clusters: Mutex<Vec<Cluster>>,
     plans: Vec<Plan>,
     tasks: Vec<Task>,
     grace_period: Duration,
@@ -165,7 +158,7 @@ impl Manager {
             client,
             client_taken: AtomicBool::new(false),
             election: None,
-            clusters: Clusters::default(),
+            clusters: Mutex::default(),
             plans: Vec::new(),
             tasks: Vec::new(),
             grace_period: GRACE_PERIOD,
@@ -186,11 +179,7 @@ impl Manager {
     /// [`Error::Configuration`] where none is found, [`Error::Client`] where it can't be used.
     pub async fn infer() -> Result<Self, Error> {
         let (client, cluster) = client::infer().await?;
-        Ok(Self::inferred(client, cluster))
-    }
-
-    fn inferred(client: kube::Client, cluster: ClientOrigin) -> Self {
-        Self { cluster, ..Self::new(client) }
+        Ok(Self { cluster, ..Self::new(client) })
     }
 
     /// Returns the client that controllers use.
@@ -224,13 +213,13 @@ impl Manager {
         if !self.dry_run.is_on() {
             self.client = gated(&self.direct, &gate);
         }
-        self.election = Some(HeldElection { candidate, leadership });
+        self.election = Some((candidate, leadership));
         self
     }
 
     /// Returns a handle that shows the state of this replica's election, if it takes part in one.
     pub fn leadership(&self) -> Option<Leadership> {
-        self.election.as_ref().map(|held| held.leadership.clone())
+        self.election.as_ref().map(|(_, leadership)| leadership.clone())
     }
 
     /// Writes nothing: the server is asked to try each write, which is logged with what it would change.
@@ -302,7 +291,7 @@ impl Manager {
             }
         }
         rules.add_reads(&self.own);
-        self.election.iter().for_each(|held| rules.lead(held.leadership.lease()));
+        self.election.iter().for_each(|(_, leadership)| rules.lead(leadership.lease()));
         if self.serve.reviews() {
             rules.review();
         }
@@ -338,32 +327,24 @@ impl Manager {
     /// })
     /// # }
     /// ```
-    pub fn task<F, E>(
+    pub fn task<F: Future<Output = Result<(), E>> + Send + 'static, E: Into<BoxError>>(
         mut self,
         name: impl Into<String>,
         run: impl Fn(Stopping) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.tasks.push(Task::new(name.into(), Runs::Always, run));
+    ) -> Self {
+        self.tasks.push(Task::new(name.into(), false, run));
         self
     }
 
     /// Runs a task in the replica that leads: once in each term, which also ends it.
     ///
     /// Without [`leader_election`](Self::leader_election), and otherwise, it is like [`task`](Self::task).
-    pub fn leader_task<F, E>(
+    pub fn leader_task<F: Future<Output = Result<(), E>> + Send + 'static, E: Into<BoxError>>(
         mut self,
         name: impl Into<String>,
         run: impl Fn(Stopping) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.tasks.push(Task::new(name.into(), Runs::WhileLeading, run));
+    ) -> Self {
+        self.tasks.push(Task::new(name.into(), true, run));
         self
     }
 
@@ -377,29 +358,23 @@ impl Manager {
     /// manager.health_check("disk", move || if disk_is_full() { Err("the disk is full") } else { Ok(()) })
     /// # }
     /// ```
-    pub fn health_check<E>(
+    pub fn health_check<E: Into<BoxError>>(
         self,
         name: impl Into<String>,
         check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
-    ) -> Self
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.inspector.checks().add(Probe::Health, name.into(), check);
+    ) -> Self {
+        self.inspector.health_checks().add(name.into(), check);
         self
     }
 
     /// Adds a check to `/readyz`: while it fails, the program does not do its work. Otherwise like
     /// [`health_check`](Self::health_check).
-    pub fn readiness_check<E>(
+    pub fn readiness_check<E: Into<BoxError>>(
         self,
         name: impl Into<String>,
         check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
-    ) -> Self
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.inspector.checks().add(Probe::Readiness, name.into(), check);
+    ) -> Self {
+        self.inspector.readiness_checks().add(name.into(), check);
         self
     }
 
@@ -428,7 +403,7 @@ impl Manager {
     /// nothing.
     #[cfg(feature = "http")]
     pub fn http_service(&self) -> HttpService {
-        self.serve.service(&self.inspector, &self.metrics, &self.direct)
+        self.serve.service((&self.inspector, &self.metrics, &self.direct))
     }
 
     /// Names the trace of a run: its id is in the run's log lines, and in the annotations of its events.
@@ -500,10 +475,10 @@ impl Manager {
     ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
         // The future holds the client, not the manager, so that it can be sent to another thread.
         let seed = self.seed.unwrap_or_else(random_seed);
-        let writes = if self.dry_run.is_on() { Writes::Tried } else { Writes::Sent };
-        let version = K::api_resource().version;
-        let install = install::Installer::new(self.direct.clone(), K::crd(), version, seed, writes).install();
-        let (serve, cluster) = (self.serve.clone(), self.cluster.clone());
+        let (version, dry_run) = (K::api_resource().version, self.dry_run.is_on());
+        let install =
+            install::Installer::new(self.direct.clone(), K::crd(), version, seed, dry_run).install();
+        let (serve, in_a_pod) = (self.serve.clone(), self.cluster.in_a_pod);
         let (inspector, metrics, client) = (self.inspector(), self.metrics(), self.direct.clone());
         // Boxed, so that the futures of programs that await it stay small.
         Box::pin(async move {
@@ -512,11 +487,11 @@ impl Manager {
                 return installed;
             }
             // If the port can't be taken, the start fails later.
-            let port = serve.bind(&cluster).unwrap_or_else(|error| {
+            let port = serve.bind(in_a_pod).unwrap_or_else(|error| {
                 tracing::warn!(%error, "probes are not answered while CRDs are installed");
                 Default::default()
             });
-            let mut served = serve.start(port, &inspector, &metrics, &client);
+            let mut served = serve.start(port, (&inspector, &metrics, &client));
             let installed = install.await;
             served.stop().await;
             installed
@@ -590,11 +565,10 @@ impl Manager {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn spawn(self) -> Running {
-        let clusters = self.clusters.known().clone();
-        let factories = Factories::new(self.own.clone(), clusters);
+        let clusters = Clusters::new(self.own.clone(), self.clusters.lock().clone());
         self.start().unwrap_or_else(|error| {
             tracing::error!(error = one_line(&error), "the manager can't be started");
-            Running::failed(error, &factories)
+            Running::failed(error, clusters)
         })
     }
 
@@ -602,12 +576,13 @@ impl Manager {
         if let Some(sent) = self.dry_run.written_before().filter(|_| self.dry_run.is_on()) {
             return Err(Error::WroteBeforeDryRun(sent.to_owned()));
         }
-        let http = self.serve.bind(&self.cluster)?;
-        let clusters = self.clusters.checked(&self.plans)?;
+        let http = self.serve.bind(self.cluster.in_a_pod)?;
+        let others = self.clusters.into_inner();
+        process::check(&others, &self.plans)?;
         let mut asked = self.own.take_informers();
-        asked.extend(clusters.iter().flat_map(Cluster::take_informers));
-        let leadership = self.election.as_ref().map(|held| held.leadership.clone());
-        let candidate = self.election.map(|held| held.candidate).transpose()?;
+        asked.extend(others.iter().flat_map(Cluster::take_informers));
+        let leadership = self.election.as_ref().map(|(_, leadership)| leadership.clone());
+        let candidate = self.election.map(|(candidate, _)| candidate).transpose()?;
         let candidate = candidate.filter(|_| !self.dry_run.is_on());
         let leftovers = Arc::new(Leftovers::default());
         let env = ControllerEnv {
@@ -630,31 +605,21 @@ impl Manager {
             planned.push(plan.prepare(&env)?);
         }
         planned.iter().for_each(|one| self.inspector.add(one.name().clone(), &one.inspected()));
-        let factories = Factories::new(self.own, clusters);
-        let (grace_period, inspector, stop) = (self.grace_period, self.inspector, Stop::new());
+        let clusters = Clusters::new(self.own, others);
+        let end = ManagerEnd::new(clusters.clone(), self.grace_period);
+        let inspector = self.inspector;
         inspector.begin(ManagerProcess {
             started: Moment::now(),
-            factories: factories.clone(),
+            clusters: clusters.clone(),
             leadership: leadership.filter(|_| candidate.is_some()),
             cluster: self.cluster,
             client: self.direct.clone(),
-            stop: stop.finish.clone(),
+            stop: end.stop.finish.clone(),
             version: Default::default(),
         });
-        let served = self.serve.start(http, &inspector, &self.metrics, &self.direct);
-        factories.start();
-        let tasks = self.tasks;
-        Ok(Running::start(ManagerParts {
-            planned,
-            tasks,
-            candidate,
-            factories,
-            grace_period,
-            inspector,
-            leftovers,
-            stop,
-            served,
-        }))
+        let served = self.serve.start(http, (&inspector, &self.metrics, &self.direct));
+        clusters.start();
+        Ok(Running::start(end, planned, self.tasks, candidate, inspector, leftovers, served))
     }
 
     /// Adds another cluster to read from: what its objects say is watched there, what follows is written here.
@@ -681,7 +646,7 @@ impl Manager {
         let client = client::observed(client, &self.metrics, &self.dry_run);
         let factory = self.own.factory().of_cluster(Arc::clone(&name), client);
         let cluster = Cluster::new(name, factory);
-        self.clusters.add(&cluster);
+        self.clusters.lock().push(cluster.clone());
         cluster
     }
 

@@ -7,7 +7,6 @@ mod backlog;
 mod durations;
 mod election;
 mod fetch;
-mod format;
 mod process;
 mod queue;
 mod reconcile;
@@ -17,8 +16,6 @@ pub(crate) use backlog::{BacklogReport, BacklogSource};
 pub(crate) use durations::Durations;
 pub(crate) use election::{ElectionMeter, ElectionMetrics};
 pub(crate) use fetch::{CacheMeter, FetchMeter, FetchMetrics};
-#[doc(hidden)]
-pub use format::Format;
 pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};
 pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
 pub(crate) use requests::RequestMetrics;
@@ -28,14 +25,14 @@ use std::{fmt, sync::Arc};
 use parking_lot::Mutex;
 use prometheus_client::{
     encoding::text::{encode_eof, encode_registry},
-    registry::Registry,
+    registry::{Metric, Registry},
 };
 
 use crate::users_code::contained;
 
 /// The media type of the text that [`Metrics::encode`] returns.
 #[doc(hidden)]
-pub const CONTENT_TYPE: &str = Format::OpenMetrics.content_type();
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Holds the metrics of one manager or factory. Clones share them.
 #[derive(Clone)]
@@ -57,7 +54,8 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
         let fetch = FetchMetrics::register(&mut registry);
-        let queue = QueueMetrics::register(&mut registry);
+        let queue = QueueMetrics::default();
+        registry.register_collector(Box::new(queue.clone()));
         let reconcile = ReconcileMetrics::register(&mut registry);
         let requests = RequestMetrics::register(&mut registry);
         let election = ElectionMetrics::register(&mut registry);
@@ -103,11 +101,6 @@ impl Metrics {
         text
     }
 
-    /// Returns all metrics in a format. For a scrape, use the one that [`Format::accepted`] returns.
-    pub fn encode_as(&self, format: Format) -> String {
-        format::written_as(self.encode(), format)
-    }
-
     pub(crate) fn fetch(&self) -> &FetchMetrics {
         &self.shared.fetch
     }
@@ -133,6 +126,13 @@ impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Metrics")
     }
+}
+
+/// Registers a new metric, and returns it.
+fn added<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 /// Appends the metrics of a registry. If an encoder fails, all of the registry is left out: half a line is invalid.

@@ -1,7 +1,6 @@
 //! A body that reads its own connection, in the task that reads the body.
 
 use std::{
-    fmt,
     pin::Pin,
     sync::{
         Arc,
@@ -99,12 +98,6 @@ impl<S: Read + Write + Unpin + Send + 'static> Body for Driven<S> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-impl<S: Read + Write> fmt::Debug for Driven<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Driven")
     }
 }
 

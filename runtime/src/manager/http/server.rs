@@ -1,27 +1,28 @@
 //! Listens, and limits what slow and hostile clients can take up.
 
-use std::{collections::VecDeque, convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use indexmap::IndexMap;
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpSocket, TcpStream},
-    task::{JoinHandle, JoinSet},
+    task::{AbortHandle, Id, JoinError, JoinHandle, JoinSet},
     time::{Instant, sleep, sleep_until, timeout},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::Service;
 
 use super::{
-    origin::Peer,
-    service::HttpService,
+    service::{HttpService, Peer},
     settings::{self, Http},
-    tls::{self, Reloader, Tls},
+    tls::{self, Tls},
 };
 use crate::error::Error;
 
@@ -51,7 +52,8 @@ pub(in crate::manager) struct Bound {
     listener: TcpListener,
     address: SocketAddr,
     most_connections: usize,
-    tls: Option<(Tls, Reloader)>,
+    /// How TLS is spoken, and what reads its files again.
+    tls: Option<(Tls, BoxFuture<'static, ()>)>,
 }
 
 impl Bound {
@@ -61,10 +63,10 @@ impl Bound {
     /// The address can't be read or listened at, or its certificate can't be used.
     pub(in crate::manager) fn take(http: &Http) -> Result<Option<Self>, Error> {
         let Some(address) = &http.address else { return Ok(None) };
-        let tls = http.tls.as_ref().map(tls::load).transpose().map_err(|unusable| Error::Http {
+        let tls = http.tls.as_ref().map(tls::load).transpose().map_err(|(problem, source)| Error::Http {
             address: address.clone(),
-            problem: unusable.problem,
-            source: unusable.source,
+            problem,
+            source,
         })?;
         let mut first = None;
         for socket in settings::read(address)? {
@@ -86,13 +88,13 @@ impl Bound {
         let over = if self.tls.is_some() { " over TLS" } else { "" };
         tracing::info!(%address, "serving /healthz, /readyz, /metrics and /debug{over}");
         let tls = self.tls.map(|(tls, reloader)| {
-            tokio::spawn(stop.clone().run_until_cancelled_owned(reloader.run()));
+            tokio::spawn(stop.clone().run_until_cancelled_owned(reloader));
             tls
         });
         let open = Arc::new(Mutex::new(OpenConnections::new(self.most_connections)));
         let server = HttpServer { service, open, stop: stop.clone(), tls };
         let task = tokio::spawn(server.run(self.listener));
-        Serving { address, stop, task: Some(task) }
+        Serving { address, stop: stop.drop_guard(), task }
     }
 }
 
@@ -109,23 +111,15 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 #[derive(Debug)]
 pub(in crate::manager) struct Serving {
     pub(in crate::manager) address: SocketAddr,
-    stop: CancellationToken,
-    task: Option<JoinHandle<()>>,
+    stop: DropGuard,
+    task: JoinHandle<()>,
 }
 
 impl Serving {
     /// Gives the port up, and waits a second at most for answers under way.
-    pub(in crate::manager) async fn stop(mut self) {
-        self.stop.cancel();
-        if let Some(task) = self.task.take() {
-            let _ = task.await;
-        }
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.stop.cancel();
+    pub(in crate::manager) async fn stop(self) {
+        drop(self.stop);
+        let _ = self.task.await;
     }
 }
 
@@ -133,63 +127,49 @@ impl Drop for Serving {
 #[derive(Debug)]
 struct OpenConnections {
     most: usize,
-    /// The connection that has been inactive for longest comes first.
-    all: VecDeque<OpenConnection>,
-    next: u64,
-}
-
-#[derive(Debug)]
-struct OpenConnection {
-    id: u64,
-    /// When it was opened, or last had a request.
-    active: Instant,
-    close: CancellationToken,
+    /// The tasks that answer, and since when nothing was asked; the one that was asked last comes last.
+    all: IndexMap<Id, (Instant, AbortHandle)>,
 }
 
 impl OpenConnections {
     fn new(most: usize) -> Self {
-        Self { most: most.max(1), all: VecDeque::new(), next: 0 }
+        Self { most: most.max(1), all: IndexMap::new() }
     }
 
     /// Returns when another connection can be taken; `None` for at once.
     fn full_until(&self) -> Option<Instant> {
-        let first = self.all.front().filter(|_| self.all.len() >= self.most)?;
-        Some(first.active + PROTECTED)
+        let (active, _) = self.all.values().next().filter(|_| self.all.len() >= self.most)?;
+        Some(*active + PROTECTED)
     }
 
-    /// Adds a connection; returns its number, and what tells it to close.
-    fn add(&mut self) -> (u64, CancellationToken) {
+    fn add(&mut self, task: AbortHandle) {
         if self.all.len() >= self.most {
             self.close_one();
         }
-        let (id, close) = (self.next, CancellationToken::new());
-        self.next += 1;
-        self.all.push_back(OpenConnection { id, active: Instant::now(), close: close.clone() });
-        (id, close)
+        self.all.insert(task.id(), (Instant::now(), task));
     }
 
     fn close_one(&mut self) {
-        if let Some(first) = self.all.pop_front() {
-            first.close.cancel();
+        if let Some((_, (_, first))) = self.all.shift_remove_index(0) {
+            first.abort();
         }
     }
 
     /// Notes that a connection is active.
-    fn note_active(&mut self, id: u64) {
-        if let Some(mut connection) = self.remove(id) {
-            connection.active = Instant::now();
-            self.all.push_back(connection);
+    fn note_active(&mut self, id: Id) {
+        if let Some((_, task)) = self.all.shift_remove(&id) {
+            self.all.insert(id, (Instant::now(), task));
         }
     }
 
-    fn remove(&mut self, id: u64) -> Option<OpenConnection> {
-        let at = self.all.iter().position(|one| one.id == id)?;
-        self.all.remove(at)
+    fn ended(&mut self, task: Result<(Id, ()), JoinError>) {
+        let id = task.map_or_else(|error| error.id(), |(id, ())| id);
+        self.all.shift_remove(&id);
     }
 }
 
 /// Answers the connections of one port.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct HttpServer {
     service: HttpService,
     open: Arc<Mutex<OpenConnections>>,
@@ -206,10 +186,13 @@ impl HttpServer {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
-                Some(_) = connections.join_next() => {}
+                Some(ended) = connections.join_next_with_id() => self.open.lock().ended(ended),
                 () = sleep_until(full_until.unwrap_or_else(Instant::now)), if full_until.is_some() => {}
                 accepted = listener.accept(), if full_until.is_none() => match accepted {
-                    Ok((stream, peer)) => drop(connections.spawn(self.connection(peer).serve(stream))),
+                    Ok((stream, peer)) => {
+                        let task = connections.spawn(self.clone().serve(stream, peer));
+                        self.open.lock().add(task);
+                    }
                     Err(error) => self.recover(&error).await,
                 },
             }
@@ -231,45 +214,21 @@ impl HttpServer {
         sleep(PAUSE).await;
     }
 
-    fn connection(&self, peer: SocketAddr) -> HttpConnection {
-        let (id, closed) = self.open.lock().add();
-        HttpConnection { server: self.clone(), peer, id, closed }
-    }
-}
-
-/// One connection; dropping it lets another one in.
-struct HttpConnection {
-    server: HttpServer,
-    peer: SocketAddr,
-    id: u64,
-    closed: CancellationToken,
-}
-
-impl HttpConnection {
-    /// Answers until the client closes the connection, or it has to close.
-    async fn serve(self, stream: TcpStream) {
-        let until = Instant::now() + LIFE;
+    /// Answers a connection until its client closes it, or it has to close.
+    async fn serve(self, stream: TcpStream, peer: SocketAddr) {
         let _ = stream.set_nodelay(true);
-        let Some(tls) = &self.server.tls else { return self.answer_all(stream, until, true).await };
-        let first = self.in_time(first_byte(&stream)).await;
-        match first {
-            Some(Ok(HANDSHAKE)) => match self.in_time(tls.accept(stream)).await {
-                Some(Ok(stream)) => self.answer_all(stream, until, true).await,
-                Some(Err(error)) => tracing::debug!(peer = %self.peer, %error, "a TLS handshake failed"),
-                None => {}
-            },
-            Some(Ok(_)) => self.answer_all(stream, until, false).await,
-            Some(Err(_)) | None => {}
+        let Some(tls) = &self.tls else { return self.answer_all(stream, peer, true).await };
+        let mut first = [0];
+        if !matches!(timeout(HEAD, stream.peek(&mut first)).await, Ok(Ok(_))) {
+            return;
         }
-    }
-
-    /// Waits for a step of a handshake; `None` if it takes too long, or the connection has to close.
-    async fn in_time<T>(&self, step: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.closed.cancelled() => None,
-            () = self.server.stop.cancelled() => None,
-            taken = timeout(HEAD, step) => taken.ok(),
+        if first[0] != HANDSHAKE {
+            return self.answer_all(stream, peer, false).await;
+        }
+        match timeout(HEAD, tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.answer_all(stream, peer, true).await,
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake failed"),
+            Err(_) => {}
         }
     }
 
@@ -277,62 +236,47 @@ impl HttpConnection {
     async fn answer_all(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,
-        until: Instant,
+        peer: SocketAddr,
         speaks_well: bool,
     ) {
-        let (stop, closed) = (&self.server.stop, &self.closed);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD)
             .max_buf_size(LONGEST_HEAD)
             .max_headers(MOST_HEADERS)
-            .serve_connection(TokioIo::new(stream), service_fn(|request| self.answer(request, speaks_well)));
+            .serve_connection(
+                TokioIo::new(stream),
+                service_fn(|request| self.answer(request, peer, speaks_well)),
+            );
         tokio::pin!(connection);
         tokio::select! {
             biased;
-            () = closed.cancelled() => return,
             _ = &mut connection => return,
-            () = stop.cancelled() => {}
-            () = sleep_until(until) => {}
+            () = self.stop.cancelled() => {}
+            () = sleep(LIFE) => {}
         }
         connection.as_mut().graceful_shutdown();
-        let _ = timeout(FAREWELL, closed.run_until_cancelled(connection)).await;
+        let _ = timeout(FAREWELL, connection).await;
     }
 
+    /// Answers a request, in the task of its connection.
     async fn answer(
         &self,
         mut request: Request<Incoming>,
+        peer: SocketAddr,
         speaks_well: bool,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
-        self.server.open.lock().note_active(self.id);
-        request.extensions_mut().insert(Peer(self.peer));
-        match speaks_well {
-            true => self.server.service.clone().call(request).await,
-            false => Ok(wants_tls()),
+        self.open.lock().note_active(tokio::task::id());
+        if speaks_well {
+            request.extensions_mut().insert(Peer(peer));
+            return self.service.clone().call(request).await;
         }
-    }
-}
-
-/// Waits for the first byte of a client, and does not take it from the stream.
-async fn first_byte(stream: &TcpStream) -> io::Result<u8> {
-    let mut first = [0];
-    match stream.peek(&mut first).await? {
-        0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        _ => Ok(first[0]),
-    }
-}
-
-fn wants_tls() -> Response<Full<Bytes>> {
-    let mut answer =
-        Response::new(Full::from("this port speaks TLS: ask for https://, and probe with `scheme: HTTPS`\n"));
-    *answer.status_mut() = StatusCode::BAD_REQUEST;
-    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    answer
-}
-
-impl Drop for HttpConnection {
-    fn drop(&mut self) {
-        self.server.open.lock().remove(self.id);
+        let mut answer = Response::new(Full::from(
+            "this port speaks TLS: ask for https://, and probe with `scheme: HTTPS`\n",
+        ));
+        *answer.status_mut() = StatusCode::BAD_REQUEST;
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        Ok(answer)
     }
 }
 
@@ -358,16 +302,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_connection_that_was_inactive_for_longest_makes_room() {
         let mut open = OpenConnections::new(2);
-        let (first, first_closed) = open.add();
+        let mut tasks = JoinSet::new();
+        let mut opened = || tasks.spawn(std::future::pending::<()>());
+        let (first, second, third) = (opened(), opened(), opened());
+        open.add(first.clone());
         assert_eq!(open.full_until(), None);
-        let (_, second_closed) = open.add();
+        open.add(second.clone());
         assert_eq!(open.full_until(), Some(Instant::now() + PROTECTED), "both may be about to ask");
         tokio::time::advance(PROTECTED).await;
-        open.note_active(first);
+        open.note_active(first.id());
         assert_eq!(open.full_until(), Some(Instant::now()), "the second one has had its time");
-        let (third, _) = open.add();
-        assert!(second_closed.is_cancelled() && !first_closed.is_cancelled());
-        open.remove(third);
+        open.add(third.clone());
+        tokio::task::yield_now().await;
+        assert!(second.is_finished() && !first.is_finished());
+        open.ended(Ok((third.id(), ())));
         assert_eq!(open.full_until(), None);
     }
 
