@@ -85,7 +85,6 @@ pub mod versions;
 pub mod leader_election;
 pub mod error;
 #[cfg(feature = "webhooks")]
-#[expect(dead_code, unused_imports, reason = "the manager does not serve it yet")]
 pub mod webhook;
 pub mod manager;
 
