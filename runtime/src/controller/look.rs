@@ -17,7 +17,7 @@ use crate::{
     keys::Keys,
     object::ObjectKey,
     store::Lookup,
-    workqueue::{Depth, KeyState, Standing, WorkQueue},
+    workqueue::{Depth, KeyState, QueueSnapshot, WorkQueue},
 };
 
 /// Most keys in flight that are named in one line.
@@ -99,15 +99,19 @@ fn blocked(keys: &Keys, waits: &Waits, stands_by: bool, key: &ObjectKey) -> Opti
 
 /// Names the keys in flight, and for how long they have been.
 fn in_flight(controller: &str, queue: &WorkQueue<ObjectKey>) -> Option<String> {
-    let keys = queue.in_flight(NAMED_IN_FLIGHT);
-    let more = queue.depth().in_flight.saturating_sub(keys.len());
-    let mut named: Vec<_> = keys
+    let snapshot = queue.snapshot(NAMED_IN_FLIGHT);
+    let mut named: Vec<_> = snapshot
+        .keys
         .iter()
-        .map(|(key, since)| match since {
-            Some(since) => format!("{key} for {}", readable(since.elapsed())),
-            None => key.to_string(),
+        .filter_map(|(key, state)| match state {
+            KeyState::InFlight { since: Some(since), .. } => {
+                Some(format!("{key} for {}", readable(since.elapsed())))
+            }
+            KeyState::InFlight { since: None, .. } => Some(key.to_string()),
+            _ => None,
         })
         .collect();
+    let more = snapshot.depth.in_flight - named.len();
     if more > 0 {
         named.push(format!("{more} more"));
     }
@@ -132,12 +136,12 @@ fn standing(
     each: usize,
     report: &dyn Fn(&ObjectKey) -> KeyReport,
 ) -> (usize, QueueDepths, Vec<KeyGroup>) {
-    let standing = queue.standing(each);
+    let standing = queue.snapshot(each);
     let (busy, depths) = (standing.depth.in_flight, depths(&standing));
     (busy, depths, groups(standing, report))
 }
 
-fn groups(standing: Standing<ObjectKey>, report: &dyn Fn(&ObjectKey) -> KeyReport) -> Vec<KeyGroup> {
+fn groups(standing: QueueSnapshot<ObjectKey>, report: &dyn Fn(&ObjectKey) -> KeyReport) -> Vec<KeyGroup> {
     let totals = Totals { backing_off: standing.backing_off, depth: standing.depth };
     let mut groups = BTreeMap::<KeyPlace, Vec<KeyLine>>::new();
     for (key, state) in standing.keys {
@@ -187,7 +191,7 @@ impl Totals {
     }
 }
 
-fn depths(standing: &Standing<ObjectKey>) -> QueueDepths {
+fn depths(standing: &QueueSnapshot<ObjectKey>) -> QueueDepths {
     let Depth { ready, delayed, held, awaiting_retry_token, in_flight, awaiting_change, .. } = standing.depth;
     let oldest = standing.oldest.map(|since| since.elapsed().as_secs_f64());
     QueueDepths {

@@ -137,12 +137,10 @@ impl Settings {
             retry_rate,
             floor: self.floor,
         };
-        let queue = WorkQueue::with_config(config).map_err(|refused| match refused {
+        WorkQueue::with_config(config).map_err(|refused| match refused {
             ConfigError::RetryRate(source) => ControllerError::RetryRate { name: named(), source },
             source => ControllerError::RateLimit { name: named(), source },
-        })?;
-        queue.pay_at_start();
-        Ok(queue)
+        })
     }
 }
 

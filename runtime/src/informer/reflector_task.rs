@@ -73,7 +73,10 @@ impl<K: Object> InformerSink<K> {
     }
 }
 
-impl<K: Object> ReflectorStore<K> for InformerSink<K> {
+impl<K> ReflectorStore<K> for InformerSink<K>
+where
+    K: Object,
+{
     fn replace(&self, list: List<K>) {
         self.transforming(|| self.sink.replace(list));
         self.meter.queued(self.sink.waiting());

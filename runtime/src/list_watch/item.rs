@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{identity::Unreadable, raw::RawObject};
+use super::{error::Unreadable, raw::RawObject};
 use crate::object::{Object, ObjectKey};
 
 /// One object on its way to the cache.
@@ -28,6 +28,15 @@ impl<K> FetchedItem<K> {
 }
 
 impl<K: Object> FetchedItem<K> {
+    /// Returns whether its key can be read.
+    pub(crate) fn is_named(&self) -> bool {
+        match self {
+            Self::Object(object) => object.meta().name.as_ref().is_some_and(|name| !name.is_empty()),
+            Self::Raw(_) => true,
+            Self::Unreadable(unreadable) => unreadable.identity.key.is_some(),
+        }
+    }
+
     /// Returns the key; `None` for an item whose identity can't be read.
     pub fn key(&self) -> Option<ObjectKey> {
         match self {

@@ -361,7 +361,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        list_watch::{RawObject, panicky::Panicky},
+        list_watch::{RawObject, tests::panicky::Panicky},
         store::{Indexer, Lookup},
     };
 

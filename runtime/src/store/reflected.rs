@@ -66,7 +66,10 @@ impl<K: Object> Reflected<K> {
     }
 }
 
-impl<K: Object> ReflectorStore<K> for Reflected<K> {
+impl<K> ReflectorStore<K> for Reflected<K>
+where
+    K: Object,
+{
     fn unchanged(&self, item: &FetchedItem<K>) -> Option<ObjectKey> {
         self.indexer.lister().repeated(item, None)
     }

@@ -1,8 +1,16 @@
-//! What the reflectors of a server know about it: lost history, outages, and which caches are unreliable.
+//! What the reflectors of one server share: it lost its history, or can be reached again.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::time::Instant;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::{sync::watch, time::Instant};
 
 /// How long a cache that lost its watch is unreliable while the server can be reached.
 const REOPENS_WITHIN: Duration = Duration::from_secs(5);
@@ -22,9 +30,193 @@ const ANSWERS: Duration = Duration::from_secs(30);
 /// How many losses are remembered with their times; older ones have no effect.
 const REMEMBERED: usize = 16;
 
+/// One server, as the reflectors that read from it know it together; clones are one.
+///
+/// - A server that was restored to an older state is known by its version, which is lower than before. Writes raise
+///   it again, so that perhaps only the reflector that asks first notices. It notifies the others, and each asks at
+///   once, and judges by the versions that it knows itself: an API with a counter of its own does not concern the others.
+/// - Who gets through after an outage ends the back-off of the others whose connection failed. One that has failed for
+///   long although others got through fails for reasons of its own, and waits on.
+#[derive(Clone, Debug, Default)]
+pub struct Server {
+    shared: Arc<SharedServer>,
+}
+
+#[derive(Debug, Default)]
+struct SharedServer {
+    state: Mutex<ServerState>,
+    /// Counts the changes that others may wait for.
+    changes: watch::Sender<u64>,
+    /// The same count, written under its lock, and read without it at every run.
+    change_count: AtomicU64,
+}
+
+impl Server {
+    /// Reports lost history that was found by an answer to something else than a list or watch.
+    pub(crate) fn report_history_loss(&self) {
+        self.change(|state| state.lose(Instant::now(), state.losses));
+    }
+
+    /// Counts the reported losses of its history.
+    pub(crate) fn losses(&self) -> u64 {
+        self.state().losses
+    }
+
+    /// Returns whether a cache can be relied on.
+    pub(crate) fn doubt(&self, of: &CacheStatus) -> Option<Doubt> {
+        self.state().doubt(of, Instant::now())
+    }
+
+    /// Follows what may make caches unreliable, or reliable again; the value differs from state to state.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.changes.subscribe()
+    }
+
+    /// Numbers the present state: while the number stays the same, no cache becomes unreliable.
+    pub(crate) fn change_count(&self) -> u64 {
+        self.shared.change_count.load(Ordering::Acquire)
+    }
+
+    /// Notes that the status of a cache changed.
+    pub(crate) fn note_change(&self) {
+        self.shared.changes.send_modify(|changes| {
+            *changes += 1;
+            self.shared.change_count.store(*changes, Ordering::Release);
+        });
+    }
+
+    /// Adds a reflector, which gets all events from now on.
+    pub(super) fn join(&self) -> ServerMember {
+        let changes = self.changes();
+        let ServerState { losses, recoveries, .. } = *self.state();
+        ServerMember { server: self.clone(), changes, losses, recoveries, watch_open: false, missed: false }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut ServerState)) {
+        change(&mut self.state());
+        self.note_change();
+    }
+
+    fn state(&self) -> MutexGuard<'_, ServerState> {
+        self.shared.state.lock()
+    }
+}
+
+/// One reflector among those of its server.
+#[derive(Debug)]
+pub(super) struct ServerMember {
+    server: Server,
+    changes: watch::Receiver<u64>,
+    /// How many losses of its history, and how many recoveries, this reflector has taken.
+    losses: u64,
+    recoveries: u64,
+    watch_open: bool,
+    /// Its last attempt failed with the connection.
+    missed: bool,
+}
+
+/// An event that a reflector gets from the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ServerEvent {
+    /// The server lost its history.
+    HistoryLost,
+    /// The server was reached again.
+    Recovered,
+}
+
+impl ServerMember {
+    /// Counts the losses that were reported so far.
+    pub(super) fn losses(&self) -> u64 {
+        self.server.losses()
+    }
+
+    /// Reports lost history, found by a request that was sent when this number of losses was known.
+    pub(super) fn found_loss(&mut self, known: u64) {
+        self.server.change(|state| state.lose(Instant::now(), known));
+        self.losses = self.losses();
+    }
+
+    pub(super) fn watch_opened(&mut self) {
+        self.succeeded();
+        if !std::mem::replace(&mut self.watch_open, true) {
+            self.server.change(|state| state.open += 1);
+        }
+    }
+
+    /// Notes that the watch ended; what was recovered from while it was open is of no interest.
+    pub(super) fn watch_ended(&mut self) {
+        if std::mem::take(&mut self.watch_open) {
+            self.server.change(|state| state.open = state.open.saturating_sub(1));
+            self.recoveries = self.server.state().recoveries;
+        }
+    }
+
+    /// Notes a failure of the connection.
+    pub(super) fn missed(&mut self) {
+        self.missed = true;
+        self.server.change(|state| state.missed |= state.open == 0);
+    }
+
+    /// Notes a request that succeeded.
+    pub(super) fn succeeded(&mut self) {
+        self.got_through();
+        self.server.state().succeeded = Some(Instant::now());
+    }
+
+    /// Returns whether any reflector's requests to the server succeed.
+    pub(super) fn server_answers(&self) -> bool {
+        self.server.state().answers(Instant::now())
+    }
+
+    /// Notes an answer; the first after an outage is reported to the other reflectors.
+    pub(super) fn got_through(&mut self) {
+        let missed = std::mem::take(&mut self.missed);
+        if missed || self.server.state().missed {
+            self.server.change(|state| state.recover(Instant::now()));
+            self.recoveries = self.server.state().recoveries;
+        }
+    }
+
+    /// Takes the event that the server lost its history, if there is one; others are left.
+    pub(super) fn take_loss(&mut self) -> bool {
+        let losses = self.losses();
+        std::mem::replace(&mut self.losses, losses) != losses
+    }
+
+    /// Resolves when there is such an event.
+    pub(super) fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (server, mut changes, known) = (self.server.clone(), self.changes.clone(), self.losses);
+        async move {
+            while server.losses() == known {
+                changes.changed().await.expect("the sender is held here");
+            }
+        }
+    }
+
+    /// Waits for an event, and takes it; a loss comes first.
+    pub(super) async fn next_event(&mut self) -> ServerEvent {
+        loop {
+            if self.take_loss() {
+                return ServerEvent::HistoryLost;
+            }
+            let recoveries = self.server.state().recoveries;
+            if std::mem::replace(&mut self.recoveries, recoveries) != recoveries {
+                return ServerEvent::Recovered;
+            }
+            self.changes.changed().await.expect("the sender is held here");
+        }
+    }
+}
+
+impl Drop for ServerMember {
+    fn drop(&mut self) {
+        self.watch_ended();
+    }
+}
+
 /// What the reflectors of one server have found out together.
 #[derive(Debug, Default)]
-pub(super) struct ServerState {
+struct ServerState {
     losses: u64,
     /// When the last losses were reported.
     reported: VecDeque<Instant>,
@@ -65,18 +257,8 @@ pub(crate) enum DoubtCause {
 }
 
 impl ServerState {
-    /// Counts the losses of history that were told.
-    pub(super) fn losses(&self) -> u64 {
-        self.losses
-    }
-
-    /// Counts how often the server was reached again.
-    pub(super) fn recoveries(&self) -> u64 {
-        self.recoveries
-    }
-
     /// Notes a loss that was found when this number was known; a loss that was reported meanwhile is the same one.
-    pub(super) fn lose(&mut self, now: Instant, known: u64) {
+    fn lose(&mut self, now: Instant, known: u64) {
         if known == self.losses {
             self.losses += 1;
             self.reported.push_back(now);
@@ -86,34 +268,9 @@ impl ServerState {
         }
     }
 
-    pub(super) fn watch_opened(&mut self) {
-        self.open += 1;
-    }
-
-    pub(super) fn watch_ended(&mut self) {
-        self.open = self.open.saturating_sub(1);
-    }
-
-    /// Notes an attempt that failed with the connection.
-    pub(super) fn missed(&mut self) {
-        if self.open == 0 {
-            self.missed = true;
-        }
-    }
-
-    /// Notes a request that succeeded.
-    pub(super) fn succeeded(&mut self, now: Instant) {
-        self.succeeded = Some(now);
-    }
-
     /// Returns whether requests to the server succeed, or have done so a moment ago.
-    pub(super) fn answers(&self, now: Instant) -> bool {
+    fn answers(&self, now: Instant) -> bool {
         self.open > 0 || self.succeeded.is_some_and(|at| now - at < ANSWERS)
-    }
-
-    /// Returns whether the last attempt failed with the connection, and no watch is open.
-    pub(super) fn has_missed(&self) -> bool {
-        self.missed
     }
 
     /// Returns whether no reflector has reached the server for a while: occasional failures do not count.
@@ -122,7 +279,7 @@ impl ServerState {
     }
 
     /// Notes an answer after a time without.
-    pub(super) fn recover(&mut self, now: Instant) {
+    fn recover(&mut self, now: Instant) {
         // A kind that gets through now and then must not keep its cache unreliable for ever.
         if self.is_out(now) {
             self.reached = Some(now);
@@ -132,7 +289,7 @@ impl ServerState {
     }
 
     /// Returns why a cache can't be relied on, if so.
-    pub(super) fn doubt(&self, of: &CacheStatus, now: Instant) -> Option<Doubt> {
+    fn doubt(&self, of: &CacheStatus, now: Instant) -> Option<Doubt> {
         let lost = self.reported_after(of.losses).map(|reported| Doubt {
             cause: DoubtCause::HistoryLost,
             until: reported + if of.cut.is_some() { ANSWERS_WITHIN } else { LISTS_WITHIN },
@@ -190,7 +347,7 @@ mod tests {
         for loss in 0..100 {
             state.lose(now + seconds(loss * 30), loss);
         }
-        assert_eq!(state.losses(), 100);
+        assert_eq!(state.losses, 100);
         assert_eq!(state.doubt(&down, now + seconds(99 * 30)), None);
     }
 
@@ -200,9 +357,9 @@ mod tests {
         let (mut state, now) = (ServerState::default(), Instant::now());
         state.lose(now, 0);
         state.lose(now, 0);
-        assert_eq!(state.losses(), 1);
+        assert_eq!(state.losses, 1);
         state.lose(now, 1);
-        assert_eq!(state.losses(), 2);
+        assert_eq!(state.losses, 2);
     }
 
     // C35
@@ -211,13 +368,13 @@ mod tests {
         let (mut state, now) = (ServerState::default(), Instant::now());
         let of = CacheStatus { losses: 0, cut: Some(now) };
         let until = |state: &ServerState| state.doubt(&of, now).map(|doubt| doubt.until - now);
-        state.missed();
+        state.missed |= state.open == 0;
         state.recover(now + seconds(40));
         assert_eq!(until(&state), Some(seconds(45)));
         // A kind that comes and goes while another is open.
-        state.watch_opened();
+        state.open += 1;
         for second in 41..100 {
-            state.missed();
+            state.missed |= state.open == 0;
             state.recover(now + seconds(second));
         }
         assert_eq!(until(&state), Some(seconds(45)));
@@ -228,11 +385,11 @@ mod tests {
     fn a_server_answers_while_a_watch_is_open_and_for_a_moment_after_a_success() {
         let (mut state, now) = (ServerState::default(), Instant::now());
         assert!(!state.answers(now));
-        state.watch_opened();
+        state.open += 1;
         assert!(state.answers(now + seconds(900)));
-        state.watch_ended();
+        state.open -= 1;
         assert!(!state.answers(now + seconds(900)));
-        state.succeeded(now + seconds(900));
+        state.succeeded = Some(now + seconds(900));
         assert!(state.answers(now + seconds(929)) && !state.answers(now + seconds(930)));
     }
 
@@ -242,11 +399,11 @@ mod tests {
         let (mut state, now) = (ServerState::default(), Instant::now());
         let of = CacheStatus { losses: 0, cut: Some(now) };
         let until = |state: &ServerState| state.doubt(&of, now).map(|doubt| doubt.until - now);
-        state.watch_opened();
-        state.missed();
+        state.open += 1;
+        state.missed |= state.open == 0;
         assert_eq!(until(&state), Some(seconds(5)), "others are open: it is this kind's trouble");
-        state.watch_ended();
-        state.missed();
+        state.open -= 1;
+        state.missed |= state.open == 0;
         assert_eq!(until(&state), Some(seconds(300)), "nobody gets through");
         state.recover(now + seconds(40));
         assert_eq!(until(&state), Some(seconds(45)));
