@@ -80,6 +80,7 @@ pub mod workqueue;
 mod keys;
 pub mod writes;
 pub mod controller;
+#[cfg_attr(not(feature = "webhooks"), doc(hidden))]
 pub mod versions;
 // process
 pub mod leader_election;

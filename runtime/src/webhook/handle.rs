@@ -150,7 +150,7 @@ impl Webhooks {
                 synced
                     .map_err(|_| failure(503, "ServiceUnavailable", "the program is stopping".to_owned()))?;
             }
-            all(hook, request).await
+            self.all(hook, request).await
         });
         let failed = match verdict.await {
             Ok(Ok(verdict)) => return decided(&uid, verdict),
@@ -202,28 +202,55 @@ impl Webhooks {
         }
         json!({"uid": uid, "convertedObjects": converted, "result": {"status": "Success"}})
     }
-}
 
-/// Runs all handlers of a hook, until one refuses.
-async fn all(hook: &AdmissionHook, mut request: Asked) -> Result<Verdict, HandlerFailure> {
-    let raw = request.object.clone().unwrap_or_default();
-    let mut whole = Verdict::default();
-    for handler in &hook.handlers {
-        let verdict = handler.admit(&request).await?;
-        whole.warnings.extend(verdict.warnings);
-        if verdict.refusal.is_some() {
-            return Ok(Verdict { refusal: verdict.refusal, ..whole });
+    /// Runs all handlers of a hook, until one refuses.
+    async fn all(&self, hook: &AdmissionHook, mut request: Asked) -> Result<Verdict, HandlerFailure> {
+        let raw = request.object.take().unwrap_or_default();
+        let version = hook.kind.api_version();
+        request.object = Some(raw.clone())
+            .filter(|raw| !raw.is_null())
+            .map(|raw| self.shown(raw, &version))
+            .transpose()?;
+        request.old_object = request.old_object.map(|old| self.shown(old, &version)).transpose()?;
+        let mut whole = Verdict::default();
+        for handler in &hook.handlers {
+            let verdict = handler.admit(&request).await?;
+            whole.warnings.extend(verdict.warnings);
+            if verdict.refusal.is_some() {
+                return Ok(Verdict { refusal: verdict.refusal, ..whole });
+            }
+            if let Some(defaulted) = verdict.defaulted {
+                request.object = Some(defaulted);
+            }
         }
-        if let Some(defaulted) = verdict.defaulted {
-            request.object = Some(defaulted);
+        if hook.purpose == Purpose::Defaults
+            && let Some(object) = request.object
+        {
+            let own = raw["apiVersion"].as_str().unwrap_or_default();
+            whole.patch = json_patch(&raw, &self.shown(object, own)?);
+        }
+        Ok(whole)
+    }
+
+    /// Converts an object that a server sends in another version than it was asked for.
+    fn shown(&self, object: Value, version: &str) -> Result<Value, HandlerFailure> {
+        let text = |name: &str| object[name].as_str().unwrap_or_default();
+        let given = text("apiVersion");
+        let group = given.split_once('/').map_or("", |(group, _)| group);
+        let conversion = self.conversions.get(&(group.to_owned(), text("kind").to_owned()));
+        match conversion.filter(|_| given != version) {
+            Some(conversion) => {
+                let converted = contained(|| conversion.convert(&object, version));
+                let why = match converted {
+                    Some(Ok(object)) => return Ok(object),
+                    Some(Err(error)) => error.to_string(),
+                    None => "the conversion panicked".to_owned(),
+                };
+                Err(failure(400, "BadRequest", format!("the object can't be converted: {why}")))
+            }
+            None => Ok(object),
         }
     }
-    if hook.purpose == Purpose::Defaults
-        && let Some(object) = &request.object
-    {
-        whole.patch = json_patch(&raw, object);
-    }
-    Ok(whole)
 }
 
 /// Reads a request that this webhook can decide about.

@@ -71,7 +71,9 @@ impl Validator<Stall> for Rules {
     async fn validate(&self, change: Change<'_, Stall>, review: &mut Review) {
         let stall = change.object();
         if let Change::Delete { .. } = change {
-            return if stall.spec.note.is_some() { review.refuse("it has a note") };
+            return if stall.spec.note.is_some() {
+                review.refuse("it has a note")
+            };
         }
         if change.old().is_some_and(|old| old.spec.goods != stall.spec.goods) {
             review.field("spec.goods").forbidden("is immutable");
@@ -108,8 +110,7 @@ impl Reconciler<Stall> for Idle {
 fn program(client: kube::Client, webhooks: Webhooks) -> Running {
     let manager = Manager::new(client);
     let rules = Rules(manager.lister::<Stall>());
-    let webhooks =
-        webhooks.defaults::<Stall>(Usual).validates_with::<Stall>(Calls::new().deletions(), rules);
+    let webhooks = webhooks.defaults::<Stall>(Usual).validates_with::<Stall>(Calls::new().deletions(), rules);
     manager
         .kind::<Stall>()
         .webhooks(webhooks)

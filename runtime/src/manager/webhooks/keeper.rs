@@ -99,11 +99,20 @@ impl Keeper {
         let stored = stored.map(|(stored, _)| stored);
         let bundle = stored.as_ref().map(StoredGenerations::bundle).unwrap_or_default();
         let encoded = json!(ByteString(bundle.clone().into_bytes()));
-        let (mut found, mut published) = (Vec::new(), Vec::new());
+        let (mut found, mut published, mut forbidden) = (Vec::new(), Vec::new(), None);
         for holder in &self.holders {
-            if let Some(object) = self.objects.read(holder.path()).await? {
-                published.push(holder.has(&object, &encoded).then(|| bundle.clone()));
-                found.push((holder, object));
+            match self.objects.read(holder.path()).await {
+                Ok(Some(object)) => {
+                    published.push(holder.has(&object, &encoded).then(|| bundle.clone()));
+                    found.push((holder, object));
+                }
+                Ok(None) => {}
+                // What can't be read counts as not published, so that no other authority takes over.
+                Err(kube::Error::Api(status)) if status.code == 403 => {
+                    published.push(None);
+                    forbidden = Some(status);
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         let now = self.clock.read().unix_micros() / 1_000_000;
@@ -117,7 +126,7 @@ impl Keeper {
         if let Some(store) = step.store {
             self.store(secret, &store).await?;
         }
-        Ok(step.look_again)
+        forbidden.map_or(Ok(step.look_again), |status| Err(kube::Error::Api(status).into()))
     }
 
     /// Reads what is stored; `None` if it can't be served.
