@@ -29,7 +29,7 @@ use crate::{
     informer::Watched,
     keys::{Keys, SourceId, StormLimit},
     object::{Kind, Scope},
-    writes::{Author, Counters, Recorder, Rights, Use, WaitForOwn, Writer},
+    writes::{Author, Counters, Recorder, Rights, Use, Writer},
 };
 
 /// A controller whose types are forgotten: what a manager holds.
@@ -107,7 +107,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     };
     let metrics = env.metrics.reconcile().of(&name);
     let opened = open_all(&mut definition, &dynamic_type, &places, env);
-    let Definition { reconciler, settings, selection, sources, reads, rights, .. } = definition;
+    let Definition { reconciler, settings, selection, sources, reads, .. } = definition;
     let mut awaited = opened.awaited;
     match reads.is_empty() {
         true => awaited.extend(env.asked.iter().map(|informer| (None, informer.clone()))),
@@ -127,11 +127,8 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         opened.kind_sources.into_iter().map(|kind_source| (kind_source.view, kind_source.connect)).unzip();
     connects.extend(opened.foreign);
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
-    let wait_for_own = match env.writes {
-        Writes::Sent => settings.wait_for_own,
-        Writes::Tried => WaitForOwn::Never,
-    };
-    let author = Author { controller: name.clone(), field_manager, declared: rights };
+    let waits_for_own = settings.waits_for_own && env.writes == Writes::Sent;
+    let author = Author { controller: name.clone(), field_manager };
     let seed = env.seed.unwrap_or_else(random_seed);
     let (sender, dropped) = (env.sender.clone(), metrics.events_dropped.clone());
     let recorder = Recorder::new(sender, &author, env.factory.clock(), seed, dropped);
@@ -140,7 +137,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         author,
         views,
         keys.clone(),
-        wait_for_own,
+        waits_for_own,
         Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() },
     );
     let enqueuer = Enqueuer { keys: keys.clone(), writer, kind: kind.clone() };

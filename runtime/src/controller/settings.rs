@@ -6,7 +6,6 @@ use super::{Panics, error::ControllerError};
 use crate::{
     object::ObjectKey,
     workqueue::{ConfigError, ItemExponentialFailure, RateLimit, RateLimiter, WorkQueue, WorkQueueConfig},
-    writes::WaitForOwn,
 };
 
 /// What retries of failures share in a controller without a rate limit, as in client-go.
@@ -33,7 +32,7 @@ pub(crate) struct Settings {
     pub(crate) panics: Panics,
     pub(crate) deadline: Option<Duration>,
     pub(crate) sync_timeout: Option<Duration>,
-    pub(crate) wait_for_own: WaitForOwn,
+    pub(crate) waits_for_own: bool,
 }
 
 /// How long failed keys wait.
@@ -89,7 +88,7 @@ impl Default for Settings {
             panics: Panics::Contain,
             deadline: None,
             sync_timeout: None,
-            wait_for_own: WaitForOwn::UntilCached,
+            waits_for_own: true,
         }
     }
 }

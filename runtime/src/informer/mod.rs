@@ -12,9 +12,7 @@
 mod change;
 mod watched;
 mod apply;
-mod notification;
 mod resync;
-mod notification_queue;
 mod backlog;
 mod handler;
 mod registration;
@@ -49,7 +47,7 @@ pub use handler::Observer;
 pub use query::NameRefused;
 pub use registration::Registration;
 #[doc(hidden)]
-pub use registration::{HandlerBacklog, HandlerRemoved, ObserverRegistration};
+pub use registration::{HandlerBacklog, HandlerRemoved, Registration as ObserverRegistration};
 pub(crate) use reliability::Comparison;
 #[cfg(feature = "http")]
 pub(crate) use report::InformerReport;

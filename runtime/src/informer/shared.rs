@@ -1,9 +1,9 @@
 //! The informer as its users see it.
 
-use std::{cell::RefCell, fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{any::Any, cell::RefCell, fmt, marker::PhantomData, sync::Arc, time::Duration};
 
+use futures::future::{BoxFuture, join_all};
 use tokio::time::Instant;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     change::{AddOrigin, Deleted},
@@ -13,8 +13,9 @@ use super::{
     listener::Listener,
     processor::start,
     reflector_task::ReflectorTask,
-    registration::{HandlerSlot, KeepAlive, ObserverLatches, ObserverRegistration, Registration},
+    registration::{HandlerSlot, HandlerStatus, KeepAlive, Registration},
     reliability::Comparison,
+    report::InformerReport,
     sync_state::{NotSynced, SyncState},
     watched::Watched,
 };
@@ -50,7 +51,64 @@ struct Share<K: Object> {
 
 impl<K: Object> KeepAlive for Share<K> {
     fn sweep(&self) {
-        self.handle.sweep();
+        self.handle.core.send(Command::Sweep);
+    }
+}
+
+/// An informer of any kind.
+pub(super) trait Informer: Any + Send + Sync {
+    fn start(&self);
+    fn stop(&self);
+    /// Returns whether it was stopped, and so answers no more.
+    fn is_over(&self) -> bool;
+    fn state(&self) -> SyncState;
+    fn report(&self) -> InformerReport;
+    /// Waits until it is synced or stopped.
+    fn settled(&self) -> BoxFuture<'static, ()>;
+}
+
+impl<K: Object> Informer for Handle<K> {
+    fn start(&self) {
+        start(&self.core);
+    }
+
+    fn stop(&self) {
+        self.core.stop();
+    }
+
+    fn is_over(&self) -> bool {
+        self.core.stop.is_cancelled()
+    }
+
+    fn state(&self) -> SyncState {
+        self.core.state()
+    }
+
+    fn report(&self) -> InformerReport {
+        self.core.report()
+    }
+
+    fn settled(&self) -> BoxFuture<'static, ()> {
+        let (synced, stop) = (self.core.synced.clone(), self.core.stop.clone());
+        Box::pin(async move {
+            stop.run_until_cancelled(synced.wait()).await;
+        })
+    }
+}
+
+/// Waits until informers have synced; the error names those that have not in time, or were stopped.
+pub(super) async fn wait_for_sync(
+    informers: &[Arc<dyn Informer>],
+    within: Duration,
+) -> Result<(), NotSynced> {
+    let started = Instant::now();
+    let settled = join_all(informers.iter().map(|informer| informer.settled()));
+    let _ = tokio::time::timeout(within, settled).await;
+    let states = informers.iter().map(|informer| informer.state());
+    let laggards: Vec<SyncState> = states.filter(|state| !state.is_synced()).collect();
+    match laggards.is_empty() {
+        true => Ok(()),
+        false => Err(NotSynced { laggards, waited: started.elapsed() }),
     }
 }
 
@@ -66,17 +124,10 @@ impl<W: Watched> SharedInformer<W> {
     ) -> Self {
         let kind = W::kind_of(dynamic_type);
         let config = config.named(|| kind.to_string());
+        let parts = InformerParts::new(kind, W::indexes(), &config);
         Self::of_parts(InformerParts {
-            kind,
-            cluster: None,
-            indexes: W::indexes(),
-            metrics: config.metrics.clone(),
-            seed: config.seed,
-            on_error: config.on_error.clone(),
             feeds: vec![ReflectorTask::new(Extent::All, source, config)],
-            transform: None,
-            stop: CancellationToken::new(),
-            fleet: TaskTracker::new(),
+            ..parts
         })
     }
 
@@ -182,10 +233,10 @@ impl<W: Watched> SharedInformer<W> {
     }
 
     /// Shows an observer every change, inline, beginning with a replay of what is cached.
-    pub fn observe(&self, observer: Arc<dyn Observer<W::Object>>) -> ObserverRegistration {
-        let watcher = Arc::new(ObserverLatches::default());
-        self.handle.core.send(Command::Look(ObserverEntry { observer, watcher: watcher.clone() }));
-        ObserverRegistration::new(watcher, self.share())
+    pub fn observe(&self, observer: Arc<dyn Observer<W::Object>>) -> Registration {
+        let status = Arc::new(HandlerStatus::default());
+        self.handle.core.send(Command::Look(ObserverEntry { observer, status: status.clone() }));
+        Registration::new(status, self.share())
     }
 
     /// Calls a function at every failure to list or watch, besides the configuration's handler or the log.
@@ -230,20 +281,7 @@ impl<W: Watched> SharedInformer<W> {
     /// # Errors
     /// It does not within the time given, or the informer is stopped; the error says why.
     pub async fn wait_for_sync(&self, within: Duration) -> Result<(), NotSynced> {
-        let started = Instant::now();
-        let core = &self.handle.core;
-        let synced = async {
-            tokio::select! {
-                biased;
-                () = core.synced.wait() => {}
-                () = core.stop.cancelled() => {}
-            }
-        };
-        let _ = tokio::time::timeout(within, synced).await;
-        match self.has_synced() {
-            true => Ok(()),
-            false => Err(NotSynced { laggards: vec![self.sync_state()], waited: started.elapsed() }),
-        }
+        wait_for_sync(&[self.handle.clone()], within).await
     }
 
     /// Returns what is watched.

@@ -83,7 +83,7 @@ impl Sources {
         while let Some(first) = record.by_version.first_entry()
             && Some(*first.key()) <= record.delivered
         {
-            concerned.append(&mut first.remove());
+            concerned.extend(first.remove());
         }
         for object in record.changed.drain() {
             concerned.extend(record.by_object.get(&object).into_iter().flatten().cloned());

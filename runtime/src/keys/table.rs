@@ -219,8 +219,11 @@ impl KeyTable {
         let mut may_run = |key: &ObjectKey| {
             *may_run_in.entry(key.shared_namespace().cloned()).or_insert_with(|| may_run(key))
         };
-        let is_stale = |details: &KeyDetails| details.holds.contains_key(&HoldReason::StaleCache);
-        let stale = self.keys.iter().filter(|(_, record)| record.details.as_deref().is_some_and(is_stale));
+        let stale = self.keys.iter().filter(|(_, record)| {
+            #[cfg(test)]
+            crate::counted::count(1);
+            record.details.as_deref().is_some_and(|details| details.holds.contains_key(&HoldReason::StaleCache))
+        });
         let over: Vec<_> = stale.map(|(key, _)| key).filter(|key| may_run(key)).cloned().collect();
         over.iter().for_each(|key| self.release(key, HoldReason::StaleCache, now));
     }

@@ -12,8 +12,8 @@ use kube::{CustomResourceExt, ResourceExt as _, core::ObjectMeta};
 use crate::{
     api_request::ApiVerb,
     controller::Cluster,
-    object::ObjectKey,
-    writes::{RightScope, Rights},
+    object::{ObjectKey, Scope},
+    writes::Rights,
 };
 
 /// The least that a program must be allowed to do; made by [`Manager::rules`](super::Manager::rules).
@@ -68,7 +68,7 @@ impl Rules {
     pub(super) fn add(&mut self, rights: &Rights, namespaces: &[Arc<str>], name: Option<&str>) {
         for right in rights.iter() {
             let resource = RuleResource::new(&right.group, &right.resource, name);
-            if namespaces.is_empty() || right.scope == RightScope::Cluster {
+            if namespaces.is_empty() || right.scope == Scope::Cluster {
                 self.grant(None, resource, &[right.verb]);
                 continue;
             }

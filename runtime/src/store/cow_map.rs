@@ -63,11 +63,6 @@ impl<T> CowMap<T> {
         Self { len: 0, table: CowTable::Flat(Arc::new([])) }
     }
 
-    /// Starts with one entry.
-    pub(super) fn of(hash: u64, entry: T) -> Self {
-        Self { len: 1, table: CowTable::Flat(Arc::new([Some((hash, entry))])) }
-    }
-
     /// Counts the entries.
     pub(super) fn len(&self) -> usize {
         self.len
@@ -261,15 +256,6 @@ impl<'m, T> CowIter<'m, T> {
         Self { firsts: [].iter(), seconds: [].iter(), thirds: [].iter(), leaf: [].iter() }
     }
 
-    fn next_hashed(&mut self) -> Option<&'m (u64, T)> {
-        loop {
-            if let Some(slot) = self.leaf.next() {
-                return slot.as_ref();
-            }
-            self.leaf = self.next_leaf()?.iter();
-        }
-    }
-
     fn next_leaf(&mut self) -> Option<&'m Leaf<T>> {
         loop {
             if let Some(leaf) = self.thirds.next() {
@@ -287,7 +273,12 @@ impl<'m, T> Iterator for CowIter<'m, T> {
     type Item = &'m T;
 
     fn next(&mut self) -> Option<&'m T> {
-        self.next_hashed().map(|(_, entry)| entry)
+        loop {
+            if let Some(slot) = self.leaf.next() {
+                return slot.as_ref().map(|(_, entry)| entry);
+            }
+            self.leaf = self.next_leaf()?.iter();
+        }
     }
 
     /// Walks in plain loops, which touch the memory of many entries at once.

@@ -1,10 +1,16 @@
 //! The store's one writer: changes are made in batches, and published as one snapshot.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{Ordering, fence},
+    },
+};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     cached_object::CachedObject,
@@ -31,15 +37,12 @@ pub struct Indexer<K> {
 impl<K: Object> Indexer<K> {
     /// Creates an empty store without indexes.
     pub fn new() -> Self {
-        Self::hashing(Hashing::new(None))
+        Self::seeded(None)
     }
 
     /// Creates an empty store. A seed makes the list order reproducible; without one it is random.
     pub fn seeded(seed: Option<u64>) -> Self {
-        Self::hashing(Hashing::new(seed))
-    }
-
-    fn hashing(hashing: Hashing) -> Self {
+        let hashing = Hashing::new(seed);
         let shared = SharedStore {
             published: ArcSwap::from_pointee(StoreSnapshot::new(hashing)),
             moved: watch::Sender::new(()),
@@ -89,7 +92,10 @@ impl<K: Object> Indexer<K> {
         let mut batch = WriteBatch { next, decoded: self.shared.decoded.clone() };
         let answer = changes(&mut batch);
         self.shared.published.store(Arc::new(batch.next));
-        self.shared.moved.send_replace(());
+        fence(Ordering::SeqCst);
+        if self.shared.moved.receiver_count() > 0 {
+            self.shared.moved.send_replace(());
+        }
         self.shared.decoded.sweep_if_due();
         answer
     }
@@ -219,6 +225,11 @@ impl<K: Object> WriteBatch<K> {
     /// Returns the version that every extent has reached.
     pub fn resource_version(&self) -> Option<Version> {
         self.next.version()
+    }
+
+    /// Notes that something came from the source.
+    pub(crate) fn note_event(&mut self) {
+        self.next.last_event = Some(Instant::now());
     }
 
     #[cfg(test)]

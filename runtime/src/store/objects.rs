@@ -11,11 +11,13 @@ use std::{
 use super::{
     cached_object::CachedObject,
     cow_map,
-    label_filter::SelectorFilter,
-    selector::Selector,
+    selector::{Needed, Selector},
     snapshot::{ObjectTable, StoreSnapshot, StoredObject},
 };
-use crate::object::{Object, ObjectKey};
+use crate::{
+    list_watch::LabelFilter,
+    object::{Object, ObjectKey},
+};
 
 /// Holds the objects of a list, as one moment showed them; reads like a `Vec<Arc<K>>`.
 ///
@@ -40,6 +42,25 @@ pub(super) fn listed<K: Object>(snapshot: &StoreSnapshot<K>, table: &ObjectTable
     match snapshot.compact {
         true => readable(table.iter().map(|stored| &stored.held)),
         false => Objects::of(table),
+    }
+}
+
+/// What a selector asks of a digest: for each requirement that names values, one of these.
+struct SelectorFilter(Vec<Vec<LabelFilter>>);
+
+impl SelectorFilter {
+    fn of(selector: &Selector) -> Self {
+        let asked = selector.needed().filter_map(|(key, needed)| match needed {
+            Needed::OneOf(values) => Some(values.iter().map(|value| LabelFilter::of(key, value)).collect()),
+            Needed::Any => None,
+        });
+        Self(asked.collect())
+    }
+
+    /// Returns whether labels with this digest may match.
+    #[inline]
+    fn passes(&self, labels: LabelFilter) -> bool {
+        self.0.iter().all(|one_of| one_of.iter().any(|asked| labels.holds(*asked)))
     }
 }
 
@@ -226,5 +247,33 @@ impl<K: fmt::Debug> fmt::Debug for Objects<K> {
 impl<K> fmt::Debug for Iter<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Iter").field("left", &self.left).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn what_matches_passes_and_most_of_the_rest_does_not() {
+        let labels = |n: usize| {
+            let labels =
+                [("app", "web".to_owned()), ("shard", format!("s{n}")), ("tier", format!("t{}", n % 5))];
+            BTreeMap::from(labels.map(|(key, value)| (key.to_owned(), value)))
+        };
+        let objects: Vec<_> = (0..1_000).map(labels).collect();
+        for (selector, most) in
+            [("shard=s7", 10), ("app=web,shard in (s1,s2)", 20), ("shard", 1_000), ("", 1_000)]
+        {
+            let selector: Selector = selector.parse().unwrap();
+            let filter = SelectorFilter::of(&selector);
+            let passed: Vec<_> =
+                objects.iter().filter(|labels| filter.passes(labels.iter().collect())).collect();
+            let matching = objects.iter().filter(|labels| selector.matches(labels)).count();
+            assert_eq!(passed.iter().filter(|labels| selector.matches(labels)).count(), matching);
+            assert!(passed.len() <= most, "{} passed {selector}", passed.len());
+        }
     }
 }

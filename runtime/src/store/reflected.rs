@@ -8,10 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{
-    indexer::{Indexer, WriteBatch},
-    lister::Missing,
-};
+use super::indexer::{Indexer, WriteBatch};
 use crate::{
     delta_fifo::Extent,
     list_watch::{FetchedItem, Unreadable},
@@ -75,7 +72,7 @@ where
     }
 
     fn differences(&self, listed: &[FetchedItem<K>]) -> Option<Vec<Difference>> {
-        Some(self.indexer.lister().differences(&self.extent, listed, Missing::IsDifferent))
+        Some(self.indexer.lister().differences(&self.extent, listed, false))
     }
 
     fn replace(&self, List { items, unchanged, resource_version, .. }: List<K>) {

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
+use tokio::time::Instant;
+
 use super::{
     cached_object::CachedObject,
     cow_map::{CowMap, Hashing},
@@ -34,6 +36,8 @@ pub(super) struct StoreSnapshot<K> {
     indexes: Vec<SnapshotIndex<K>>,
     pub(super) unreadable: CowMap<(ObjectKey, Arc<Unreadable>)>,
     versions: Vec<(Extent, Option<Version>)>,
+    /// When something last came from the source.
+    pub(super) last_event: Option<Instant>,
 }
 
 struct SnapshotIndex<K> {
@@ -52,6 +56,7 @@ impl<K> StoreSnapshot<K> {
             indexes: Vec::new(),
             unreadable: CowMap::new(),
             versions: Vec::new(),
+            last_event: None,
         }
     }
 
@@ -284,7 +289,8 @@ fn put_under<V: Clone + Eq + Hash, K>(
     match buckets.find_mut(hash, |(held, _)| held == value) {
         Some((_, bucket)) => drop(put(bucket, stored)),
         None => {
-            let bucket = CowMap::of(stored.held.hash(), stored.clone());
+            let mut bucket = CowMap::new();
+            put(&mut bucket, stored);
             buckets.insert(hash, |_| false, (value.clone(), bucket));
         }
     }
@@ -314,6 +320,7 @@ impl<K> Clone for StoreSnapshot<K> {
             indexes: self.indexes.clone(),
             unreadable: self.unreadable.clone(),
             versions: self.versions.clone(),
+            last_event: self.last_event,
         }
     }
 }

@@ -67,15 +67,7 @@ pub(super) fn replaces_elements(patch: &Value, base: &Value) -> bool {
         (Value::Object(fields), Value::Object(_)) => {
             fields.iter().any(|(name, inner)| replaces_elements(inner, &base[name.as_str()]))
         }
-        (Value::Array(_), Value::Array(elements)) => elements.iter().any(holds_objects),
-        _ => false,
-    }
-}
-
-fn holds_objects(value: &Value) -> bool {
-    match value {
-        Value::Object(_) => true,
-        Value::Array(elements) => elements.iter().any(holds_objects),
+        (Value::Array(_), Value::Array(elements)) => elements.iter().any(is_nested),
         _ => false,
     }
 }

@@ -1,9 +1,11 @@
-//! The permissions that a controller declares, and the undeclared ones that it uses.
+//! The permissions that a controller declares.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
-use super::request::{Path, Request, RequestBody};
-use crate::{api_request::ApiVerb, object::Kind};
+use crate::{
+    api_request::ApiVerb,
+    object::{Kind, Scope},
+};
 
 /// What a reconciler does with objects of a kind, for [`Controller::uses`](crate::Controller::uses).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,18 +49,6 @@ impl Use {
             Self::Escalate => &[ApiVerb::Escalate],
         }
     }
-
-    /// Tells what a request is.
-    fn of(request: &Request<'_>) -> Self {
-        match (request.verb, request.path, &request.content) {
-            (ApiVerb::Get | ApiVerb::List, ..) => Self::Get,
-            (ApiVerb::Create, ..) => Self::Create,
-            (ApiVerb::Delete, ..) => Self::Delete,
-            (_, Path::Status, _) => Self::PatchStatus,
-            (_, _, RequestBody::Apply(_)) => Self::Apply,
-            _ => Self::Patch,
-        }
-    }
 }
 
 /// One thing that a role allows.
@@ -67,18 +57,9 @@ pub(crate) struct Right {
     pub(crate) group: Cow<'static, str>,
     /// The plural, with a slash and the subresource where it is one.
     pub(crate) resource: String,
-    /// Whether its objects live in namespaces.
-    pub(crate) scope: RightScope,
+    /// A right to a kind without namespaces is needed for the whole cluster.
+    pub(crate) scope: Scope,
     pub(crate) verb: ApiVerb,
-}
-
-/// Where a right is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum RightScope {
-    /// For the whole cluster, even if a controller is restricted to namespaces.
-    Cluster,
-    /// In the controller's namespaces, or in all.
-    Namespaces,
 }
 
 /// What a controller declares that it does.
@@ -109,27 +90,14 @@ impl Rights {
     }
 
     fn add(&mut self, kind: &Kind, subresource: &str, verb: ApiVerb) {
-        let scope = match kind.scope {
-            crate::object::Scope::Cluster => RightScope::Cluster,
-            crate::object::Scope::Namespaced => RightScope::Namespaces,
-        };
         let resource = format!("{}{subresource}", kind.plural);
-        self.0.insert(Right { group: kind.group.clone(), resource, scope, verb });
-    }
-
-    /// Says what a request does that was not declared, if so.
-    pub(crate) fn lacks(&self, request: &Request<'_>) -> Option<Use> {
-        let (use_, kind) = (Use::of(request), &request.target.kind);
-        let mut needed = Self::default();
-        needed.allow(kind, use_);
-        (request.verb != ApiVerb::List && !needed.0.is_subset(&self.0)).then_some(use_)
+        self.0.insert(Right { group: kind.group.clone(), resource, scope: kind.scope, verb });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::Scope;
 
     fn pods() -> Kind {
         Kind {

@@ -20,7 +20,10 @@ use super::{
     options::ListOptions,
     raw::ItemForm,
 };
-use crate::object::{Kind, Object, Scope, is_dns_label};
+use crate::{
+    api_request::ResourcePath,
+    object::{Kind, Object, Scope, is_dns_label},
+};
 
 /// Lists and watches one kind of an API server: all of it, or one namespace, or what a selector selects.
 ///
@@ -164,7 +167,7 @@ impl<K: Object> ClientListWatch<K> {
         let namespace = self.namespace.as_deref().filter(|_| self.kind.scope == Scope::Namespaced);
         match namespace.filter(|namespace| !is_dns_label(namespace)) {
             Some(odd) => Err(ListWatchError::NoNamespace(odd.to_owned())),
-            None => Ok(self.kind.url_path(namespace)),
+            None => Ok(ResourcePath::of(&self.kind, namespace).url()),
         }
     }
 
