@@ -21,12 +21,8 @@ pub(super) enum Succession {
 
 /// Compares a definition with the one in the cluster.
 pub(super) fn succession(own: &CustomResourceDefinition, found: &CustomResourceDefinition) -> Succession {
-    let fingerprint = fingerprint(own);
     let before = found.annotations().get(LINEAGE).map(String::as_str).unwrap_or_default();
-    let before: Vec<&str> = before.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
-    if before.iter().skip(1).any(|one| *one == fingerprint) && before[0] != fingerprint {
-        return Succession::Replaced;
-    }
+    let Some(lineage) = lineage_after(&fingerprint(own), before) else { return Succession::Replaced };
     let defines = |name: &str| own.spec.versions.iter().any(|version| version.name == name);
     let stored = found.status.iter().flat_map(|status| status.stored_versions.iter().flatten());
     let lost: Vec<&str> = stored.map(String::as_str).filter(|name| !defines(name)).collect();
@@ -50,19 +46,29 @@ pub(super) fn succession(own: &CustomResourceDefinition, found: &CustomResourceD
             ended.join(", ")
         ));
     }
-    let after: Vec<&str> = [fingerprint.as_str()]
-        .into_iter()
-        .chain(before.into_iter().filter(|one| *one != fingerprint))
-        .take(MOST)
-        .collect();
-    Succession::Apply(after.join(","))
+    Succession::Apply(lineage)
+}
+
+/// Adds a fingerprint to those before it; `None` if one of those has replaced it.
+pub(super) fn lineage_after(own: &str, before: &str) -> Option<String> {
+    let before: Vec<&str> = before.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
+    let is_newest = before.first().is_none_or(|newest| *newest == own);
+    if !is_newest && before.contains(&own) {
+        return None;
+    }
+    let others = before.into_iter().filter(|one| *one != own);
+    Some([own].into_iter().chain(others).take(MOST).collect::<Vec<_>>().join(","))
 }
 
 /// Returns the fingerprint of a definition; where its conversion webhook is does not matter.
 pub(super) fn fingerprint(definition: &CustomResourceDefinition) -> String {
     let mut spec = definition.spec.clone();
     spec.conversion = None;
-    let text = serde_json::to_string(&spec).unwrap_or_default();
+    fingerprint_of(&serde_json::to_string(&spec).unwrap_or_default())
+}
+
+/// Returns the fingerprint of a text.
+pub(super) fn fingerprint_of(text: &str) -> String {
     // FNV-1a, which is the same in every build.
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -525,9 +525,10 @@ impl Manager {
 
     /// Serves webhooks, in every replica: see [`Webhooks`](crate::webhook::Webhooks).
     ///
-    /// The webhook configurations are applied as the manager starts. They, the Service and the Secret of certificates
-    /// are named after the program's first controller, with `-webhooks` at the end, and are in the namespace of the
-    /// client, unless the webhooks say otherwise. In a [dry run](Self::dry_run) nothing is served.
+    /// The replica that leads applies the webhook configurations. They and the Secret of certificates are named after the
+    /// program's first controller, with `-webhooks` at the end. So is the Service, after the first part of that name:
+    /// `stalls-webhooks` for `stalls.market.example.dev`. It is in the namespace of the client, unless the webhooks say
+    /// otherwise. In a [dry run](Self::dry_run) nothing is served.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::ConfigMap;

@@ -97,6 +97,9 @@ impl Defaulter<Stall> for Usual {
     }
 }
 
+/// The name of the configurations and of the Secret.
+const OWN: &str = "stalls.market.example.dev-webhooks";
+
 struct Idle;
 
 impl Reconciler<Stall> for Idle {
@@ -186,25 +189,25 @@ async fn a_program_owns_its_kind_from_a_cold_start() {
 
     // Certificates are published, and everything is stored in the new version.
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let bundle = Api::<Secret>::namespaced(server.client(), "ops").get("stall-webhooks").await.unwrap();
+    let bundle = Api::<Secret>::namespaced(server.client(), "ops").get(OWN).await.unwrap();
     let bundle = bundle.data.unwrap().remove("ca.crt").unwrap();
     let definitions = Api::<CustomResourceDefinition>::all(server.client());
     let definition = definitions.get(Stall::crd_name()).await.unwrap();
     let client = definition.spec.conversion.unwrap().webhook.unwrap().client_config.unwrap();
     assert_eq!(client.ca_bundle.as_ref(), Some(&bundle));
     let validating = Api::<ValidatingWebhookConfiguration>::all(server.client());
-    let found = validating.get("stall-webhooks").await.unwrap().webhooks.unwrap();
+    let found = validating.get(OWN).await.unwrap().webhooks.unwrap();
     assert_eq!(found[0].client_config.ca_bundle.as_ref(), Some(&bundle));
     assert_eq!(definition.status.unwrap().stored_versions, Some(vec!["v1".to_owned()]));
 
     // Somebody takes the bundle away.
     let gone = json!({"webhooks": [{"name": found[0].name, "clientConfig": {"caBundle": null}}]});
-    validating.patch("stall-webhooks", &PatchParams::default(), &Patch::Strategic(gone)).await.unwrap();
+    validating.patch(OWN, &PatchParams::default(), &Patch::Strategic(gone)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let found = validating.get("stall-webhooks").await.unwrap().webhooks.unwrap();
+    let found = validating.get(OWN).await.unwrap().webhooks.unwrap();
     assert_eq!(found[0].client_config.ca_bundle.as_ref(), Some(&bundle));
     let mutating = Api::<MutatingWebhookConfiguration>::all(server.client());
-    assert!(mutating.get("stall-webhooks").await.is_ok());
+    assert!(mutating.get(OWN).await.is_ok());
     running.stop().await.unwrap();
 }
 

@@ -84,12 +84,13 @@ pub(super) struct ApiParts {
 impl ProgramApi {
     /// Returns the webhooks with everything that was not set, and the name of what belongs to them.
     fn completed(&self, namespace: &str, name: &str) -> (Option<Webhooks>, String) {
-        let name = format!("{name}-webhooks");
+        // The name of a Service has no dots.
+        let service = format!("{}-webhooks", name.split('.').next().unwrap_or_default());
         let webhooks = self.webhooks.clone().map(|webhooks| {
             let converted = self.kinds.iter().filter(|kind| kind.versions().len() > 1);
-            converted.fold(webhooks, |all, kind| all.converting(kind)).served_by(namespace, &name)
+            converted.fold(webhooks, |all, kind| all.converting(kind)).served_by(namespace, &service)
         });
-        (webhooks, name)
+        (webhooks, format!("{name}-webhooks"))
     }
 
     /// Adds what it takes to serve webhooks and to install kinds.
@@ -127,7 +128,11 @@ impl ProgramApi {
                 (parts.direct.clone(), parts.clock.clone(), parts.inspector.clone());
             let linger = webhooks.linger().min(parts.grace_period / 2);
             let server = WebhookServer { webhooks, client, clock, inspector, name, linger };
+            let (configurator, client) = (server.clone(), parts.client.clone());
             tasks.push(Task::new("webhooks".to_owned(), false, move |stopping| server.clone().run(stopping)));
+            tasks.push(Task::new("webhook configurations".to_owned(), true, move |stopping| {
+                configurator.clone().configure_all(client.clone(), stopping)
+            }));
         }
         Ok((tasks, webhooks))
     }
@@ -198,10 +203,7 @@ impl WebhookServer {
         let _keeper = keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper)));
         let synced = tokio::spawn(wait_for_caches(self.inspector.clone(), self.webhooks.clone()));
         let _synced = AbortOnDropHandle::new(synced);
-        tokio::select! {
-            () = stopping.wait() => {}
-            () = self.install() => stopping.wait().await,
-        }
+        stopping.wait().await;
         closing.cancel();
         sleep(self.linger).await;
         serving.stop().await;
@@ -278,12 +280,21 @@ impl WebhookServer {
         objects.apply(path, wanted, OF_CONFIGURATIONS).await.map(drop)
     }
 
+    /// Applies the configurations, at the beginning of each term: so those of the program that leads stay.
+    async fn configure_all(self, client: kube::Client, stopping: Stopping) -> Result<(), Error> {
+        let objects = RawObjects::new(client);
+        tokio::select! {
+            () = stopping.wait() => {}
+            () = self.install(&objects) => {}
+        }
+        Ok(())
+    }
+
     /// Applies the configurations, until that succeeds.
-    async fn install(&self) {
-        let objects = RawObjects::new(self.client.clone());
+    async fn install(&self, objects: &RawObjects) {
         for (path, configuration) in self.configurations() {
             let [mut wait, longest] = WAITS;
-            while let Err(error) = self.configure(&objects, &path, &configuration).await {
+            while let Err(error) = self.configure(objects, &path, &configuration).await {
                 if wait == longest {
                     tracing::warn!(%error, path, "a webhook configuration can't be applied; trying again");
                 }
