@@ -13,6 +13,8 @@ use super::{
     health::{self, HealthReport, ProgramChecks},
     process::ManagerProcess,
 };
+#[cfg(feature = "webhooks")]
+use crate::informer::{SyncPhase, SyncState};
 use crate::{
     clock::Moment,
     controller::{ControllerCore, KeyReport, KeyReports, Why},
@@ -144,6 +146,13 @@ impl Inspector {
 
     pub(super) fn begin(&self, process: ManagerProcess) {
         let _ = self.manager.process.set(process);
+    }
+
+    /// Returns whether all caches have synced that were started.
+    #[cfg(feature = "webhooks")]
+    pub(super) fn caches_have_synced(&self) -> bool {
+        let is_synced = |state: &SyncState| state.phase != SyncPhase::Syncing;
+        self.manager.process.get().is_some_and(|process| process.clusters.sync_states().iter().all(is_synced))
     }
 
     pub(super) fn health_checks(&self) -> &ProgramChecks {

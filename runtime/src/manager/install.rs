@@ -14,6 +14,7 @@ use kube::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
+use super::lineage::{LINEAGE, Succession, fingerprint, succession};
 use crate::{
     backoff::{Backoff, BackoffSchedule},
     clock::readable,
@@ -138,11 +139,7 @@ impl Installer {
         let path = format!("/apis/{}/{}", spec.group, self.version);
         let get = |path: &str| http::Request::get(path).body(Vec::new()).expect("names make a path");
         let found = match step {
-            InstallStep::Apply => {
-                let who = PatchParams::apply("watchkeeper").force();
-                api.patch(&self.name, &who, &Patch::Apply(&self.definition)).await?;
-                return Ok(Ok(true));
-            }
+            InstallStep::Apply => return self.apply(&api).await,
             InstallStep::Established => return api.get(&self.name).await.map(established),
             InstallStep::Discovered => self
                 .client
@@ -161,6 +158,36 @@ impl Installer {
             Err(kube::Error::Api(status)) if !passes(status.code) => Ok(Ok(true)),
             found => found.map(Ok),
         }
+    }
+
+    /// Applies the CRD, unless the one in the cluster has replaced it.
+    async fn apply(&self, api: &Api<CustomResourceDefinition>) -> Result<StepState, kube::Error> {
+        let found = match api.get_opt(&self.name).await {
+            // Permission to install does not imply permission to look.
+            Err(kube::Error::Api(status)) if status.code == 403 => None,
+            found => found?,
+        };
+        let mut definition = self.definition.clone();
+        let lineage = match found.as_ref().map(|found| succession(&definition, found)) {
+            None => fingerprint(&definition),
+            Some(Succession::Apply(lineage)) => lineage,
+            Some(Succession::Refuse(why)) => return Ok(Err(why)),
+            Some(Succession::Replaced) => {
+                let name = &self.name;
+                tracing::warn!(
+                    crd = %name,
+                    "a later CRD {name} has replaced this program's: it stays (to install this one again, remove its \
+                     annotation {LINEAGE})"
+                );
+                return Ok(Ok(true));
+            }
+        };
+        definition.annotations_mut().insert(LINEAGE.to_owned(), lineage);
+        // If somebody else changes it meanwhile, it is compared again.
+        definition.metadata.resource_version = found.and_then(|found| found.metadata.resource_version);
+        let who = PatchParams::apply("watchkeeper").force();
+        api.patch(&self.name, &who, &Patch::Apply(&definition)).await?;
+        Ok(Ok(true))
     }
 
     /// Logs from time to time that the server fails, but not that it is overloaded for a moment.

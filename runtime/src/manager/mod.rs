@@ -13,12 +13,15 @@ mod dry_run;
 mod client;
 #[cfg(feature = "http")]
 pub mod http;
+mod lineage;
 mod install;
 mod rules;
 mod serve;
 mod running;
 mod signals;
 mod tasks;
+#[cfg(feature = "webhooks")]
+mod webhooks;
 
 pub use crate::controller::Cluster;
 pub use client::client;
@@ -123,6 +126,8 @@ pub struct Manager {
     trace_ids: TraceIds,
     cluster: ClientOrigin,
     serve: Serve,
+    #[cfg(feature = "webhooks")]
+    api: webhooks::ProgramApi,
 }
 
 impl Manager {
@@ -168,6 +173,8 @@ impl Manager {
             trace_ids: TraceIds::default(),
             cluster: ClientOrigin::default(),
             serve: Serve::default(),
+            #[cfg(feature = "webhooks")]
+            api: webhooks::ProgramApi::default(),
         }
     }
 
@@ -296,6 +303,8 @@ impl Manager {
         if self.serve.reviews() {
             rules.review();
         }
+        #[cfg(feature = "webhooks")]
+        self.api.rules(&mut rules, self.direct.default_namespace(), &self.role_name());
         rules
     }
 
@@ -499,6 +508,78 @@ impl Manager {
         })
     }
 
+    /// Installs a kind with all its versions, in every replica and as soon as the manager runs.
+    ///
+    /// The CRD has all versions that `#[informer(versions(..))]` lists, and the [webhooks](Self::webhooks) convert
+    /// them. A CRD of a later program is never replaced by that of an earlier one, such as a replica that is about to
+    /// be replaced: an annotation keeps the order. A version in which objects may still be stored is never dropped: the
+    /// manager ends with [`Error::Definition`] instead. Otherwise this is like [`install_crd`](Self::install_crd), but the
+    /// program does not wait.
+    #[cfg(feature = "webhooks")]
+    pub fn kind<K>(mut self) -> Self
+    where
+        K: crate::versions::Versioned + crate::writes::TypedObject + CustomResourceExt,
+    {
+        self.api.kinds.push(crate::versions::Conversions::<K>::shared());
+        self
+    }
+
+    /// Serves webhooks, in every replica: see [`Webhooks`](crate::webhook::Webhooks).
+    ///
+    /// The replica that leads applies the webhook configurations. They and the Secret of certificates are named after the
+    /// program's first controller, with `-webhooks` at the end. So is the Service, after the first part of that name:
+    /// `stalls-webhooks` for `stalls.market.example.dev`. It is in the namespace of the client, unless the webhooks say
+    /// otherwise. In a [dry run](Self::dry_run) nothing is served.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use watchkeeper::{prelude::*, webhook::{Validator, Webhooks}};
+    /// # fn validated(manager: Manager, rules: impl Validator<ConfigMap>) -> Manager {
+    /// manager.webhooks(Webhooks::new(":9443").validates::<ConfigMap>(rules))
+    /// # }
+    /// ```
+    #[cfg(feature = "webhooks")]
+    pub fn webhooks(mut self, webhooks: crate::webhook::Webhooks) -> Self {
+        self.api.webhooks = Some(webhooks);
+        self
+    }
+
+    /// Rewrites the objects of a kind that are stored in an older version, and then drops that version from
+    /// `status.storedVersions`.
+    ///
+    /// The replica that leads does so in the background, at most 50 objects a second. After that, a program without the
+    /// older version can install its CRD.
+    #[cfg(feature = "webhooks")]
+    pub fn migrate_storage<K: CustomResourceExt>(mut self) -> Self {
+        self.api.migrated.push(K::crd_name().to_owned());
+        self
+    }
+
+    /// Adds what installs its kinds and serves its webhooks.
+    #[cfg(feature = "webhooks")]
+    fn add_own_tasks(&mut self) -> Result<(), Error> {
+        let parts = webhooks::ApiParts {
+            direct: self.direct.clone(),
+            client: self.client.clone(),
+            clock: self.clock.clone(),
+            inspector: self.inspector.clone(),
+            name: self.role_name(),
+            seed: self.seed.unwrap_or_else(random_seed),
+            dry_run: self.dry_run.is_on(),
+            grace_period: self.grace_period,
+        };
+        let (tasks, webhooks) = self.api.tasks(&parts)?;
+        self.tasks.extend(tasks);
+        self.api.webhooks = webhooks;
+        Ok(())
+    }
+
+    /// Adds nothing: webhooks are not built in.
+    #[cfg(not(feature = "webhooks"))]
+    fn add_own_tasks(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Runs until SIGTERM or SIGINT, then stops within the grace period.
     ///
     /// A second signal gives up waiting, whatever the stop waits for. It ends the process too: with code 128 and the
@@ -573,7 +654,8 @@ impl Manager {
         })
     }
 
-    fn start(self) -> Result<Running, Error> {
+    fn start(mut self) -> Result<Running, Error> {
+        self.add_own_tasks()?;
         if let Some(sent) = self.dry_run.written_before().filter(|_| self.dry_run.is_on()) {
             return Err(Error::WroteBeforeDryRun(sent.to_owned()));
         }
@@ -619,7 +701,10 @@ impl Manager {
         });
         let served = self.serve.start(http, (&inspector, &self.metrics, &self.direct));
         clusters.start();
-        Ok(Running::start(end, planned, self.tasks, candidate, inspector, leftovers, served))
+        let running = Running::start(end, planned, self.tasks, candidate, inspector, leftovers, served);
+        #[cfg(feature = "webhooks")]
+        let running = running.with_webhooks(self.api.webhooks);
+        Ok(running)
     }
 
     /// Adds another cluster to read from: what its objects say is watched there, what follows is written here.

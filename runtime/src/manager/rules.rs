@@ -107,10 +107,41 @@ impl Rules {
 
     /// Adds what it takes to install a definition, as [`Manager::install_crd`](super::Manager::install_crd) does.
     pub fn with_crd<K: CustomResourceExt>(mut self) -> Self {
-        let name = K::crd().name_any();
-        let crd = RuleResource::new("apiextensions.k8s.io", "customresourcedefinitions", Some(&name));
-        self.grant(None, crd, &[ApiVerb::Get, ApiVerb::Create, ApiVerb::Patch]);
+        self.install(&K::crd().name_any());
         self
+    }
+
+    /// Adds what it takes to install a definition.
+    pub(super) fn install(&mut self, name: &str) {
+        let crd = RuleResource::new("apiextensions.k8s.io", "customresourcedefinitions", Some(name));
+        self.grant(None, crd, &[ApiVerb::Get, ApiVerb::Create, ApiVerb::Patch]);
+    }
+
+    /// Adds what it takes to migrate the objects of a kind.
+    #[cfg(feature = "webhooks")]
+    pub(super) fn migrate(&mut self, name: &str) {
+        let status =
+            RuleResource::new("apiextensions.k8s.io", "customresourcedefinitions/status", Some(name));
+        self.grant(None, status, &[ApiVerb::Update]);
+        if let Some((plural, group)) = name.split_once('.') {
+            let objects = RuleResource::new(group, plural, None);
+            self.grant(None, objects, &[ApiVerb::List, ApiVerb::Update]);
+        }
+    }
+
+    /// Adds what it takes to keep certificates, and to write them and the webhooks into configurations.
+    #[cfg(feature = "webhooks")]
+    pub(super) fn serve_webhooks(&mut self, namespace: &str, name: &str) {
+        let place = Some(Arc::from(namespace));
+        let secrets = |name| RuleResource::new("", "secrets", name);
+        self.grant(place.clone(), secrets(Some(name)), &[ApiVerb::Get, ApiVerb::Update]);
+        // What is not there yet can't be named.
+        self.grant(place, secrets(None), &[ApiVerb::Create]);
+        for plural in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+            let named = |name| RuleResource::new("admissionregistration.k8s.io", plural, name);
+            self.grant(None, named(Some(name)), &[ApiVerb::Get, ApiVerb::Patch]);
+            self.grant(None, named(None), &[ApiVerb::Create]);
+        }
     }
 
     /// Names the roles; after the program's first controller unless named.

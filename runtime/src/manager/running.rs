@@ -47,6 +47,8 @@ pub struct Running {
     campaign: Option<JoinHandle<()>>,
     in_flight: WorkInFlight,
     pub(super) served: Served,
+    #[cfg(feature = "webhooks")]
+    pub(super) webhooks: Option<crate::webhook::Webhooks>,
 }
 
 impl Running {
@@ -83,7 +85,23 @@ impl Running {
             controllers.spawn(end.live.track_future(task.attend(stop.clone(), terms.clone())));
         }
         end.live.close();
-        Self { end, controllers, failed: None, inspector, campaign, in_flight, served }
+        Self {
+            end,
+            controllers,
+            failed: None,
+            inspector,
+            campaign,
+            in_flight,
+            served,
+            #[cfg(feature = "webhooks")]
+            webhooks: None,
+        }
+    }
+
+    #[cfg(feature = "webhooks")]
+    pub(super) fn with_webhooks(mut self, webhooks: Option<crate::webhook::Webhooks>) -> Self {
+        self.webhooks = webhooks;
+        self
     }
 
     /// Returns one that could not be started.

@@ -13,7 +13,7 @@ use super::identity::Elements;
 ///
 /// Both are read through the caller's type. `raw` is the old one as the server holds it, or null where that is not
 /// known: elements of lists keep what it has and the type does not know.
-pub(super) fn difference(old: &Value, new: &Value, raw: &Value) -> Option<Value> {
+pub(crate) fn difference(old: &Value, new: &Value, raw: &Value) -> Option<Value> {
     if old == new {
         return None;
     }
@@ -33,7 +33,7 @@ pub(super) fn difference(old: &Value, new: &Value, raw: &Value) -> Option<Value>
 }
 
 /// Applies a merge patch, as RFC 7396 has it.
-pub(super) fn merged(target: Value, patch: &Value) -> Value {
+pub(crate) fn merged(target: Value, patch: &Value) -> Value {
     let Value::Object(changes) = patch else { return patch.clone() };
     let mut fields = match target {
         Value::Object(fields) => fields,

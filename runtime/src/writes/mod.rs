@@ -24,7 +24,7 @@ mod apply;
 mod create;
 mod delete;
 mod identity;
-mod merge;
+pub(crate) mod merge;
 mod patch;
 mod finalizer;
 mod event;

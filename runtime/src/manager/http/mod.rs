@@ -35,6 +35,8 @@ pub use service::HttpService;
 pub use service::Peer;
 pub use settings::Http;
 
+#[cfg(feature = "webhooks")]
+pub(super) use server::PortLimits;
 pub(super) use server::{Bound, Serving};
 pub(super) use settings::IN_A_POD;
 

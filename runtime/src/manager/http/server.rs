@@ -28,16 +28,18 @@ use crate::error::Error;
 
 /// Most connections that wait for this process to take them.
 const BACKLOG: u32 = 1_024;
-/// How long a TLS handshake, or the head of a request may take, and how long a connection may idle between two.
-const HEAD: Duration = Duration::from_secs(5);
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// Most bytes of a head.
 const LONGEST_HEAD: usize = 16 << 10;
 /// Most headers of a request.
 const MOST_HEADERS: usize = 64;
-/// How long a connection may be used, whatever it is used for.
-const LIFE: Duration = Duration::from_secs(60);
-/// How long answers under way may take after a stop.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How the port of probes treats connections.
+const OF_PROBES: PortLimits = PortLimits {
+    idle: Duration::from_secs(5),
+    life: Duration::from_secs(60),
+    farewell: Duration::from_secs(1),
+};
 /// How long to wait if the system has no more connections to give.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long a connection stays open after it came or asked, however many others come.
@@ -46,6 +48,17 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PROTECTED: Duration = Duration::from_millis(25);
 /// The first byte of a TLS connection: that of a handshake's record.
 const HANDSHAKE: u8 = 22;
+
+/// How a port treats its connections.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::manager) struct PortLimits {
+    /// How long the head of a request may take, and how long a connection may idle between two requests.
+    pub(in crate::manager) idle: Duration,
+    /// How long a connection may be used, whatever it is used for.
+    pub(in crate::manager) life: Duration,
+    /// How long answers under way may take after a stop.
+    pub(in crate::manager) farewell: Duration,
+}
 
 /// A port that this process has taken, and that nothing answers yet.
 pub(in crate::manager) struct Bound {
@@ -62,7 +75,15 @@ impl Bound {
     /// # Errors
     /// The address can't be read or listened at, or its certificate can't be used.
     pub(in crate::manager) fn take(http: &Http) -> Result<Option<Self>, Error> {
-        let Some(address) = &http.address else { return Ok(None) };
+        if http.address.is_some() { Self::required(http).map(Some) } else { Ok(None) }
+    }
+
+    /// Takes the port.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take), and if none is set.
+    pub(in crate::manager) fn required(http: &Http) -> Result<Self, Error> {
+        let address = &http.address.clone().unwrap_or_default();
         let tls = http.tls.as_ref().map(tls::load).transpose().map_err(|(problem, source)| Error::Http {
             address: address.clone(),
             problem,
@@ -74,7 +95,7 @@ impl Bound {
                 Ok(listener) => {
                     let found = listener.local_addr().map_err(|error| settings::refused(address, error))?;
                     let most_connections = http.most_connections;
-                    return Ok(Some(Self { listener, address: found, most_connections, tls }));
+                    return Ok(Self { listener, address: found, most_connections, tls });
                 }
                 Err(error) => drop(first.get_or_insert(error)),
             }
@@ -82,20 +103,50 @@ impl Bound {
         Err(settings::refused(address, first.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into())))
     }
 
-    /// Answers from now on.
+    /// Speaks TLS on the port.
+    #[cfg(feature = "webhooks")]
+    pub(in crate::manager) fn with_tls(self, tls: Tls) -> Self {
+        Self { tls: Some((tls, Box::pin(std::future::pending()))), ..self }
+    }
+
+    /// Answers probes and the like from now on.
     pub(in crate::manager) fn serve(self, service: HttpService) -> Serving {
-        let (address, stop) = (self.address, CancellationToken::new());
-        let over = if self.tls.is_some() { " over TLS" } else { "" };
+        let (address, over) = (self.address, if self.tls.is_some() { " over TLS" } else { "" });
         tracing::info!(%address, "serving /healthz, /readyz, /metrics and /debug{over}");
+        self.serve_with(service, OF_PROBES)
+    }
+
+    /// Answers by a service from now on.
+    pub(in crate::manager) fn serve_with<S: HttpAnswers>(self, service: S, limits: PortLimits) -> Serving {
+        let (address, stop) = (self.address, CancellationToken::new());
         let tls = self.tls.map(|(tls, reloader)| {
             tokio::spawn(stop.clone().run_until_cancelled_owned(reloader));
             tls
         });
         let open = Arc::new(Mutex::new(OpenConnections::new(self.most_connections)));
-        let server = HttpServer { service, open, stop: stop.clone(), tls };
+        let server = HttpServer { service, open, stop: stop.clone(), tls, limits };
         let task = tokio::spawn(server.run(self.listener));
         Serving { address, stop: stop.drop_guard(), task }
     }
+}
+
+/// What answers on a port.
+pub(in crate::manager) trait HttpAnswers:
+    Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<S> HttpAnswers for S where
+    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static
+{
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -170,15 +221,16 @@ impl OpenConnections {
 
 /// Answers the connections of one port.
 #[derive(Clone)]
-struct HttpServer {
-    service: HttpService,
+struct HttpServer<S> {
+    service: S,
     open: Arc<Mutex<OpenConnections>>,
     stop: CancellationToken,
     /// `None`: plain HTTP.
     tls: Option<Tls>,
+    limits: PortLimits,
 }
 
-impl HttpServer {
+impl<S: HttpAnswers> HttpServer<S> {
     async fn run(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         loop {
@@ -198,7 +250,8 @@ impl HttpServer {
             }
         }
         drop(listener);
-        let _ = timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
+        let _ =
+            timeout(self.limits.farewell, async { while connections.join_next().await.is_some() {} }).await;
         connections.shutdown().await;
     }
 
@@ -219,13 +272,13 @@ impl HttpServer {
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else { return self.answer_all(stream, peer, true).await };
         let mut first = [0];
-        if !matches!(timeout(HEAD, stream.peek(&mut first)).await, Ok(Ok(_))) {
+        if !matches!(timeout(HANDSHAKE_TIME, stream.peek(&mut first)).await, Ok(Ok(_))) {
             return;
         }
         if first[0] != HANDSHAKE {
             return self.answer_all(stream, peer, false).await;
         }
-        match timeout(HEAD, tls.accept(stream)).await {
+        match timeout(HANDSHAKE_TIME, tls.accept(stream)).await {
             Ok(Ok(stream)) => self.answer_all(stream, peer, true).await,
             Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake failed"),
             Err(_) => {}
@@ -241,7 +294,7 @@ impl HttpServer {
     ) {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD)
+            .header_read_timeout(self.limits.idle)
             .max_buf_size(LONGEST_HEAD)
             .max_headers(MOST_HEADERS)
             .serve_connection(
@@ -253,10 +306,10 @@ impl HttpServer {
             biased;
             _ = &mut connection => return,
             () = self.stop.cancelled() => {}
-            () = sleep(LIFE) => {}
+            () = sleep(self.limits.life) => {}
         }
         connection.as_mut().graceful_shutdown();
-        let _ = timeout(FAREWELL, connection).await;
+        let _ = timeout(self.limits.farewell, connection).await;
     }
 
     /// Answers a request, in the task of its connection.
