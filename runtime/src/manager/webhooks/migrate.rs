@@ -19,7 +19,7 @@ const PACE: Duration = Duration::from_millis(20);
 /// How long to wait after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// How often it is looked whether anything is to be migrated.
-const LOOK_EVERY: Duration = Duration::from_secs(600);
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// Migrates the objects of one kind.
 #[derive(Clone)]
