@@ -222,7 +222,10 @@ impl KeyTable {
         let stale = self.keys.iter().filter(|(_, record)| {
             #[cfg(test)]
             crate::counted::count(1);
-            record.details.as_deref().is_some_and(|details| details.holds.contains_key(&HoldReason::StaleCache))
+            record
+                .details
+                .as_deref()
+                .is_some_and(|details| details.holds.contains_key(&HoldReason::StaleCache))
         });
         let over: Vec<_> = stale.map(|(key, _)| key).filter(|key| may_run(key)).cloned().collect();
         over.iter().for_each(|key| self.release(key, HoldReason::StaleCache, now));
