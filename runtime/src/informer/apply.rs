@@ -94,12 +94,12 @@ impl<K: Object> Applier<'_, K> {
     fn entry(&mut self, DeltaEntry { extent, delta }: DeltaEntry<K>) {
         match delta {
             Delta::Upserted(item) => {
-                let version = version_of(&item);
+                let version = item.version();
                 self.upsert(&extent, item);
                 self.reach(&extent, version);
             }
             Delta::Deleted(item) => {
-                let version = version_of(&item);
+                let version = item.version();
                 self.delete(&extent, item, version);
                 self.reach(&extent, version);
             }
@@ -338,10 +338,6 @@ fn undecoded<K>(key: &ObjectKey, identity: &Identity) -> Gone<K> {
 
 fn marked_version(identity: &Identity) -> Option<Version> {
     identity.resource_version.as_deref()?.parse().ok()
-}
-
-fn version_of<K: Object>(item: &FetchedItem<K>) -> Option<Version> {
-    item.resource_version().and_then(|version| version.parse().ok())
 }
 
 /// Returns whether two UIDs may be one object's; one that is not known contradicts nothing.

@@ -40,7 +40,7 @@ pub(super) enum Notification<K> {
     Delete(Box<Gone<K>>),
 }
 
-impl<K> Notification<K> {
+impl<K: Object> Notification<K> {
     /// Returns whose it is.
     pub(super) fn key(&self) -> &ObjectKey {
         match self {

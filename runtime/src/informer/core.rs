@@ -1,9 +1,6 @@
 //! What an informer's handles, tasks and registrations share, and how it starts and stops.
 
-use std::{
-    fmt,
-    sync::{Arc, Weak},
-};
+use std::sync::{Arc, Weak};
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -356,11 +353,5 @@ pub(super) struct Handle<K: Object> {
 impl<K: Object> Drop for Handle<K> {
     fn drop(&mut self) {
         self.core.stop();
-    }
-}
-
-impl<K: Object> fmt::Debug for Handle<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("kind", &self.core.kind).finish()
     }
 }

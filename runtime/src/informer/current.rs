@@ -35,8 +35,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// No limit: a list that fails is tried again.
 const EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// The latest version of a kind, once somebody has asked for it.
-type Latest = Arc<OnceCell<Version>>;
+/// The latest version of a kind, once somebody has asked for it; `None`: no version is known that can be compared.
+type Latest = Arc<OnceCell<Option<Version>>>;
 
 /// What is asked when a term begins.
 ///
@@ -118,7 +118,7 @@ async fn part_current(
     loop {
         let losses = server.losses();
         let version = start.version(kind, losses);
-        let Ok(&version) = version.get_or_try_init(|| told(kind, latest)).await else {
+        let Some(version) = *version.get_or_init(|| told(kind, latest)).await else {
             tracing::debug!(%kind, "can't tell whether the cache is current: it is taken as it is");
             return;
         };
@@ -142,15 +142,12 @@ async fn lost_again(server: &Server, known: u64) {
     }
 }
 
-/// No version is known that can be compared.
-struct Unknown;
-
 /// Asks until the server answers: the version that it has, if that can be compared.
-async fn told(kind: &Kind, latest: &Arc<AskLatest>) -> Result<Version, Unknown> {
+async fn told(kind: &Kind, latest: &Arc<AskLatest>) -> Option<Version> {
     loop {
         match latest().await {
-            Ok(version) => return version.ok_or(Unknown),
-            Err(error) if error.is_forbidden() || error.is_not_found() => return Err(Unknown),
+            Ok(version) => return version,
+            Err(error) if error.is_forbidden() || error.is_not_found() => return None,
             Err(error) => {
                 tracing::warn!(%kind, %error, "can't ask how old the cache is: asking again");
                 sleep(ASK_AGAIN).await;

@@ -59,19 +59,9 @@ impl HandlerStatus {
 /// What a registration needs of its handler, whatever the object's type.
 pub(super) trait HandlerSlot: Send + Sync {
     fn status(&self) -> &HandlerStatus;
-    fn remove(&self);
-    fn is_calling(&self) -> bool;
-    fn backlog(&self) -> HandlerBacklog;
-}
-
-/// An observer has no calls that wait.
-impl HandlerSlot for HandlerStatus {
-    fn status(&self) -> &HandlerStatus {
-        self
-    }
 
     fn remove(&self) {
-        self.removed.set();
+        self.status().removed.set();
     }
 
     fn is_calling(&self) -> bool {
@@ -79,7 +69,14 @@ impl HandlerSlot for HandlerStatus {
     }
 
     fn backlog(&self) -> HandlerBacklog {
-        HandlerBacklog { depth: 0, oldest: None }
+        HandlerBacklog::default()
+    }
+}
+
+/// An observer has no calls that wait.
+impl HandlerSlot for HandlerStatus {
+    fn status(&self) -> &HandlerStatus {
+        self
     }
 }
 
@@ -94,7 +91,7 @@ pub(super) trait KeepAlive: Send + Sync {
 pub struct HandlerRemoved;
 
 /// The backlog of a handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandlerBacklog {
     /// How many notifications wait, a resync's included.
     ///

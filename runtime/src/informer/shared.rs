@@ -6,13 +6,13 @@ use futures::future::{BoxFuture, join_all};
 use tokio::time::Instant;
 
 use super::{
+    assembly::Assembly,
     change::{AddOrigin, Deleted},
     core::{Command, Handle, InformerCore, InformerParts, ObserverEntry},
     current::{TermStart, current},
     handler::{Closures, EventHandler, Observer},
     listener::Listener,
     processor::start,
-    reflector_task::ReflectorTask,
     registration::{HandlerSlot, HandlerStatus, KeepAlive, Registration},
     reliability::Comparison,
     report::InformerReport,
@@ -20,7 +20,6 @@ use super::{
     watched::Watched,
 };
 use crate::{
-    delta_fifo::Extent,
     list_watch::ListerWatcher,
     object::{Kind, Object, ObjectKey},
     reflector::{Doubt, ReflectorConfig, WatchError, WatchErrorHandler},
@@ -43,13 +42,7 @@ pub struct SharedInformer<W: Watched> {
     watched: PhantomData<fn() -> W>,
 }
 
-/// What a lister or a registration holds of its informer.
-struct Share<K: Object> {
-    handle: Arc<Handle<K>>,
-    _hears: Option<Arc<[WatchErrorHandler]>>,
-}
-
-impl<K: Object> KeepAlive for Share<K> {
+impl<W: Watched> KeepAlive for SharedInformer<W> {
     fn sweep(&self) {
         self.handle.core.send(Command::Sweep);
     }
@@ -122,13 +115,8 @@ impl<W: Watched> SharedInformer<W> {
         source: L,
         config: ReflectorConfig,
     ) -> Self {
-        let kind = W::kind_of(dynamic_type);
-        let config = config.named(|| kind.to_string());
-        let parts = InformerParts::new(kind, W::indexes(), &config);
-        Self::of_parts(InformerParts {
-            feeds: vec![ReflectorTask::new(Extent::All, source, config)],
-            ..parts
-        })
+        let assembled = Assembly::new(dynamic_type).config(config).everywhere(source).build();
+        assembled.expect("one source fills one part")
     }
 
     pub(super) fn of_parts(parts: InformerParts<W::Object>) -> Self {
@@ -147,10 +135,6 @@ impl<W: Watched> SharedInformer<W> {
             self.hears = Some(hears);
         }
         self
-    }
-
-    fn share(&self) -> Arc<Share<W::Object>> {
-        Arc::new(Share { handle: self.handle.clone(), _hears: self.hears.clone() })
     }
 
     pub(super) fn handle(&self) -> &Arc<Handle<W::Object>> {
@@ -182,7 +166,7 @@ impl<W: Watched> SharedInformer<W> {
 
     /// Returns a reader of the cache without the typed look-ups.
     pub(crate) fn cache(&self) -> Lister<W::Object> {
-        self.handle.core.indexer.lister().keeping(self.share())
+        self.handle.core.indexer.lister().keeping(Arc::new(self.clone()))
     }
 
     /// Returns what all clones of an informer have in common, and no other informer has.
@@ -234,14 +218,14 @@ impl<W: Watched> SharedInformer<W> {
         let slot: Arc<dyn HandlerSlot> = listener.clone();
         core.note_handler(&slot);
         core.send(Command::Join(listener.clone(), handler));
-        Registration::new(listener, self.share())
+        Registration::new(listener, Arc::new(self.clone()))
     }
 
     /// Shows an observer every change, inline, beginning with a replay of what is cached.
     pub fn observe(&self, observer: Arc<dyn Observer<W::Object>>) -> Registration {
         let status = Arc::new(HandlerStatus::default());
         self.handle.core.send(Command::Look(ObserverEntry { observer, status: status.clone() }));
-        Registration::new(status, self.share())
+        Registration::new(status, Arc::new(self.clone()))
     }
 
     /// Calls a function at every failure to list or watch, besides the configuration's handler or the log.

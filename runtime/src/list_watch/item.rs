@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{error::Unreadable, raw::RawObject};
-use crate::object::{Object, ObjectKey};
+use crate::object::{Object, ObjectKey, Version};
 
 /// One object on its way to the cache.
 #[derive(Debug)]
@@ -62,5 +62,10 @@ impl<K: Object> FetchedItem<K> {
             Self::Raw(raw) => raw.text.resource_version(),
             Self::Unreadable(unreadable) => unreadable.identity.resource_version.as_deref(),
         }
+    }
+
+    /// Returns the resource version, where it can be compared.
+    pub(crate) fn version(&self) -> Option<Version> {
+        self.resource_version()?.parse().ok()
     }
 }

@@ -21,6 +21,7 @@ use crate::{
 ///
 /// Key, UID, version, labels and owners are at hand in either form. The object itself is at hand in a typed cache; a
 /// compact one decodes it on demand, or hands out again what somebody still holds.
+#[derive(Clone)]
 pub struct CachedObject<K>(Arc<CachedSlot<K>>);
 
 struct CachedSlot<K> {
@@ -96,18 +97,6 @@ impl<K> CachedObject<K> {
         self.either(|_| None, |compact| compact.refused.get())
     }
 
-    /// Returns the object that is cached instead, if that is stored as the same bytes.
-    ///
-    /// A caller that holds that one decoded, or knows that it does not decode, need not decode it again.
-    pub(crate) fn or_cached(self, cached: Option<&Self>) -> Self {
-        match cached {
-            Some(cached) if self.text().zip(cached.text()).is_some_and(|(one, other)| one.is_same(other)) => {
-                cached.clone()
-            }
-            _ => self,
-        }
-    }
-
     /// Returns the text of an object that is stored as such.
     pub(super) fn text(&self) -> Option<&ObjectText> {
         self.either(|_| None, |compact| Some(&compact.text))
@@ -125,6 +114,18 @@ impl<K> CachedObject<K> {
 }
 
 impl<K: Object> CachedObject<K> {
+    /// Returns the object that is cached instead, if that is stored as the same bytes.
+    ///
+    /// A caller that holds that one decoded, or knows that it does not decode, need not decode it again.
+    pub(crate) fn or_cached(self, cached: Option<&Self>) -> Self {
+        match cached {
+            Some(cached) if self.text().zip(cached.text()).is_some_and(|(one, other)| one.is_same(other)) => {
+                cached.clone()
+            }
+            _ => self,
+        }
+    }
+
     /// Returns the object, decoding it where it is stored as bytes.
     ///
     /// # Errors
@@ -314,12 +315,6 @@ impl io::Write for Unwritten<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl<K> Clone for CachedObject<K> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
     }
 }
 

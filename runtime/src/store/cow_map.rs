@@ -23,11 +23,13 @@ const MOST: usize = 8;
 const LEAST: usize = 2;
 
 /// Maps hashes to entries; a clone costs one reference.
+#[derive(Clone)]
 pub(super) struct CowMap<T> {
     len: usize,
     table: CowTable<T>,
 }
 
+#[derive(Clone)]
 enum CowTable<T> {
     Flat(Leaf<T>),
     Wide { bits: u32, root: Branch<Branch<Branch<Leaf<T>>>> },
@@ -288,16 +290,6 @@ impl<'m, T> Iterator for CowIter<'m, T> {
         let leaves = self.thirds.chain(seconds.flat_map(|branch| branch.iter()));
         let slots = self.leaf.chain(leaves.flat_map(|leaf| leaf.iter()));
         slots.flatten().fold(init, |folded, (_, entry)| f(folded, entry))
-    }
-}
-
-impl<T> Clone for CowMap<T> {
-    fn clone(&self) -> Self {
-        let table = match &self.table {
-            CowTable::Flat(leaf) => CowTable::Flat(leaf.clone()),
-            CowTable::Wide { bits, root } => CowTable::Wide { bits: *bits, root: root.clone() },
-        };
-        Self { len: self.len, table }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    fmt,
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -137,12 +136,6 @@ impl<K> DecodedTable<K> {
         self.alive.retain(|_, object| object.strong_count() > 0);
         self.alive.shrink_to(self.alive.len() * 2);
         self.until_sweep = self.alive.len().max(LEAST_SWEEP);
-    }
-}
-
-impl<K> fmt::Debug for DecodedObjects<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DecodedObjects")
     }
 }
 

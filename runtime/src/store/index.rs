@@ -112,12 +112,14 @@ type OfText = dyn Fn(&ObjectText) -> Values + Send + Sync;
 ///
 /// In a compact cache a function of the whole object costs decoding it on arrival, and again when it changes or
 /// goes. [`label`](Self::label) does not, nor does [`of_part`](Self::of_part), which decodes a few fields.
+#[derive(Clone)]
 pub struct IndexDefinition<K> {
     name: Arc<str>,
     source: ValueSource<K>,
 }
 
 /// Where values come from.
+#[derive(Clone)]
 enum ValueSource<K> {
     Object(Arc<OfObject<K>>),
     /// The object where it is decoded anyway, else a part of it.
@@ -207,17 +209,6 @@ impl<K: Object> IndexDefinition<K> {
             }
         };
         contained(values).unwrap_or_else(|| Err("the index function panicked".to_owned()))
-    }
-}
-
-impl<K> Clone for IndexDefinition<K> {
-    fn clone(&self) -> Self {
-        let source = match &self.source {
-            ValueSource::Object(values) => ValueSource::Object(values.clone()),
-            ValueSource::Part(of_object, of_text) => ValueSource::Part(of_object.clone(), of_text.clone()),
-            ValueSource::Label(key) => ValueSource::Label(key.clone()),
-        };
-        Self { name: self.name.clone(), source }
     }
 }
 

@@ -30,6 +30,7 @@ use crate::{
 ///
 /// Every write publishes a new snapshot; [`write`](Indexer::write) makes many changes and publishes once. Writers
 /// wait for each other, never for readers. Clones write the same store.
+#[derive(Clone)]
 pub struct Indexer<K> {
     shared: Arc<SharedStore<K>>,
 }
@@ -173,16 +174,12 @@ impl<K: Object> WriteBatch<K> {
 
     /// Names an object without a name by the empty one.
     fn hold_object(&self, object: Arc<K>) -> CachedObject<K> {
-        let meta = object.meta();
-        let key = self.next.key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
-        let hash = self.next.hash(&key);
-        CachedObject::typed((key, hash), object)
+        CachedObject::typed(self.next.key(object.meta().namespace.as_deref(), object.name()), object)
     }
 
     fn hold_raw(&self, RawObject { key, text }: RawObject) -> CachedObject<K> {
         let key = self.next.key(key.namespace(), key.shared_name().clone());
-        let hash = self.next.hash(&key);
-        CachedObject::compact((key, hash), text, &self.decoded)
+        CachedObject::compact(key, text, &self.decoded)
     }
 
     /// Puts in what [`hold`](Self::hold) took.
@@ -241,12 +238,6 @@ impl<K: Object> WriteBatch<K> {
 impl<K: Object> Default for Indexer<K> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl<K> Clone for Indexer<K> {
-    fn clone(&self) -> Self {
-        Self { shared: self.shared.clone() }
     }
 }
 

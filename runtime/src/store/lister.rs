@@ -44,6 +44,7 @@ pub(super) struct SharedStore<K> {
 ///
 /// No call sends a request or waits for a writer. What comes back is shared and immutable. The order of lists is
 /// stable for a given content, and otherwise unspecified. A lister keeps its informer alive.
+#[derive(Clone)]
 pub struct Lister<K> {
     shared: Arc<SharedStore<K>>,
     keep: Option<Arc<dyn Any + Send + Sync>>,
@@ -319,6 +320,7 @@ fn shown(version: &Option<Version>) -> String {
 }
 
 /// Reads one namespace of a cache.
+#[derive(Clone)]
 pub struct NamespaceLister<K> {
     lister: Lister<K>,
     namespace: Arc<str>,
@@ -377,18 +379,6 @@ fn find<K: Object>(snapshot: &StoreSnapshot<K>, namespace: Option<&str>, name: &
 fn unknown<K>(index: &str) -> Option<&'static ObjectTable<K>> {
     tracing::error!(index, "no index of that name is defined; nothing is found");
     None
-}
-
-impl<K> Clone for Lister<K> {
-    fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), keep: self.keep.clone() }
-    }
-}
-
-impl<K> Clone for NamespaceLister<K> {
-    fn clone(&self) -> Self {
-        Self { lister: self.lister.clone(), namespace: self.namespace.clone() }
-    }
 }
 
 impl<K> fmt::Debug for Lister<K> {

@@ -31,6 +31,7 @@ pub struct Objects<K> {
 }
 
 /// Where the objects are.
+#[derive(Clone)]
 enum ListSource<K> {
     /// In a table of a snapshot; each is typed.
     Stored(ObjectTable<K>),
@@ -41,7 +42,7 @@ enum ListSource<K> {
 pub(super) fn listed<K: Object>(snapshot: &StoreSnapshot<K>, table: &ObjectTable<K>) -> Objects<K> {
     match snapshot.compact {
         true => readable(table.iter().map(|stored| &stored.held)),
-        false => Objects::of(table),
+        false => Objects::new(ListSource::Stored(table.clone())),
     }
 }
 
@@ -89,11 +90,6 @@ impl<K: Object> Objects<K> {
 }
 
 impl<K> Objects<K> {
-    /// Takes the objects of a table; each must be typed.
-    pub(super) fn of(bucket: &ObjectTable<K>) -> Self {
-        Self::new(ListSource::Stored(bucket.clone()))
-    }
-
     fn new(source: ListSource<K>) -> Self {
         Self { source, slice: OnceLock::new() }
     }
@@ -228,13 +224,9 @@ impl<K> Default for Objects<K> {
     }
 }
 
-impl<K> Clone for Objects<K> {
+impl<K: Clone> Clone for Objects<K> {
     fn clone(&self) -> Self {
-        let source = match &self.source {
-            ListSource::Stored(bucket) => ListSource::Stored(bucket.clone()),
-            ListSource::Listed(objects) => ListSource::Listed(objects.clone()),
-        };
-        Self::new(source)
+        Self::new(self.source.clone())
     }
 }
 
