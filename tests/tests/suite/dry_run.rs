@@ -103,8 +103,15 @@ async fn a_dry_run_sends_no_write_and_says_what_each_would_change() {
         ),
         (&["apply", "deployments.apps shop/a", "+ spec.replicas: 2"], 1),
         (&["apply", "deployments.apps shop/b", "~ spec.replicas: 9 -> 2"], 1),
-        // Its diff is empty.
-        (&["apply", "customresourcedefinitions.apiextensions.k8s.io websites.web.example.dev"], 0),
+        // Only the record of what installed it is new.
+        (
+            &[
+                "apply",
+                "customresourcedefinitions.apiextensions.k8s.io websites.web.example.dev",
+                "diff=\"+ metadata.annotations.watchkeeper.dev/definitions: ",
+            ],
+            1,
+        ),
         (&["diff=\"\""], 0),
     ] {
         assert_eq!(said.of(parts), times, "{parts:?} in {:#?}", said.0.lock().unwrap());
