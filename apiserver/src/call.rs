@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http::{Method, Response, StatusCode, Uri, header};
+use http::{Method, Request, Response, StatusCode, Uri, header};
 use serde_json::Value;
+use tower::ServiceExt as _;
+use tower::util::BoxCloneSyncService;
 
 use crate::limits;
 use crate::session::{Answer, Call};
@@ -29,6 +31,9 @@ const TYPE_META: &str =
 
 /// A webhook in this process: reviews in, reviews out.
 pub(crate) type Handler = Arc<dyn Fn(Value) -> BoxFuture<'static, Value> + Send + Sync>;
+
+/// All webhooks of a program in this process, by their paths.
+pub type WebhookService = BoxCloneSyncService<Request<Bytes>, Response<Bytes>, std::convert::Infallible>;
 
 /// The address of a webhook, from its configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +73,8 @@ impl WebhookAddress {
 pub(crate) struct Caller {
     handlers: BTreeMap<WebhookAddress, Handler>,
     services: BTreeMap<(String, String), SocketAddr>,
+    /// A program that answers whatever address is called; clones share it.
+    program: Arc<Mutex<Option<WebhookService>>>,
 }
 
 impl fmt::Debug for Caller {
@@ -88,6 +95,11 @@ impl Caller {
         self.services.insert((namespace.to_owned(), name.to_owned()), address);
     }
 
+    /// Has a program of this process answer all calls to paths that it knows.
+    pub(crate) fn answer_by(&self, program: WebhookService) {
+        *self.program.lock().unwrap_or_else(PoisonError::into_inner) = Some(program);
+    }
+
     /// Makes a call; a late answer counts as missing.
     pub(crate) async fn call(&self, call: &Call) -> Answer {
         let place = WebhookAddress::of(&call.client)?;
@@ -95,11 +107,27 @@ impl Caller {
         let made = async {
             match self.handlers.get(&place) {
                 Some(handler) => inside(handler, call.review.clone()).await,
-                None => self.outside(&place, &url, call).await,
+                None => match self.program(&url, &call.review).await {
+                    Some(answer) => answer,
+                    None => self.outside(&place, &url, call).await,
+                },
             }
         };
         let late = |_| Err(format!("Post {url:?}: context deadline exceeded"));
         tokio::time::timeout(call.timeout, made).await.unwrap_or_else(late)
+    }
+
+    /// Calls the program of this process; `None` if it does not know the path.
+    async fn program(&self, url: &str, review: &Value) -> Option<Answer> {
+        let program = self.program.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let uri: Uri = url.parse().ok()?;
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+        let request = request.body(Bytes::from(review.to_string())).ok()?;
+        let answer = AssertUnwindSafe(program.oneshot(request)).catch_unwind().await;
+        let Ok(response) = answer else { return Some(Err("the webhook has panicked".to_owned())) };
+        let response = response.unwrap_or_else(|never| match never {});
+        (response.status() != StatusCode::NOT_FOUND).then(|| read(&response))
     }
 
     async fn outside(&self, place: &WebhookAddress, url: &str, call: &Call) -> Answer {

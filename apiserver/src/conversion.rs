@@ -119,6 +119,16 @@ pub(crate) async fn convert(caller: &Caller, served: &Served, objects: &[Arc<Sto
     Ok(())
 }
 
+/// Converts an object to a version by the webhook of its kind; `None` while its answer is pending.
+///
+/// # Errors
+/// The webhook fails.
+pub(crate) fn turned(state: &mut State, into: &Served, object: &Value) -> Result<Option<Value>, Status> {
+    let Some(conversion) = into.conversion.clone() else { return Ok(Some(object.clone())) };
+    let converted = ask(state, &conversion, &into.api_version(), std::slice::from_ref(object))?;
+    Ok(converted.and_then(|converted| converted.into_iter().next()))
+}
+
 /// Calls a webhook; `None` while its answer is pending.
 fn ask(
     state: &mut State,

@@ -138,6 +138,7 @@ mod server;
 #[doc(hidden)]
 pub mod inside;
 
+pub use crate::call::WebhookService;
 pub use crate::clock::Clock;
 pub use crate::core::{Restart, Restored};
 pub use crate::data::{DamagedPart, DataError};

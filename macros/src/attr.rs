@@ -2,10 +2,11 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use syn::{
-    Attribute, Expr, ExprLit, Lit, LitBool, LitStr, Member, Meta, Path, Token,
+    Attribute, Expr, ExprLit, Lit, LitBool, LitStr, Member, Meta, Path, Token, TypePath,
     ext::IdentExt,
     meta::ParseNestedMeta,
     parenthesized,
+    punctuated::Punctuated,
     spanned::Spanned,
     token::{Bracket, Paren},
 };
@@ -126,6 +127,8 @@ pub(crate) struct OnStruct {
     pub(crate) runtime: Option<Path>,
     /// How objects are cached.
     pub(crate) form: Form,
+    /// The root types of the other versions.
+    pub(crate) versions: Vec<TypePath>,
 }
 
 /// Reads all `#[informer(...)]` of a struct.
@@ -146,6 +149,10 @@ pub(crate) fn on_struct(attributes: &[Attribute], mistakes: &mut Mistakes) -> On
             read.form = Form::Compact;
             return Ok(());
         }
+        if meta.path.is_ident("versions") {
+            read.versions.extend(versions(&meta)?);
+            return Ok(());
+        }
         if meta.path.is_ident("index") {
             return Err(meta.error(
                 "an index belongs to a field: write `#[informer(index)]` above the field whose value is looked up",
@@ -153,10 +160,27 @@ pub(crate) fn on_struct(attributes: &[Attribute], mistakes: &mut Mistakes) -> On
         }
         Err(meta.error(unknown(
             &meta,
-            "on a struct it takes `compact` or `crate = path`, on a field `index`, `index = \"name\"` or `path = field`",
+            "on a struct it takes `compact`, `versions(..)` or `crate = path`, on a field `index`, `index = \"name\"` or `path = field`",
         )))
     });
     read
+}
+
+/// Takes the types from `versions(v1beta1::Website, v1alpha1::Website)`.
+fn versions(meta: &ParseNestedMeta<'_>) -> syn::Result<Vec<TypePath>> {
+    const REMEDY: &str =
+        "`versions` takes the other versions' types: write `versions(v1beta1::Website, v1alpha1::Website)`";
+    if !meta.input.peek(Paren) {
+        return Err(meta.error(REMEDY));
+    }
+    let content;
+    parenthesized!(content in meta.input);
+    let at = content.span();
+    let types = Punctuated::<TypePath, Token![,]>::parse_terminated(&content);
+    match types {
+        Ok(types) if !types.is_empty() => Ok(types.into_iter().collect()),
+        _ => Err(syn::Error::new(at, REMEDY)),
+    }
 }
 
 /// `index`, or `index = "name"`, on a field, and an optional `path = field`.

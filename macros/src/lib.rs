@@ -66,6 +66,19 @@ use syn::DeriveInput;
 /// derive `Deserialize`, since the indexed fields are decoded by their serde attributes. Where serde decodes the
 /// struct as something else (`from`, `transparent` and the like), whole objects are decoded for the indexes.
 ///
+/// # Versions
+///
+/// `#[informer(versions(v1beta1::Website, v1alpha1::Website))]` on the struct lists the other versions of the kind. This
+/// one is then the hub: it is the version that is stored, and conversions between two others go through it. `From`
+/// converts between the hub and each other version, in both directions:
+///
+/// ```rust
+/// impl From<v1beta1::Website> for Website { .. }
+/// impl From<Website> for v1beta1::Website { .. }
+/// ```
+///
+/// The other versions derive `CustomResource` with the same group, kind and scope.
+///
 /// # Other attributes
 ///
 /// `#[informer(crate = some::path)]` on the struct sets the path of `watchkeeper`, if it is not `::watchkeeper`.

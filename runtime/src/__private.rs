@@ -21,6 +21,7 @@ pub use crate::{
     list_watch::ItemForm,
     object::Kind,
     store::{IndexDefinition, IndexValue, Lister, NamespaceLister, Objects},
+    versions::{Spoke, Versioned},
 };
 
 /// A root type of the derive.

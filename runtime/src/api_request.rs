@@ -3,7 +3,6 @@
 use std::fmt;
 
 use http::{HeaderMap, Method, Uri, header};
-use kube::client::Body;
 
 use crate::object::{Kind, cut_to};
 
@@ -58,7 +57,8 @@ impl ApiVerb {
         })
     }
 
-    fn method(self) -> Method {
+    /// Returns the method of a request with this verb.
+    pub(crate) fn method(self) -> Method {
         match self {
             Self::Get | Self::List | Self::Watch => Method::GET,
             Self::Create => Method::POST,
@@ -81,7 +81,7 @@ pub(crate) enum MediaType {
 impl MediaType {
     const ALL: [Self; 4] = [Self::Json, Self::Apply, Self::MergePatch, Self::JsonPatch];
 
-    fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Json => "application/json",
             Self::Apply => "application/apply-patch+yaml",
@@ -221,23 +221,6 @@ impl ApiRequest {
         let path = ResourcePath::parse(uri.path())?;
         let verb = ApiVerb::of(method, uri, path.name.is_some())?;
         Some(Self { verb, path, media_type: MediaType::of(headers) })
-    }
-
-    /// Builds the request; the values of the query must not need escaping.
-    ///
-    /// # Errors
-    /// The URL can't be read.
-    pub(crate) fn build(&self, query: &str, body: Vec<u8>) -> http::Result<http::Request<Body>> {
-        let mut uri = self.path.url();
-        if !query.is_empty() {
-            uri = format!("{uri}?{query}");
-        }
-        http::Request::builder()
-            .method(self.verb.method())
-            .uri(uri)
-            .header(header::ACCEPT, MediaType::Json.as_str())
-            .header(header::CONTENT_TYPE, self.media_type.unwrap_or(MediaType::Json).as_str())
-            .body(Body::from(body))
     }
 }
 

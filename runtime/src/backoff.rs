@@ -48,12 +48,9 @@ impl Default for BackoffSchedule {
 impl fmt::Debug for BackoffSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exponential { initial, factor, cap } => f
-                .debug_struct("Exponential")
-                .field("initial", initial)
-                .field("factor", factor)
-                .field("cap", cap)
-                .finish(),
+            Self::Exponential { initial, factor, cap } => {
+                write!(f, "Exponential({initial:?}, times {factor}, up to {cap:?})")
+            }
             Self::Custom(_) => f.write_str("Custom"),
         }
     }

@@ -213,27 +213,24 @@ impl fmt::Debug for WallClock {
 #[derive(Debug)]
 pub(crate) struct Lead {
     clock: WallClock,
-    wall: SystemTime,
-    monotonic: Instant,
+    from: ClockReading,
 }
 
 impl Lead {
     /// Starts the measurement.
     pub(crate) fn start(clock: WallClock) -> Self {
-        Self { wall: clock.now(), monotonic: Instant::now(), clock }
+        Self { from: clock.read(), clock }
     }
 
     /// Returns the lead since the start. If the clock was set back, the measurement starts again.
     pub(crate) fn measure(&mut self) -> Duration {
-        let (wall, monotonic) = (self.clock.now(), Instant::now());
-        let passed = wall.duration_since(self.wall).unwrap_or_default();
-        match passed.checked_sub(monotonic - self.monotonic) {
-            Some(lead) => lead,
-            None => {
-                (self.wall, self.monotonic) = (wall, monotonic);
-                Duration::ZERO
-            }
+        let now = self.clock.read();
+        let passed = now.wall.duration_since(self.from.wall).unwrap_or_default();
+        let lead = passed.checked_sub(now.monotonic - self.from.monotonic);
+        if lead.is_none() {
+            self.from = now;
         }
+        lead.unwrap_or_default()
     }
 }
 

@@ -80,9 +80,13 @@ pub mod workqueue;
 mod keys;
 pub mod writes;
 pub mod controller;
+#[cfg_attr(not(feature = "webhooks"), doc(hidden))]
+pub mod versions;
 // process
 pub mod leader_election;
 pub mod error;
+#[cfg(feature = "webhooks")]
+pub mod webhook;
 pub mod manager;
 
 #[doc(hidden)]

@@ -238,7 +238,7 @@ pub(crate) fn cut_to(mut text: String, most: usize) -> String {
 }
 
 /// Whether the objects of a kind live in namespaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     /// Objects have a namespace.
     Namespaced,
@@ -318,17 +318,6 @@ impl Kind {
         }
     }
 
-    /// Returns the URL path of the collection, in one namespace or in all.
-    pub fn url_path(&self, namespace: Option<&str>) -> String {
-        let root = if self.group.is_empty() { "/api" } else { "/apis" };
-        match namespace {
-            Some(namespace) => {
-                format!("{root}/{}/namespaces/{namespace}/{}", self.api_version(), self.plural)
-            }
-            None => format!("{root}/{}/{}", self.api_version(), self.plural),
-        }
-    }
-
     /// Returns whether an owner reference or an object reference names this kind, in any version.
     pub fn is_named_by(&self, api_version: &str, kind: &str) -> bool {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
@@ -370,12 +359,8 @@ impl FromStr for Version {
 
     // S11: digits only; no sign, no blank, no leading zero, so that equal numbers are equal texts.
     fn from_str(text: &str) -> Result<Self, InvalidVersion> {
-        let appended = |number: u64, byte: u8| {
-            let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-            number.checked_mul(10)?.checked_add(digit)
-        };
-        let canonical = text.len() == 1 || !text.starts_with('0') && !text.is_empty();
-        let parsed = if canonical { text.bytes().try_fold(0, appended) } else { None };
+        let canonical = text == "0" || !text.starts_with(['+', '0']);
+        let parsed = text.parse().ok().filter(|_| canonical);
         parsed.map(Self).ok_or_else(|| InvalidVersion(text.to_owned()))
     }
 }

@@ -26,7 +26,7 @@ mod pass {
     mod visibility;
 }
 
-const REFUSED: [&str; 10] = [
+const REFUSED: [&str; 11] = [
     "keys",
     "names",
     "no_custom_resource",
@@ -37,6 +37,7 @@ const REFUSED: [&str; 10] = [
     "status",
     "structs",
     "types",
+    "versions",
 ];
 
 /// An error: its line, the token it points at, and what it says.

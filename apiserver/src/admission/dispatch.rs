@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::hook::{Family, Hook, Unclear, are_there, hooks, is_object};
 use super::request::{Asked, Operation};
 use super::review::{ReviewVerdict, patched, review, verdict};
+use crate::conversion::turned;
 use crate::kinds::Served;
 use crate::session::Call;
 use crate::state::State;
@@ -60,7 +61,7 @@ pub(crate) fn mutate(state: &mut State, asked: &Asked, object: &mut Option<Value
             };
             let patch = patch.filter(|patch| patch.as_array().is_none_or(|steps| !steps.is_empty()));
             if let Some(patch) = patch
-                && apply(hook, asked, &version, object, &patch)?
+                && apply(state, hook, asked, &version, object, &patch)?
             {
                 changed = true;
                 again.append(&mut may_be_again);
@@ -82,6 +83,7 @@ enum Round {
 
 /// Applies a patch; gives whether the object has changed.
 fn apply(
+    state: &mut State,
     hook: &Hook,
     asked: &Asked,
     version: &Served,
@@ -94,12 +96,15 @@ fn apply(
             "admission webhook {name:?} attempted to modify the object, which is not supported for this operation"
         )));
     };
-    let shown = asked.shown(before, version);
+    let shown = shown(state, asked, before, version)?.ok_or_else(Status::waiting)?;
     let after = patched(&shown, patch)?;
     if after == shown {
         return Ok(false);
     }
-    let mut after = asked.taken_back(after, version);
+    let mut after = match asked.is_converted(version) {
+        true => turned(state, &asked.served, &after)?.ok_or_else(Status::waiting)?,
+        false => asked.taken_back(after, version),
+    };
     if asked.kind.is_none() && asked.resource.built_in().is_some() {
         asked.served.schema.decode(&mut after).map_err(|why| Status::internal_error(&why))?;
     }
@@ -111,6 +116,19 @@ fn apply(
     }
     *before = after;
     Ok(true)
+}
+
+/// Shows an object in the version that a webhook accepts; `None` while its conversion is pending.
+fn shown(
+    state: &mut State,
+    asked: &Asked,
+    object: &Value,
+    version: &Served,
+) -> Result<Option<Value>, Status> {
+    match asked.is_converted(version) {
+        true => turned(state, version, object),
+        false => Ok(Some(asked.shown(object, version))),
+    }
 }
 
 /// Calls the validating webhooks, all at once.
@@ -186,7 +204,19 @@ fn ask(
         return failed(why);
     };
     let object = object.filter(|_| asked.operation != Operation::Delete);
-    let request = asked.request(version, object);
+    let request = match asked.is_converted(version) {
+        true => {
+            let mut sent = [None, None];
+            for (sent, object) in sent.iter_mut().zip([object, asked.old.as_ref()]) {
+                let Some(object) = object else { continue };
+                let Some(converted) = shown(state, asked, object, version)? else { return Ok(Said::Nothing) };
+                *sent = Some(converted);
+            }
+            let [object, old] = sent;
+            asked.request_of(version, object, old)
+        }
+        false => asked.request(version, object),
+    };
     let key = format!("{family:?} {} {} {request}", hook.id(), hook.client());
     let uid = state.make_uid();
     let call = Call {

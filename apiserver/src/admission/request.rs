@@ -96,6 +96,11 @@ impl Asked {
         std::iter::once(&self.served).chain(others).cloned().collect()
     }
 
+    /// Returns whether a webhook turns the objects into another version.
+    pub(super) fn is_converted(&self, version: &Served) -> bool {
+        !self.is_subresource() && version.version != self.served.version && version.conversion.is_some()
+    }
+
     /// Shows an object in another version.
     pub(super) fn shown(&self, object: &Value, in_version: &Served) -> Value {
         if in_version.version == self.served.version {
@@ -116,6 +121,14 @@ impl Asked {
 
     /// Writes the `request` of a review but for its uid.
     pub(super) fn request(&self, in_version: &Served, object: Option<&Value>) -> Value {
+        let show = |value: &Value| {
+            if self.is_subresource() { value.clone() } else { self.shown(value, in_version) }
+        };
+        self.request_of(in_version, object.map(show), self.old.as_ref().map(show))
+    }
+
+    /// Writes the `request` of a review for objects that are in its version.
+    pub(super) fn request_of(&self, in_version: &Served, object: Option<Value>, old: Option<Value>) -> Value {
         let kind = |served: &Served| match self.kind {
             Some([group, version, kind]) => json!({"group": group, "version": version, "kind": kind}),
             None => json!({"group": served.group, "version": served.version, "kind": served.kind}),
@@ -135,13 +148,10 @@ impl Asked {
         if let Some(extra) = self.user.extra() {
             user["extra"] = json!(extra);
         }
-        let show = |value: &Value| {
-            if self.is_subresource() { value.clone() } else { self.shown(value, in_version) }
-        };
         let mut request = json!({
             "kind": kind(in_version), "resource": resource(in_version), "requestKind": kind(&self.served),
             "requestResource": resource(&self.served), "operation": self.operation.as_str(), "userInfo": user,
-            "object": object.map(show), "oldObject": self.old.as_ref().map(show),
+            "object": object, "oldObject": old,
             "dryRun": self.trial == Trial::DryRun, "options": options,
         });
         if !self.subresource.is_empty() {

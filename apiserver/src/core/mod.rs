@@ -16,7 +16,7 @@ use self::handle::handle;
 #[cfg(feature = "persistence")]
 use self::reopen::{Opening, open};
 use crate::authz::{Attributes, Wanted};
-use crate::call::Caller;
+use crate::call::{Caller, WebhookService};
 use crate::clock::Clock;
 use crate::data::DataError;
 use crate::flow_control::{self, Class, Flows};
@@ -344,6 +344,11 @@ impl Core {
     /// Returns the newest resource version.
     pub(crate) fn resource_version(&self) -> u64 {
         self.inner.lock().store.version()
+    }
+
+    /// Has a program of this process answer the webhooks that it serves.
+    pub(crate) fn answer_by(&self, program: WebhookService) {
+        self.inner.caller.answer_by(program);
     }
 
     /// Allows a named user something.

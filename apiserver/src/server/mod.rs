@@ -12,7 +12,7 @@ use std::time::Duration;
 use kube::config::Kubeconfig;
 use serde_json::Value;
 
-use crate::call::{Handler, WebhookAddress};
+use crate::call::{Handler, WebhookAddress, WebhookService};
 use crate::clock::Clock;
 #[cfg(feature = "tls")]
 use crate::control::Control;
@@ -256,6 +256,15 @@ impl<T> ApiServer<T> {
     #[must_use]
     pub fn resource_version(&self) -> u64 {
         self.core().resource_version()
+    }
+
+    /// Calls the webhooks of a program in this process, whatever Service or URL their configurations name.
+    ///
+    /// Without a socket, and thus also under paused time. It is any service that answers a `POST` of a review as a
+    /// webhook port does; a path that it answers with 404 is called elsewhere, as without it. A program of watchkeeper
+    /// gives its own: `server.webhooks(&running)`.
+    pub fn webhooks(&self, program: impl Into<WebhookService>) {
+        self.core().answer_by(program.into());
     }
 
     /// Allows a user a verb on a resource, by its plural, in every group and namespace: a ClusterRole.

@@ -64,6 +64,7 @@ fn the_blocks_of_each_chapter_are_a_whole_file_that_is_built() {
         ("replicas", "greetings/replicas"),
         ("health", "greetings/health"),
         ("status", "published"),
+        ("versions", "markets"),
         ("trials", "greetings/trials"),
     ];
     for (page, listing) in pages {

@@ -42,7 +42,7 @@ pub(crate) fn expand(model: &Model) -> TokenStream {
     let types = [informer(&names), lister_type(&names), namespace_lister_type(&names)];
     let keys = model.indexes.iter().filter_map(|index| key_function(&names, index));
     let part = part_type(&names);
-    let impls = [watched(&names), lister_impls(&names), namespace_lister_impls(&names)];
+    let impls = [watched(&names), versioned(&names), lister_impls(&names), namespace_lister_impls(&names)];
     let quiet = quiet();
     quote! {
         #(#types)*
@@ -127,6 +127,23 @@ fn watched(names: &Names<'_>) -> TokenStream {
         }
 
         #spec
+    }
+}
+
+/// Lists the other versions. Spanned so that a conversion that is missing is an error at its version.
+fn versioned(Names { model, private, .. }: &Names<'_>) -> TokenStream {
+    let root = &model.root;
+    let spokes = model.versions.iter().map(|version| {
+        let at = Span::call_site().located_at(version.span());
+        quote_spanned! { at=> #private::Spoke::of::<#version>() }
+    });
+    quote! {
+        #[automatically_derived]
+        impl #private::Versioned for #root {
+            fn spokes() -> #private::Vec<#private::Spoke<Self>> {
+                #private::vec![#(#spokes),*]
+            }
+        }
     }
 }
 

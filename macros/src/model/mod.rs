@@ -9,8 +9,8 @@ pub(crate) use shape::{Layer, Leaf};
 use proc_macro2::{Ident, Span};
 use quote::ToTokens;
 use syn::{
-    Attribute, Data, DataStruct, DeriveInput, Field, Fields, FieldsNamed, LitStr, Path, Type, Visibility,
-    ext::IdentExt, parse_quote, spanned::Spanned,
+    Attribute, Data, DataStruct, DeriveInput, Field, Fields, FieldsNamed, LitStr, Path, Type, TypePath,
+    Visibility, ext::IdentExt, parse_quote, spanned::Spanned,
 };
 
 use crate::attr::{self, Form, IndexKey, Kube, Mistakes, Of, Scope};
@@ -68,6 +68,8 @@ pub(crate) struct Model {
     pub(crate) indexes: Vec<Index>,
     /// How objects are cached.
     pub(crate) form: Form,
+    /// The root types of the other versions.
+    pub(crate) versions: Vec<TypePath>,
     /// The struct, if a compact cache can decode its indexed fields alone; `None` if it must decode all fields.
     pub(crate) part: Option<Part>,
 }
@@ -138,6 +140,7 @@ pub(crate) fn read(input: &DeriveInput) -> (Option<Model>, Mistakes) {
         runtime: on_struct.runtime.unwrap_or_else(|| parse_quote!(::watchkeeper)),
         indexes,
         form: on_struct.form,
+        versions: on_struct.versions,
         part: part(input, on_struct.form),
     });
     (model, mistakes)

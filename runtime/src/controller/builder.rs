@@ -17,7 +17,7 @@ use crate::{
     object::{Kind, ObjectKey},
     store::{FieldSelector, InvalidSelector, Selector},
     workqueue::{RateLimit, RateLimiter},
-    writes::{Use, WaitForOwn},
+    writes::Use,
 };
 
 /// Runs a [`Reconciler`] for every object of a kind, whenever something may have changed.
@@ -376,7 +376,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// Runs keys again before their caches show what they wrote: what tests compare with.
     #[doc(hidden)]
     pub fn never_wait_for_own_writes(mut self) -> Self {
-        self.definition.settings.wait_for_own = WaitForOwn::Never;
+        self.definition.settings.waits_for_own = false;
         self
     }
 

@@ -22,8 +22,8 @@ use crate::{
     keys::Keys,
     object::{AsObject, Kind, Object, ObjectKey, ObjectRef, Scope, Statused},
     writes::{
-        Apply, Author, Counters, Create, Delete, Event, Owner, Patched, Recorder, Referred, Rights, Sender,
-        TypedObject, WaitForOwn, WriteError, Writer, patch, patch_status,
+        Apply, Author, Counters, Create, Delete, Event, Patched, Recorder, Rights, Sender, TypedObject,
+        UniqueObject, WriteError, Writer, patch, patch_status,
     },
 };
 
@@ -216,8 +216,7 @@ impl<K: Marker> Context<K> {
     where
         K::Seen: Object,
     {
-        let run = &self.run;
-        patch(&run.base.writer, &run.run_info.key, run.base.kind.clone(), object, change).await
+        patch(self.patched(object), change).await
     }
 
     /// Brings the status of `object` to `status`; sends nothing if it reads like that already.
@@ -257,10 +256,18 @@ impl<K: Marker> Context<K> {
         K::Seen: Object,
         S: Serialize + DeserializeOwned,
     {
-        let run = &self.run;
-        let (kind, own) = (run.base.kind.clone(), run.object.as_deref());
-        patch_status(Patched { writer: &run.base.writer, key: &run.run_info.key, kind, object, own }, status)
-            .await
+        patch_status(self.patched(object), status).await
+    }
+
+    fn patched<'a>(&'a self, object: &'a K::Seen) -> Patched<'a, K::Seen> {
+        let RunContext { base, run_info, object: own, .. } = &*self.run;
+        Patched {
+            writer: &base.writer,
+            key: &run_info.key,
+            kind: base.kind.clone(),
+            object,
+            own: own.as_deref(),
+        }
     }
 
     /// Records an event about the reconciled object: `kubectl describe` shows it.
@@ -275,9 +282,7 @@ impl<K: Marker> Context<K> {
     ///
     /// It is an object of `events.k8s.io/v1` in the object's namespace, or in `default` for one that is in none.
     pub fn event(&self, event: Event) {
-        let RunContext { base, run_info, .. } = &*self.run;
-        let referred = Referred::new(&base.kind, &run_info.key, self.uid());
-        base.recorder.record(referred, event, run_info.trace_id.as_ref());
+        self.run.base.recorder.record(self.owner(), event, self.run.run_info.trace_id.as_ref());
     }
 
     /// Names an object; a key without a namespace means the reconciled object's.
@@ -290,14 +295,11 @@ impl<K: Marker> Context<K> {
         ObjectRef { kind, key }
     }
 
-    /// Returns the reconciled object's UID; empty if the object is missing.
-    fn uid(&self) -> String {
-        self.run.object.as_deref().and_then(self.run.uid_of).unwrap_or_default()
-    }
-
-    fn owner(&self) -> Owner {
-        let RunContext { base, run_info, .. } = &*self.run;
-        Owner { kind: base.kind.clone(), key: run_info.key.clone(), uid: self.uid() }
+    /// Returns the reconciled object, as an owner; its UID is empty if it is missing.
+    fn owner(&self) -> UniqueObject {
+        let RunContext { base, run_info, object, uid_of, .. } = &*self.run;
+        let uid = object.as_deref().and_then(*uid_of).unwrap_or_default();
+        UniqueObject { kind: base.kind.clone(), key: run_info.key.clone(), uid }
     }
 }
 
@@ -430,7 +432,7 @@ fn made<K: Watched>(
     let keys = Keys::alone();
     keys.table().begin(&key, 1);
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
-    let writer = Writer::new(sender, author, Vec::new(), keys, WaitForOwn::Never, counters);
+    let writer = Writer::new(sender, author, Vec::new(), keys, false, counters);
     let run_info = RunInfo {
         key,
         attempt: 1,

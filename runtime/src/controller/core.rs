@@ -29,7 +29,7 @@ use crate::{
     keys::Keys,
     metrics::ControllerMetrics,
     object::ObjectKey,
-    workqueue::{Depth, KeyState, Standing},
+    workqueue::{Depth, KeyState, QueueSnapshot},
 };
 
 /// Most keys in flight that are named in one line.
@@ -121,19 +121,23 @@ impl ControllerCore {
 
     /// Names the keys in flight in one line, and for how long they have been; `None` if nothing runs.
     pub(crate) fn in_flight(&self) -> Option<String> {
-        let keys = self.keys.queue.in_flight(NAMED_IN_FLIGHT);
-        let more = self.keys.queue.depth().in_flight.saturating_sub(keys.len());
-        let named = keys.iter().map(|(key, since)| match since {
-            Some(since) => format!("{key} for {}", readable(since.elapsed())),
-            None => key.to_string(),
+        let QueueSnapshot { depth, keys, .. } = self.keys.queue.snapshot(NAMED_IN_FLIGHT);
+        let named = keys.iter().filter_map(|(key, state)| match state {
+            KeyState::InFlight { since: Some(since), .. } => {
+                Some(format!("{key} for {}", readable(since.elapsed())))
+            }
+            KeyState::InFlight { since: None, .. } => Some(key.to_string()),
+            _ => None,
         });
-        let named: Vec<_> = named.chain((more > 0).then(|| format!("{more} more"))).collect();
+        let mut named: Vec<_> = named.collect();
+        let more = depth.in_flight.saturating_sub(named.len());
+        named.extend((more > 0).then(|| format!("{more} more")));
         (!named.is_empty()).then(|| format!("{} ({})", self.settings.name, named.join(", ")))
     }
 
     /// Shows its state, with at most this many keys of each sort.
     pub(crate) fn overview(&self, each: usize) -> ControllerReport {
-        let Standing { depth, oldest, keys, backing_off } = self.keys.queue.standing(each);
+        let QueueSnapshot { depth, oldest, keys, backing_off, .. } = self.keys.queue.snapshot(each);
         let mut groups = BTreeMap::<KeyPlace, Vec<KeyLine>>::new();
         for (key, state) in keys {
             if let Some(place) = place(state) {

@@ -35,7 +35,7 @@ use crate::{
     metrics::Metrics,
     object::{Kind, ObjectKey},
     workqueue::WorkQueue,
-    writes::{Author, Counters, Recorder, Rights, Sender, WaitForOwn, Writer},
+    writes::{Author, Counters, Recorder, Rights, Sender, Writer},
 };
 
 /// What a manager gives its controllers.
@@ -191,8 +191,9 @@ fn core(
     let (sender, dropped) = (env.sender.clone(), metrics.events_dropped.clone());
     let recorder = Recorder::new(sender, &author, env.factory.clock(), seed, dropped);
     let counters = Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
-    let wait_for_own = if env.is_dry_run { WaitForOwn::Never } else { settings.wait_for_own };
-    let writer = Writer::new(env.sender.clone(), author, sources.views, keys.clone(), wait_for_own, counters);
+    let waits_for_own = settings.waits_for_own && !env.is_dry_run;
+    let writer =
+        Writer::new(env.sender.clone(), author, sources.views, keys.clone(), waits_for_own, counters);
     Arc::new(ControllerCore {
         settings,
         base: Arc::new(ContextBase { kind, writer, recorder, _events: None }),

@@ -6,7 +6,6 @@ use super::{Panics, error::ControllerError};
 use crate::{
     object::ObjectKey,
     workqueue::{ItemExponentialFailure, RateLimit, RateLimiter, WorkQueue, WorkQueueConfig},
-    writes::WaitForOwn,
 };
 
 /// What retries of failures share in a controller without a rate limit, as in client-go.
@@ -35,7 +34,7 @@ pub(crate) struct Settings {
     pub(crate) panics: Panics,
     pub(crate) deadline: Option<Duration>,
     pub(crate) sync_timeout: Option<Duration>,
-    pub(crate) wait_for_own: WaitForOwn,
+    pub(crate) waits_for_own: bool,
 }
 
 /// How long failed keys wait where nothing is set: doubling, with a pause in the growth.
@@ -74,7 +73,7 @@ impl Settings {
             panics: Panics::Contain,
             deadline: None,
             sync_timeout: None,
-            wait_for_own: WaitForOwn::UntilCached,
+            waits_for_own: true,
         }
     }
 
@@ -97,9 +96,7 @@ impl Settings {
         }
         let (backoff, floor) = (self.backoff.clone(), self.floor);
         let config = WorkQueueConfig { backoff, rate: self.rate_limit, retry_rate, floor };
-        let queue = WorkQueue::with_config(config).expect("its rates are valid");
-        queue.pay_at_start();
-        Ok(queue)
+        Ok(WorkQueue::with_config(config).expect("its rates are valid"))
     }
 
     /// Says what is refused, if anything is.

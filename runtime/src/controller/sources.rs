@@ -48,8 +48,7 @@ fn cache_view<W: Watched>(
 
 fn show<K: Object>(lister: &Lister<K>, key: &ObjectKey) -> Option<Shown> {
     let Lookup::Found(object) = lister.lookup(key) else { return None };
-    let encode = |object: &dyn Any| serde_json::to_value(object.downcast_ref::<K>()?).ok();
-    Some(Shown { object, encode })
+    Some(object)
 }
 
 fn look_up<W: Watched>(

@@ -48,6 +48,6 @@ async fn pump(keys: &mut BoxStream<'static, ObjectKey>, enqueuer: Enqueuer) {
     // Room first: what can't be queued stays with the source.
     while let Ok(permit) = room.clone().acquire_owned().await {
         let Some(key) = keys.next().await else { return };
-        enqueuer.keys.table().take(key, None, permit);
+        enqueuer.keys.table().add_external(key, permit);
     }
 }

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     clock::{Moment, WallClock},
-    counted::{self, assert_grows_linearly},
+    counted::{self, assert_grows_linearly, steps_of},
     informer::{Change, Gone, Observer, Progress, ProgressVia, SyncPhase, SyncState, TermStart, Via},
     keys::{HoldReason, Keys, SourceId, StormLimit},
     metrics::Metrics,
@@ -42,7 +42,7 @@ use crate::{
     reflector::{Doubt, DoubtCause, Server},
     store::{CachedObject, Indexer},
     workqueue::{Item, ItemExponentialFailure, RateLimit, WorkQueue},
-    writes::{Author, Counters, Recorder, Rights, Sender, WaitForOwn, Writer},
+    writes::{Author, Counters, Recorder, Rights, Sender, Writer},
 };
 
 pub(super) struct Idle;
@@ -117,7 +117,7 @@ fn core_fed_twice_by(waits: Waits, shared: Vec<SourceId>) -> Arc<ControllerCore>
         Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
     let recorder =
         Recorder::new(Sender::new(client.clone()), &author, WallClock::system(), 7, Counter::default());
-    let (sender, wait) = (Sender::new(client), WaitForOwn::Never);
+    let (sender, wait) = (Sender::new(client), false);
     let writer = Writer::new(sender, author, Vec::new(), keys.clone(), wait, counters);
     Arc::new(ControllerCore {
         settings: Settings::new("test".into()),
@@ -263,8 +263,9 @@ async fn many_keys_whose_watch_was_cut_wait_and_go_on_in_proportion_to_their_num
             let doubt = core.keys.gate.doubt(item.key()).expect("its watch is cut");
             core.keys.put_off(item, doubt);
         }
-        // Whatever changes meanwhile elsewhere.
-        (0..keys / 10).for_each(|_| core.keys.release_stale());
+        // Something changes elsewhere: each key is looked at, and each namespace asked for once.
+        let looked = steps_of(|| core.keys.release_stale());
+        assert_eq!(looked, keys + 1);
         assert_eq!(run_all(&core), 0);
         is_cut.store(false, Ordering::SeqCst);
         core.keys.release_stale();

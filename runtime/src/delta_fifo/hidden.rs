@@ -15,7 +15,7 @@ const MOST: usize = 10_000;
 
 /// The transform of an extent, and the objects that it failed on, untouched.
 ///
-/// Whoever queues changes of the extent holds the lock meanwhile: a retry never overtakes what is newer.
+/// The lock is held while changes of the extent are queued: a retry never overtakes what is newer.
 pub(super) struct Hidden<K> {
     transform: Transform<K>,
     originals: Mutex<HashMap<ObjectKey, FetchedItem<K>>>,
@@ -36,7 +36,7 @@ impl<K: Object> Hidden<K> {
         self.originals.lock()
     }
 
-    /// Transforms what comes, and keeps the original where that fails.
+    /// Transforms what comes, and keeps the original if that fails.
     pub(super) fn transformed(
         &self,
         originals: &mut Originals<'_, K>,
@@ -68,14 +68,8 @@ impl<K: Object> Hidden<K> {
 
     /// Tries the transform again; returns what it no longer fails on.
     pub(super) fn retry(&self, originals: &mut Originals<'_, K>) -> Vec<Delta<K>> {
-        let tried = std::mem::take(&mut **originals);
-        let mut seen = Vec::new();
-        for (key, original) in tried {
-            match self.transform.attempt(original) {
-                (_, Some(original)) => drop(originals.insert(key, original)),
-                (item, None) => seen.push(Delta::Upserted(item)),
-            }
-        }
-        seen
+        let tried = std::mem::take(&mut **originals).into_values();
+        let items = tried.map(|original| self.transformed(originals, original));
+        items.filter(|item| !matches!(item, FetchedItem::Unreadable(_))).map(Delta::Upserted).collect()
     }
 }

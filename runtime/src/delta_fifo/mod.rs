@@ -16,16 +16,16 @@ mod tests;
 pub use queue::Batch;
 pub use queue::{DeltaFifo, FifoSink};
 #[doc(hidden)]
-pub use transform::{Transform, TransformOutcome, Transformed};
+pub use transform::{Transform, Transformed};
 
 pub(crate) use transform::decoded;
 
-use std::{collections::HashSet, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use crate::{
     list_watch::FetchedItem,
-    object::{Object, ObjectKey},
-    reflector::List,
+    object::ObjectKey,
+    reflector::{FetchReport, List},
 };
 
 /// Which part of a cache a reflector fills.
@@ -69,41 +69,10 @@ pub enum Delta<K> {
     Replaced(List<K>),
     /// Nothing changed up to this version.
     Reached(String),
-    /// Every known object is to be shown again, except those that had a delta pending when that was asked for.
-    ///
-    /// The last of its batch. What a list changes that was pending then is left out too: the consumer knows.
-    Sync(Sync),
-}
-
-/// What a resync shows, and to whom.
-#[derive(Debug)]
-#[doc(hidden)]
-pub struct Sync {
-    /// Who asked.
-    pub audience: Audience,
-    pub(super) pending: HashSet<ObjectKey>,
-}
-
-impl Sync {
-    /// Returns whether a key had nothing pending, and so is shown.
-    pub fn shows(&self, key: &ObjectKey) -> bool {
-        !self.pending.contains(key)
-    }
-
-    /// Returns the keys that had something pending, and so are not shown.
-    pub fn into_pending(self) -> HashSet<ObjectKey> {
-        self.pending
-    }
-}
-
-/// The receivers of a resync.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[doc(hidden)]
-pub enum Audience {
-    /// Handlers whose own resync period is over.
-    Due,
-    /// Everybody.
-    All,
+    /// What the reflector reported after everything that comes before this.
+    Reported(FetchReport),
+    /// Every known object is to be shown again, except those that changed after that was asked for.
+    Sync,
 }
 
 /// A delta, and the extent it belongs to.
@@ -113,13 +82,4 @@ pub struct DeltaEntry<K> {
     pub extent: Extent,
     /// What happened.
     pub delta: Delta<K>,
-}
-
-impl<K: Object> DeltaEntry<K> {
-    fn key(&self) -> Option<ObjectKey> {
-        match &self.delta {
-            Delta::Upserted(item) | Delta::Deleted(item) => item.key(),
-            Delta::Replaced(_) | Delta::Reached(_) | Delta::Sync(_) => None,
-        }
-    }
 }

@@ -21,29 +21,20 @@ type TransformFn<K> = dyn Fn(&mut K) -> Result<(), String> + Send + Sync;
 /// list repeats is transformed on a copy, and compared with what is cached.
 pub struct Transform<K> {
     change: Arc<TransformFn<K>>,
-    outcome: TransformOutcome,
-}
-
-/// Whether a transform can fail otherwise than by a panic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TransformOutcome {
-    /// It always succeeds: nothing is kept to try it again.
-    Certain,
-    /// It may fail.
-    MayFail,
+    may_fail: bool,
 }
 
 /// What a transform may return: nothing, or a result.
 pub trait Transformed {
-    /// Says whether it can be a failure.
-    const OUTCOME: TransformOutcome;
+    /// Whether it can be a failure: if so, objects are kept to be tried again.
+    const MAY_FAIL: bool;
 
     /// Turns into a result whose error is text.
     fn into_outcome(self) -> Result<(), String>;
 }
 
 impl Transformed for () {
-    const OUTCOME: TransformOutcome = TransformOutcome::Certain;
+    const MAY_FAIL: bool = false;
 
     fn into_outcome(self) -> Result<(), String> {
         Ok(())
@@ -51,7 +42,7 @@ impl Transformed for () {
 }
 
 impl<E: fmt::Display> Transformed for Result<(), E> {
-    const OUTCOME: TransformOutcome = TransformOutcome::MayFail;
+    const MAY_FAIL: bool = true;
 
     fn into_outcome(self) -> Result<(), String> {
         self.map_err(|error| error.to_string())
@@ -61,7 +52,7 @@ impl<E: fmt::Display> Transformed for Result<(), E> {
 impl<K: Object> Transform<K> {
     /// Takes a function that changes an object in place, and may fail.
     pub fn new<T: Transformed>(change: impl Fn(&mut K) -> T + Send + Sync + 'static) -> Self {
-        Self { change: Arc::new(move |object| change(object).into_outcome()), outcome: T::OUTCOME }
+        Self { change: Arc::new(move |object| change(object).into_outcome()), may_fail: T::MAY_FAIL }
     }
 
     /// Changes what an item holds; an unreadable one passes through.
@@ -87,10 +78,7 @@ impl<K: Object> Transform<K> {
 
     /// Changes what an item holds; if the transform fails, the item comes back as it was, to be tried again.
     pub(super) fn attempt(&self, item: FetchedItem<K>) -> (FetchedItem<K>, Option<FetchedItem<K>>) {
-        let original = match self.outcome {
-            TransformOutcome::Certain => None,
-            TransformOutcome::MayFail => item.copy(),
-        };
+        let original = if self.may_fail { item.copy() } else { None };
         let item = self.apply(item);
         let original = original.filter(|_| matches!(item, FetchedItem::Unreadable(_)));
         (item, original)
@@ -142,7 +130,7 @@ fn identity_of(meta: &ObjectMeta) -> Identity {
 
 impl<K> Clone for Transform<K> {
     fn clone(&self) -> Self {
-        Self { change: self.change.clone(), outcome: self.outcome }
+        Self { change: self.change.clone(), may_fail: self.may_fail }
     }
 }
 

@@ -6,10 +6,10 @@ use foldhash::fast::RandomState;
 
 use super::change::{AddOrigin, Change, Gone, Progress, ProgressVia, Via};
 use crate::{
-    delta_fifo::{Delta, DeltaEntry, Extent, Sync},
+    delta_fifo::{Delta, DeltaEntry, Extent},
     list_watch::{FetchedItem, Identity, Unreadable},
     object::{Kind, Object, ObjectKey, Version},
-    reflector::{Epoch, List},
+    reflector::{Epoch, FetchReport, List},
     store::{CachedObject, WriteBatch},
 };
 
@@ -23,8 +23,10 @@ pub(super) struct AppliedDeltas<K> {
     pub(super) replaced: Option<Extent>,
     /// Events that were skipped although the cache has been shown all up to their versions.
     pub(super) fallen: Vec<Fallen>,
-    /// The resync that was the last of them, if there was one.
-    pub(super) resync: Option<Sync>,
+    /// What reflectors reported.
+    pub(super) reports: Vec<(Extent, FetchReport)>,
+    /// Whether a resync begins behind them.
+    pub(super) resync: bool,
 }
 
 /// An event that was skipped: its version is lower than one that came before it.
@@ -67,12 +69,14 @@ pub(super) fn apply<K: Object>(
         nameless: Vec::new(),
         replaced: None,
         fallen: Vec::new(),
-        resync: None,
+        reports: Vec::new(),
+        resync: false,
     };
     let mut applier = Applier { batch, kind, origin, via: Via::Watch, epoch: Epoch::Same, applied };
     entries.into_iter().for_each(|entry| applier.entry(entry));
     let Applier { batch, mut applied, .. } = applier;
     applied.progress.version = batch.resource_version();
+    batch.note_event();
     applied
 }
 
@@ -90,12 +94,12 @@ impl<K: Object> Applier<'_, K> {
     fn entry(&mut self, DeltaEntry { extent, delta }: DeltaEntry<K>) {
         match delta {
             Delta::Upserted(item) => {
-                let version = version_of(&item);
+                let version = item.version();
                 self.upsert(&extent, item);
                 self.reach(&extent, version);
             }
             Delta::Deleted(item) => {
-                let version = version_of(&item);
+                let version = item.version();
                 self.delete(&extent, item, version);
                 self.reach(&extent, version);
             }
@@ -111,7 +115,8 @@ impl<K: Object> Applier<'_, K> {
                 (self.via, self.epoch) = (Via::Watch, Epoch::Same);
             }
             Delta::Reached(resource_version) => self.reach(&extent, resource_version.parse().ok()),
-            Delta::Sync(sync) => self.applied.resync = Some(sync),
+            Delta::Reported(report) => self.applied.reports.push((extent, report)),
+            Delta::Sync => self.applied.resync = true,
         }
     }
 
@@ -167,8 +172,8 @@ impl<K: Object> Applier<'_, K> {
             self.applied.nameless.push((extent.clone(), Arc::from(unreadable)));
             return None;
         };
-        let Identity { uid, resource_version, .. } = &unreadable.identity;
-        if self.is_stale(extent, &key, resource_version.as_deref().and_then(|version| version.parse().ok())) {
+        let Identity { uid, .. } = &unreadable.identity;
+        if self.is_stale(extent, &key, marked_version(&unreadable.identity)) {
             return Some(key);
         }
         let mark = self.batch.unreadable(&key).cloned();
@@ -226,7 +231,7 @@ impl<K: Object> Applier<'_, K> {
         let told = version.is_some() && version <= self.batch.version(extent);
         match cached {
             None if told => return, // a duplicate: this deletion was shown before
-            Some((held, held_version)) if !same_uid(held.as_deref(), uid.as_deref()) => {
+            Some((held, held_version)) if !same_uid(held, uid.as_deref()) => {
                 if told {
                     // It ended before the one that bears the name now began.
                     return self.note_if_fallen(extent, &key, version, held_version);
@@ -296,10 +301,7 @@ impl<K: Object> Applier<'_, K> {
         if self.via != Via::Watch || version.is_none() {
             return false;
         }
-        let held: Option<Version> = match self.batch.unreadable(key) {
-            Some(mark) => mark.identity.resource_version.as_deref().and_then(|version| version.parse().ok()),
-            None => self.batch.get(key).and_then(CachedObject::version),
-        };
+        let held = self.cached_identity(key).and_then(|(_, held)| held);
         if version >= held {
             return false;
         }
@@ -321,14 +323,12 @@ impl<K: Object> Applier<'_, K> {
         }
     }
 
-    /// Reads UID and version of what is cached under a key; of the mark, where there is one.
-    fn cached_identity(&self, key: &ObjectKey) -> Option<(Option<String>, Option<Version>)> {
-        let of_mark = |mark: &Arc<Unreadable>| {
-            let version = mark.identity.resource_version.as_deref().and_then(|version| version.parse().ok());
-            (mark.identity.uid.clone(), version)
-        };
-        let of_object = |object: &CachedObject<K>| (object.uid().map(str::to_owned), object.version());
-        self.batch.unreadable(key).map(of_mark).or_else(|| self.batch.get(key).map(of_object))
+    /// Reads UID and version of what is cached under a key; of the mark, if there is one.
+    fn cached_identity(&self, key: &ObjectKey) -> Option<(Option<&str>, Option<Version>)> {
+        match self.batch.unreadable(key) {
+            Some(mark) => Some((mark.identity.uid.as_deref(), marked_version(&mark.identity))),
+            None => self.batch.get(key).map(|held| (held.uid(), held.version())),
+        }
     }
 }
 
@@ -336,8 +336,8 @@ fn undecoded<K>(key: &ObjectKey, identity: &Identity) -> Gone<K> {
     Gone::Undecoded { key: key.clone(), uid: identity.uid.clone(), owners: identity.owners.clone() }
 }
 
-fn version_of<K: Object>(item: &FetchedItem<K>) -> Option<Version> {
-    item.resource_version().and_then(|version| version.parse().ok())
+fn marked_version(identity: &Identity) -> Option<Version> {
+    identity.resource_version.as_deref()?.parse().ok()
 }
 
 /// Returns whether two UIDs may be one object's; one that is not known contradicts nothing.

@@ -2,8 +2,6 @@
 
 use std::{fmt, sync::Arc};
 
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
-
 use super::{core::InformerParts, reflector_task::ReflectorTask, shared::SharedInformer, watched::Watched};
 use crate::{
     delta_fifo::{Extent, Transform, Transformed},
@@ -132,18 +130,9 @@ impl<W: Watched> Assembly<W> {
     pub fn build(self) -> Result<SharedInformer<W>, AssemblyError> {
         self.check()?;
         let config = self.config.named(|| self.kind.to_string());
-        let informer = SharedInformer::of_parts(InformerParts {
-            metrics: config.metrics.clone(),
-            seed: config.seed,
-            on_error: config.on_error.clone(),
-            kind: self.kind,
-            cluster: None,
-            indexes: W::indexes(),
-            feeds: self.sources.into_iter().map(|(_, source)| source(config.clone())).collect(),
-            transform: self.transform,
-            stop: CancellationToken::new(),
-            fleet: TaskTracker::new(),
-        });
+        let parts = InformerParts::new(self.kind, W::indexes(), &config);
+        let feeds = self.sources.into_iter().map(|(_, source)| source(config.clone())).collect();
+        let informer = SharedInformer::of_parts(InformerParts { feeds, transform: self.transform, ..parts });
         for definition in self.indexes {
             informer.add_index(definition)?;
         }

@@ -1,16 +1,21 @@
 //! The pending calls of one handler, folded per object.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
+use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
 use super::{
-    change::Gone,
-    notification::Notification,
-    notification_queue::NotificationQueue,
+    change::{AddOrigin, Gone},
     resync::{ResyncCursor, ResyncSnapshot},
 };
-use crate::object::Object;
+use crate::{
+    object::{Object, ObjectKey},
+    store::CachedObject,
+};
 
 /// Most deletions that wait with their object's last state; later ones keep key, UID and owners.
 const FULL_DELETIONS: usize = 10_000;
@@ -24,6 +29,32 @@ const IN_A_ROW: u32 = 8;
 /// How many objects of a resync are passed over in one go.
 const PASSED_OVER: usize = 64;
 
+/// How much room an empty backlog keeps.
+const ROOM: usize = 256;
+
+/// A call of a handler for one object; old and new are the same in a resync.
+#[derive(Debug)]
+pub(super) enum Notification<K> {
+    Add(CachedObject<K>, AddOrigin),
+    Update { old: CachedObject<K>, new: CachedObject<K> },
+    Delete(Box<Gone<K>>),
+}
+
+impl<K: Object> Notification<K> {
+    /// Returns whose it is.
+    pub(super) fn key(&self) -> &ObjectKey {
+        match self {
+            Self::Add(object, _) | Self::Update { new: object, .. } => object.key(),
+            Self::Delete(gone) => gone.key(),
+        }
+    }
+
+    /// Shows an object again.
+    pub(super) fn again(object: CachedObject<K>) -> Self {
+        Self::Update { old: object.clone(), new: object }
+    }
+}
+
 /// Holds at most one notification a live object, and one a deleted one, in the order of their first.
 ///
 /// Add and update fold to an add, updates to one with the oldest old state, anything and a delete to the delete.
@@ -33,163 +64,159 @@ const PASSED_OVER: usize = 64;
 /// Changes take precedence over resyncs: while both wait, one call in nine belongs to a resync. An object that changes
 /// first is delivered once, as the change. The initial content comes before any resync.
 pub(super) struct Backlog<K> {
-    changes: NotificationQueue<K>,
+    /// The key of each call that waits, and since when; a key may have more places than calls.
+    order: VecDeque<(ObjectKey, Instant)>,
+    calls: HashMap<ObjectKey, KeyCalls<K>, RandomState>,
+    len: usize,
     /// One that is under way, and one that follows it.
     resyncs: VecDeque<ResyncCursor<K>>,
     /// How many changes were taken while a resync waited.
     in_a_row: u32,
     full_deletions: usize,
-    initial: Initial,
+    /// How many places of the initial content are left, once it is in.
+    initial: Option<usize>,
 }
 
-/// Follows the initial content.
-#[derive(Clone, Copy)]
-enum Initial {
-    Awaited,
-    /// It ends before this number.
-    Before(u64),
-    Out,
+/// The calls that wait for one key.
+struct KeyCalls<K> {
+    /// The deletions, which come first, and whether the handler was never shown the object.
+    deletions: VecDeque<(Box<Gone<K>>, bool)>,
+    live: Option<Notification<K>>,
+    places: usize,
+}
+
+impl<K> KeyCalls<K> {
+    fn len(&self) -> usize {
+        self.deletions.len() + usize::from(self.live.is_some())
+    }
 }
 
 impl<K: Object> Backlog<K> {
     pub(super) fn new() -> Self {
         Self {
-            changes: NotificationQueue::new(),
+            order: VecDeque::new(),
+            calls: HashMap::default(),
+            len: 0,
             resyncs: VecDeque::new(),
             in_a_row: 0,
             full_deletions: 0,
-            initial: Initial::Awaited,
+            initial: None,
         }
     }
 
     /// Adds a notification, or folds it into what waits.
     pub(super) fn push(&mut self, notification: Notification<K>, now: Instant) {
-        match notification {
-            Notification::Delete(gone) | Notification::DeleteUnseen(gone) => self.push_delete(*gone, now),
-            Notification::Add(ref object, _) | Notification::Update { new: ref object, .. } => {
-                let live = self
-                    .changes
-                    .numbers(object.key())
-                    .find(|number| self.changes.get(*number).is_some_and(|waits| !waits.is_deletion()));
-                match live.and_then(|number| self.changes.get_mut(number)) {
-                    Some(live) => live.renew(object.clone()),
-                    None => self.changes.append(notification, now),
-                }
-            }
+        let key = notification.key().clone();
+        let none = || KeyCalls { deletions: VecDeque::new(), live: None, places: 0 };
+        let calls = self.calls.entry(key.clone()).or_insert_with(none);
+        self.len -= calls.len();
+        match (notification, &mut calls.live) {
+            (Notification::Delete(gone), _) => delete(calls, gone, &mut self.full_deletions),
+            (
+                Notification::Add(new, _) | Notification::Update { new, .. },
+                Some(Notification::Add(waits, _) | Notification::Update { new: waits, .. }),
+            ) => *waits = new,
+            (notification, live) => *live = Some(notification),
+        }
+        self.len += calls.len();
+        if calls.len() > calls.places {
+            calls.places += 1;
+            self.order.push_back((key, now));
         }
     }
 
-    /// Adds a resync of what does not wait as a change; it stands in for one that has not begun.
+    /// Adds a resync of what does not wait as a change; it replaces one that has not begun.
     pub(super) fn push_resync(&mut self, snapshot: Arc<ResyncSnapshot<K>>, now: Instant) {
-        ResyncCursor::of(snapshot, now).except(self.changes.keys()).line_up(&mut self.resyncs);
+        ResyncCursor::of(snapshot, self.calls.keys().cloned(), now).line_up(&mut self.resyncs);
     }
 
-    /// Takes the next call; `None` also where a resync has yet to find something to show.
+    /// Takes the next call; `None` also if a resync has yet to find something to show.
     pub(super) fn pop(&mut self) -> Option<Notification<K>> {
-        let resyncs_wait = !self.resyncs.is_empty();
+        let resync_waits = !self.resyncs.is_empty();
         let changes_turn =
-            !resyncs_wait || self.in_a_row < IN_A_ROW || matches!(self.initial, Initial::Before(_));
-        if let Some(notification) = changes_turn.then(|| self.changes.pop()).flatten() {
-            self.in_a_row = if resyncs_wait { self.in_a_row.saturating_add(1) } else { 0 };
-            self.full_deletions -= usize::from(notification.is_full_deletion());
+            !resync_waits || self.in_a_row < IN_A_ROW || self.initial.is_some_and(|left| left > 0);
+        if let Some(notification) = changes_turn.then(|| self.pop_change()).flatten() {
+            self.in_a_row = if resync_waits { self.in_a_row.saturating_add(1) } else { 0 };
             return Some(notification);
         }
         self.in_a_row = 0;
-        self.reshown()
+        self.pop_resync()
+    }
+
+    fn pop_change(&mut self) -> Option<Notification<K>> {
+        while let Some((key, _)) = self.order.pop_front() {
+            self.initial = self.initial.map(|left| left.saturating_sub(1));
+            let Some(calls) = self.calls.get_mut(&key) else { continue };
+            let notification = match calls.deletions.pop_front() {
+                Some((gone, _)) => {
+                    self.full_deletions -= usize::from(gone.cached().is_some());
+                    Some(Notification::Delete(gone))
+                }
+                None => calls.live.take(),
+            };
+            calls.places = calls.places.saturating_sub(1);
+            if calls.len() == 0 {
+                self.calls.remove(&key);
+            }
+            if self.calls.is_empty() && self.calls.capacity() > ROOM {
+                (self.calls, self.order) = Default::default();
+            }
+            if notification.is_some() {
+                self.len -= 1;
+                return notification;
+            }
+        }
+        None
     }
 
     /// Goes on with the resyncs; an object that has a pending change is shown by that.
-    fn reshown(&mut self) -> Option<Notification<K>> {
+    fn pop_resync(&mut self) -> Option<Notification<K>> {
         for _ in 0..PASSED_OVER {
-            let reading = self.resyncs.front_mut()?;
-            let object = reading.step();
-            if reading.left() == 0 {
-                self.resyncs.pop_front();
-            }
-            let Some(object) = object else { continue };
-            if self.changes.numbers(object.key()).next().is_none() {
+            let object = ResyncCursor::step(&mut self.resyncs)?;
+            if let Some(object) = object.filter(|object| !self.calls.contains_key(object.key())) {
                 return Some(Notification::again(object));
             }
         }
         None
     }
 
-    /// Says that what has been pushed so far is the initial content.
+    /// Says that all that waits is the initial content, or part of it.
     pub(super) fn mark_initial(&mut self) {
-        if let Initial::Awaited = self.initial {
-            self.initial = Initial::Before(self.changes.end());
-        }
+        self.initial = self.initial.or(Some(self.order.len()));
     }
 
-    /// Tells, once, that nothing of the initial content waits any more.
-    pub(super) fn initial_gets_out(&mut self) -> bool {
-        let Initial::Before(end) = self.initial else { return false };
-        let out = self.changes.start() >= end;
-        if out {
-            self.initial = Initial::Out;
-        }
-        out
+    /// Returns whether the initial content is in, and nothing of it waits.
+    pub(super) fn initial_is_out(&self) -> bool {
+        self.initial == Some(0)
     }
 
+    /// Counts the calls that wait.
     pub(super) fn len(&self) -> usize {
-        self.changes.len() + self.resyncs.iter().map(ResyncCursor::left).sum::<usize>()
+        self.len + self.resyncs.iter().map(ResyncCursor::left).sum::<usize>()
     }
 
-    /// Returns since when the oldest has waited.
+    /// Returns since when the oldest call has waited.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        let resync = self.resyncs.front().map(|reading| reading.since);
-        self.changes.oldest().into_iter().chain(resync).min()
+        let resync = self.resyncs.front().map(|resync| resync.since);
+        self.order.front().map(|(_, since)| *since).into_iter().chain(resync).min()
     }
+}
 
-    fn push_delete(&mut self, gone: Gone<K>, now: Instant) {
-        let (mut live, mut told, mut unseen) = (None, None, Vec::new());
-        for number in self.changes.numbers(gone.key()) {
-            let Some(waits) = self.changes.get(number) else { continue };
-            match waits {
-                _ if waits.gone().is_some_and(|held| held.uid() == gone.uid()) => told = Some(number),
-                Notification::DeleteUnseen(_) => unseen.push(number),
-                Notification::Delete(_) => {}
-                Notification::Add(..) | Notification::Update { .. } => live = Some(number),
-            }
-        }
-        let never_shown = self.was_never_shown(live, told);
-        // Where the object's own notification stands, else where its earlier deletion does.
-        let Some(number) = live.or(told) else {
-            let notification = self.slimmed(gone, Notification::Delete);
-            return self.changes.append(notification, now);
-        };
-        told.filter(|told| *told != number).into_iter().for_each(|told| self.drop_deletion(told));
-        self.full_deletions -=
-            usize::from(self.changes.get(number).is_some_and(Notification::is_full_deletion));
-        let form = if never_shown { Notification::DeleteUnseen } else { Notification::Delete };
-        let notification = self.slimmed(gone, form);
-        if let Some(place) = self.changes.get_mut(number) {
-            *place = notification;
-        }
-        let oldest = unseen.iter().min().filter(|_| never_shown && unseen.len() >= UNSEEN);
-        oldest.into_iter().for_each(|oldest| self.drop_deletion(*oldest));
-    }
-
-    /// Returns whether the handler has not yet seen an object whose live state or earlier deletion waits.
-    fn was_never_shown(&self, live: Option<u64>, told: Option<u64>) -> bool {
-        let is_new = |number| matches!(self.changes.get(number), Some(Notification::Add(..)));
-        let was_new = |number| matches!(self.changes.get(number), Some(Notification::DeleteUnseen(_)));
-        match live {
-            Some(live) => is_new(live) && told.is_none_or(was_new),
-            None => told.is_some_and(was_new),
-        }
-    }
-
-    fn drop_deletion(&mut self, number: u64) {
-        let old = self.changes.take(number);
-        self.full_deletions -= usize::from(old.is_some_and(|old| old.is_full_deletion()));
-    }
-
-    /// Counts a deletion in; past the limit it keeps no more than names.
-    fn slimmed(&mut self, gone: Gone<K>, form: fn(Box<Gone<K>>) -> Notification<K>) -> Notification<K> {
-        let gone = if self.full_deletions < FULL_DELETIONS { gone } else { gone.slim() };
-        let notification = form(Box::new(gone));
-        self.full_deletions += usize::from(notification.is_full_deletion());
-        notification
-    }
+/// Adds a deletion in place of what else waits for its object.
+fn delete<K: Object>(calls: &mut KeyCalls<K>, gone: Box<Gone<K>>, full: &mut usize) {
+    let earlier = calls.deletions.iter().position(|(held, _)| held.uid() == gone.uid());
+    let earlier = earlier.and_then(|at| calls.deletions.remove(at));
+    let earlier_unseen = earlier.as_ref().map(|(_, unseen)| *unseen);
+    let unseen = match calls.live.take() {
+        Some(Notification::Add(..)) => earlier_unseen.unwrap_or(true),
+        Some(_) => false,
+        None => earlier_unseen.unwrap_or(false),
+    };
+    let too_many = unseen && calls.deletions.iter().filter(|(_, unseen)| *unseen).count() >= UNSEEN;
+    let oldest = calls.deletions.iter().position(|(_, unseen)| *unseen).filter(|_| too_many);
+    let dropped = oldest.and_then(|at| calls.deletions.remove(at));
+    *full -= earlier.iter().chain(&dropped).filter(|(gone, _)| gone.cached().is_some()).count();
+    let gone = if *full < FULL_DELETIONS { gone } else { Box::new(gone.slim()) };
+    *full += usize::from(gone.cached().is_some());
+    calls.deletions.push_back((gone, unseen));
 }

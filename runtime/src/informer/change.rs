@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// An object that is gone, and how that is known.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Deleted<K> {
     /// A watch brought the deletion; this is the last state.
     Final(Arc<K>),
@@ -26,18 +26,6 @@ pub enum Deleted<K> {
         /// The owners, where they could be read.
         owners: Vec<OwnerReference>,
     },
-}
-
-impl<K> Clone for Deleted<K> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Final(object) => Self::Final(object.clone()),
-            Self::Inferred(object) => Self::Inferred(object.clone()),
-            Self::Undecoded { key, uid, owners } => {
-                Self::Undecoded { key: key.clone(), uid: uid.clone(), owners: owners.clone() }
-            }
-        }
-    }
 }
 
 impl<K: Object> Deleted<K> {
@@ -77,7 +65,7 @@ impl<K: Object> Deleted<K> {
 }
 
 /// An object that is gone, as the cache held it: nothing is decoded for it before somebody asks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Gone<K> {
     /// A watch brought the deletion; this is the last state.
     Final(CachedObject<K>),
@@ -151,18 +139,6 @@ impl<K: Object> Gone<K> {
     pub(super) fn slim(self) -> Self {
         let (uid, owners) = (self.uid().map(str::to_owned), self.owners().into_owned());
         Self::Undecoded { key: self.key().clone(), uid, owners }
-    }
-}
-
-impl<K> Clone for Gone<K> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Final(held) => Self::Final(held.clone()),
-            Self::Inferred(held) => Self::Inferred(held.clone()),
-            Self::Undecoded { key, uid, owners } => {
-                Self::Undecoded { key: key.clone(), uid: uid.clone(), owners: owners.clone() }
-            }
-        }
     }
 }
 

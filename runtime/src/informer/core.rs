@@ -1,22 +1,23 @@
 //! What an informer's handles, tasks and registrations share, and how it starts and stops.
 
-use std::{
-    fmt,
-    sync::{Arc, Weak},
-};
+use std::sync::{Arc, Weak};
 
 use futures::future::BoxFuture;
-use parking_lot::{Mutex, MutexGuard};
-use tokio::{sync::Notify, time::Instant};
+use parking_lot::Mutex;
+use tokio::sync::{
+    OnceCell,
+    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     handler::{EventHandler, Observer},
     listener::Hears,
     reflector_task::{AskLatest, ReflectorTask},
-    registration::{HandlerSlot, KeepAlive, Latch, ObserverLatches},
+    registration::{HandlerSlot, HandlerStatus, Latch},
     reliability::Reliability,
     report::{FailureReport, InformerReport, UNREADABLE_SHOWN, named},
+    resync::ResyncRequest,
     sync_state::{Health, SyncPhase, SyncState, name_of},
 };
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
     delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
     metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
     object::{Kind, Object},
-    reflector::WatchErrorHandler,
+    reflector::{ReflectorConfig, WatchErrorHandler},
     store::{DuplicateIndex, IndexDefinition, Indexer},
     users_code::contained_in,
 };
@@ -47,15 +48,19 @@ pub(super) struct InformerCore<K> {
     pub(super) tasks: TaskTracker,
     /// Where the tasks are counted as well: the factory's.
     fleet: TaskTracker,
-    /// Something is in the inbox.
-    pub(super) wake: Notify,
-    /// When the cache last heard of anything.
-    heard: Mutex<Option<Instant>>,
+    pub(super) resync: Arc<ResyncRequest<K>>,
+    /// The last term of leadership that waited for it, and whether it has been brought up to date for that.
+    pub(super) current: Mutex<(u64, Arc<OnceCell<()>>)>,
     /// Whether there are index functions that did not come with the type.
     users_indexes: Latch,
-    inbox: Mutex<CommandInbox<K>>,
+    /// To the processor, which refuses them once the informer is over.
+    commands: UnboundedSender<Command<K>>,
+    /// What its tasks begin with; `None` once they have, or never will.
+    unstarted: Mutex<Option<Unstarted<K>>>,
     handlers: Mutex<Vec<Weak<dyn HandlerSlot>>>,
 }
+
+type Unstarted<K> = (UnboundedReceiver<Command<K>>, Vec<(ReflectorTask<K>, FifoSink<K>)>);
 
 /// What the processor is to do.
 pub(super) enum Command<K> {
@@ -70,20 +75,7 @@ pub(super) enum Command<K> {
 /// An observer, and what its registration watches.
 pub(super) struct ObserverEntry<K> {
     pub(super) observer: Arc<dyn Observer<K>>,
-    pub(super) watcher: Arc<ObserverLatches>,
-}
-
-struct CommandInbox<K> {
-    commands: Vec<Command<K>>,
-    feeds: Vec<(ReflectorTask<K>, FifoSink<K>)>,
-    life: Life,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Life {
-    Unborn,
-    Running,
-    Over,
+    pub(super) status: Arc<HandlerStatus>,
 }
 
 /// What an informer is made of.
@@ -103,6 +95,24 @@ pub(super) struct InformerParts<K> {
     pub(super) stop: CancellationToken,
     /// Counts the tasks of several informers.
     pub(super) fleet: TaskTracker,
+}
+
+impl<K> InformerParts<K> {
+    /// Makes the parts of an informer that no factory shares; the sources are still missing.
+    pub(super) fn new(kind: Kind, indexes: Vec<IndexDefinition<K>>, config: &ReflectorConfig) -> Self {
+        Self {
+            kind,
+            cluster: None,
+            indexes,
+            feeds: Vec::new(),
+            transform: None,
+            metrics: config.metrics.clone(),
+            seed: config.seed,
+            on_error: config.on_error.clone(),
+            stop: CancellationToken::new(),
+            fleet: TaskTracker::new(),
+        }
+    }
 }
 
 impl<K: Object> InformerCore<K> {
@@ -129,11 +139,8 @@ impl<K: Object> InformerCore<K> {
             let sink = fifo.sink(feed.extent.clone(), transform.clone());
             (feed, sink)
         };
-        let inbox = CommandInbox {
-            commands: Vec::new(),
-            feeds: feeds.into_iter().map(sink).collect(),
-            life: Life::Unborn,
-        };
+        let feeds = feeds.into_iter().map(sink).collect();
+        let (commands, received) = unbounded_channel();
         let core = Arc::new(Self {
             kind,
             cluster,
@@ -147,10 +154,11 @@ impl<K: Object> InformerCore<K> {
             stop,
             tasks: TaskTracker::new(),
             fleet,
-            wake: Notify::new(),
-            heard: Mutex::default(),
+            resync: Arc::new(ResyncRequest::none()),
+            current: Mutex::default(),
             users_indexes: Latch::default(),
-            inbox: Mutex::new(inbox),
+            commands,
+            unstarted: Mutex::new(Some((received, feeds))),
             handlers: Mutex::default(),
         });
         if let Some(metrics) = metrics {
@@ -184,21 +192,16 @@ impl<K: Object> InformerCore<K> {
         handlers.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Begins the informer's life; returns what fills the cache, unless it began before.
-    pub(super) fn begin(&self) -> Option<Vec<(ReflectorTask<K>, FifoSink<K>)>> {
-        let mut inbox = self.inbox();
-        if inbox.life != Life::Unborn || self.stop.is_cancelled() {
-            return None;
-        }
-        inbox.life = Life::Running;
-        Some(std::mem::take(&mut inbox.feeds))
+    /// Returns what its tasks begin with, unless they have begun or never will.
+    pub(super) fn begin(&self) -> Option<Unstarted<K>> {
+        self.unstarted.lock().take().filter(|_| !self.stop.is_cancelled())
     }
 
     /// Runs a task that a shutdown waits for.
     ///
     /// Boxed, as all that a task needs to know of its kind: tasks are compiled once, not for each kind.
     pub(super) fn spawn(&self, task: BoxFuture<'static, ()>) {
-        spawn(&self.tasks, &self.fleet, task);
+        self.tasks.spawn(self.fleet.track_future(task));
     }
 
     /// Runs a task without which the cache goes stale: once it has ended, the informer is over, and says so.
@@ -219,48 +222,26 @@ impl<K: Object> InformerCore<K> {
     /// Stops the tasks, or sees to it that they never start.
     pub(super) fn stop(&self) {
         self.stop.cancel();
-        let unborn = self.inbox().life == Life::Unborn;
-        if unborn {
-            self.close_inbox();
-        }
+        let unstarted = self.unstarted.lock().take();
+        unstarted.into_iter().for_each(|(mut commands, _)| self.refuse_all(&mut commands));
     }
 
     /// Hands a command to the processor; refused once the informer is over.
     pub(super) fn send(&self, command: Command<K>) {
-        let refused = {
-            let mut inbox = self.inbox();
-            match inbox.life == Life::Over || self.stop.is_cancelled() {
-                true => Some(command),
-                false => {
-                    inbox.commands.push(command);
-                    None
-                }
-            }
-        };
-        match refused {
-            Some(command) => self.refuse(command),
-            None => self.wake.notify_one(),
+        match self.stop.is_cancelled() {
+            true => self.refuse(command),
+            false => self.commands.send(command).unwrap_or_else(|refused| self.refuse(refused.0)),
         }
     }
 
-    pub(super) fn commands(&self) -> Vec<Command<K>> {
-        std::mem::take(&mut self.inbox().commands)
+    /// Refuses the commands that wait, and those that come.
+    pub(super) fn refuse_all(&self, commands: &mut UnboundedReceiver<Command<K>>) {
+        commands.close();
+        std::iter::from_fn(|| commands.try_recv().ok()).for_each(|command| self.refuse(command));
     }
 
-    /// Refuses what is in the inbox, and whatever comes.
-    pub(super) fn close_inbox(&self) {
-        let (commands, feeds) = {
-            let mut inbox = self.inbox();
-            inbox.life = Life::Over;
-            (std::mem::take(&mut inbox.commands), std::mem::take(&mut inbox.feeds))
-        };
-        drop(feeds);
-        commands.into_iter().for_each(|command| self.refuse(command));
-    }
-
-    /// Counts what the cache holds, once something came.
+    /// Counts what the cache holds.
     pub(super) fn measure(&self) {
-        *self.heard.lock() = Some(Instant::now());
         let lister = self.indexer.lister();
         let version = lister.resource_version().map(|version| version.0);
         self.meter.holds(lister.len(), lister.count_unreadable(), version);
@@ -276,12 +257,11 @@ impl<K: Object> InformerCore<K> {
         let lister = self.indexer.lister();
         let mut unreadable = lister.unreadable_or_outdated();
         unreadable.extend(self.health.nameless());
-        let phase = match self.inbox().life {
-            _ if self.stop.is_cancelled() => SyncPhase::Stopped,
-            Life::Unborn => SyncPhase::NotStarted,
-            Life::Running if self.synced.is_set() => SyncPhase::Synced,
-            Life::Running => SyncPhase::Syncing,
-            Life::Over => SyncPhase::Stopped,
+        let phase = match self.stop.is_cancelled() {
+            true => SyncPhase::Stopped,
+            false if self.unstarted.lock().is_some() => SyncPhase::NotStarted,
+            false if self.synced.is_set() => SyncPhase::Synced,
+            false => SyncPhase::Syncing,
         };
         SyncState {
             kind: self.kind.clone(),
@@ -296,7 +276,6 @@ impl<K: Object> InformerCore<K> {
     /// Shows how the cache stands, for debug pages.
     pub(super) fn report(&self) -> InformerReport {
         let (state, lister) = (self.state(), self.indexer.lister());
-        let heard = *self.heard.lock();
         let extents = self.latest.iter().map(|(extent, _)| extent);
         let namespaces = extents.filter_map(|extent| match extent {
             Extent::All => None,
@@ -313,7 +292,7 @@ impl<K: Object> InformerCore<K> {
             objects: lister.len(),
             bytes: lister.bytes(),
             resource_version: state.resource_version.map(|version| version.0),
-            last_event: heard.map(Moment::from),
+            last_event: lister.last_event().map(Moment::from),
             failure: state.failure.map(FailureReport::from),
             unreadable: state.unreadable.len(),
             unreadable_objects: state
@@ -330,21 +309,17 @@ impl<K: Object> InformerCore<K> {
     fn refuse(&self, command: Command<K>) {
         match command {
             Command::Join(listener, _) => listener.remove(),
-            Command::Look(observer) => observer.watcher.removed.set(),
+            Command::Look(observer) => observer.status.removed.set(),
             Command::Sweep => return,
         }
         tracing::warn!(kind = %self.kind, "the informer was stopped: a handler was refused");
-    }
-
-    fn inbox(&self) -> MutexGuard<'_, CommandInbox<K>> {
-        self.inbox.lock()
     }
 }
 
 impl<K: Object> BacklogSource for InformerCore<K> {
     fn report(&self) -> BacklogReport {
         let mut report = BacklogReport::default();
-        for handler in self.handlers().iter().filter(|handler| !handler.removed().is_set()) {
+        for handler in self.handlers().iter().filter(|handler| !handler.status().removed.is_set()) {
             let backlog = handler.backlog();
             report.handlers += 1;
             report.depth += backlog.depth;
@@ -352,10 +327,6 @@ impl<K: Object> BacklogSource for InformerCore<K> {
         }
         report
     }
-}
-
-fn spawn(tasks: &TaskTracker, fleet: &TaskTracker, task: BoxFuture<'static, ()>) {
-    tasks.spawn(fleet.track_future(task));
 }
 
 /// Runs a task; calls a function once it has ended without having been stopped.
@@ -379,20 +350,8 @@ pub(super) struct Handle<K: Object> {
     pub(super) core: Arc<InformerCore<K>>,
 }
 
-impl<K: Object> KeepAlive for Handle<K> {
-    fn sweep(&self) {
-        self.core.send(Command::Sweep);
-    }
-}
-
 impl<K: Object> Drop for Handle<K> {
     fn drop(&mut self) {
         self.core.stop();
-    }
-}
-
-impl<K: Object> fmt::Debug for Handle<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("kind", &self.core.kind).finish()
     }
 }

@@ -10,18 +10,16 @@ use std::{
 
 use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    core::{Handle, InformerParts},
+    core::InformerParts,
     handler::EventHandler,
-    processor::start,
     query::{Function, NameRefused, Query},
     reflector_task::ReflectorTask,
     registration::Registration,
     report::InformerReport,
-    shared::{HandlerBuilder, SharedInformer},
+    shared::{HandlerBuilder, Informer, SharedInformer, wait_for_sync},
     sync_state::{NotSynced, SyncState, name_of},
     watched::Watched,
 };
@@ -29,7 +27,7 @@ use crate::{
     clock::WallClock,
     delta_fifo::{Extent, Transform, Transformed},
     list_watch::{ClientListWatch, ItemForm, ListOptions, ManagedFields},
-    object::{Object, Scope},
+    object::Scope,
     reflector::{FirstList, ReflectorConfig, Server, WatchError, WatchErrorHandler},
     store::{IndexDefinition, InvalidSelector, Selector},
 };
@@ -66,56 +64,6 @@ struct SharedEntry {
     informer: Weak<dyn Informer>,
 }
 
-/// An informer of any kind, as the factory handles it.
-trait Informer: Any + Send + Sync {
-    fn start(&self);
-    fn stop(&self);
-    /// Returns whether it was stopped, and so answers no more.
-    fn is_over(&self) -> bool;
-    fn state(&self) -> SyncState;
-    fn report(&self) -> InformerReport;
-    fn settled(&self) -> futures::future::BoxFuture<'static, ()>;
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
-}
-
-impl<K: Object> Informer for Handle<K> {
-    fn start(&self) {
-        start(&self.core);
-    }
-
-    fn stop(&self) {
-        self.core.stop();
-    }
-
-    fn is_over(&self) -> bool {
-        self.core.stop.is_cancelled()
-    }
-
-    fn state(&self) -> SyncState {
-        self.core.state()
-    }
-
-    fn report(&self) -> InformerReport {
-        self.core.report()
-    }
-
-    /// Waits until it is synced or stopped.
-    fn settled(&self) -> futures::future::BoxFuture<'static, ()> {
-        let (synced, stop) = (self.core.synced.clone(), self.core.stop.clone());
-        Box::pin(async move {
-            tokio::select! {
-                biased;
-                () = synced.wait() => {}
-                () = stop.cancelled() => {}
-            }
-        })
-    }
-
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
-    }
-}
-
 impl SharedInformerFactory {
     /// Creates a factory of informers that ask through a client.
     ///
@@ -136,7 +84,7 @@ impl SharedInformerFactory {
     /// Creates a factory for another cluster: it shares only the configuration with this one.
     pub(crate) fn of_cluster(&self, name: Arc<str>, client: Client) -> Self {
         let (server, log) = Default::default();
-        let config = ReflectorConfig { server, log, ..self.reflector_config() };
+        let config = ReflectorConfig { server, log, ..self.shared.config.clone() };
         Self::of(client, config, Some(name))
     }
 
@@ -175,16 +123,7 @@ impl SharedInformerFactory {
     /// # Errors
     /// Some have not within the time given, or were stopped: the error names them, why, and what to do.
     pub async fn wait_for_sync(&self, within: Duration) -> Result<(), NotSynced> {
-        let started = Instant::now();
-        let informers = self.informers();
-        let settled = futures::future::join_all(informers.iter().map(|informer| informer.settled()));
-        let _ = tokio::time::timeout(within, settled).await;
-        let states = informers.iter().map(|informer| informer.state());
-        let laggards: Vec<SyncState> = states.filter(|state| !state.is_synced()).collect();
-        match laggards.is_empty() {
-            true => Ok(()),
-            false => Err(NotSynced { laggards, waited: started.elapsed() }),
-        }
+        wait_for_sync(&self.informers(), within).await
     }
 
     /// Returns the state of every informer that is in use.
@@ -240,14 +179,6 @@ impl SharedInformerFactory {
         self.shared.cluster.clone()
     }
 
-    fn client(&self) -> Client {
-        self.shared.client.clone()
-    }
-
-    fn reflector_config(&self) -> ReflectorConfig {
-        self.shared.config.clone()
-    }
-
     fn find_or_build<W: Watched>(
         &self,
         query: Query,
@@ -256,15 +187,16 @@ impl SharedInformerFactory {
     ) -> SharedInformer<W> {
         let mut known = self.known();
         let same = |answer: &&SharedEntry| {
-            answer.query.is(&query) && answer.dynamic_type.downcast_ref() == Some(&dynamic_type)
+            answer.query == query && answer.dynamic_type.downcast_ref() == Some(&dynamic_type)
         };
         // One that a sharer shut down makes room for another.
         known.informers.retain(|answer| {
             answer.informer.upgrade().is_some_and(|informer| !same(&answer) || !informer.is_over())
         });
         let held = known.informers.iter().filter(same);
-        let held = held.filter_map(|answer| answer.informer.upgrade()?.as_any().downcast().ok()).next();
-        if let Some(handle) = held {
+        let held = held.filter_map(|answer| answer.informer.upgrade()).next();
+        let handle = held.map(|informer| informer as Arc<dyn Any + Send + Sync>);
+        if let Some(handle) = handle.and_then(|handle| handle.downcast().ok()) {
             return SharedInformer::of_handle(handle);
         }
         let informer =
@@ -521,16 +453,12 @@ impl<W: Watched> InformerBuilder<W> {
         let query = self.query.clone();
         let labels = self.labels.clone();
         let informer = factory.find_or_build(query, self.dynamic_type.clone(), |stop, fleet| InformerParts {
-            kind: self.query.kind.clone(),
             cluster: factory.cluster(),
-            indexes: W::indexes(),
             feeds: self.query.extents().into_iter().map(|extent| self.feed(extent)).collect(),
             transform: self.transform.clone(),
-            metrics: factory.reflector_config().metrics,
-            seed: factory.reflector_config().seed,
-            on_error: factory.reflector_config().on_error,
             stop,
             fleet,
+            ..InformerParts::new(self.query.kind.clone(), W::indexes(), &factory.shared.config)
         });
         for key in labels {
             // There is one already where somebody else asked for it.
@@ -559,8 +487,8 @@ impl<W: Watched> InformerBuilder<W> {
     }
 
     fn feed(&self, extent: Extent) -> ReflectorTask<W::Object> {
-        let query = &self.query;
-        let mut source = ClientListWatch::new(self.factory.client(), query.kind.clone())
+        let (query, shared) = (&self.query, &*self.factory.shared);
+        let mut source = ClientListWatch::new(shared.client.clone(), query.kind.clone())
             .managed_fields(query.managed_fields)
             .item_form(query.item_form)
             .representation(query.representation);
@@ -580,11 +508,11 @@ impl<W: Watched> InformerBuilder<W> {
             source = source.options_hook(move |options| hook(options));
         }
         let config = ReflectorConfig {
-            name: name_of(&query.kind, self.factory.cluster().as_deref()).into(),
+            name: name_of(&query.kind, shared.cluster.as_deref()).into(),
             first_list: query.first_list,
             page_size: query.page_size,
-            poll: query.poll.or(self.factory.reflector_config().poll),
-            ..self.factory.reflector_config()
+            poll: query.poll.or(shared.config.poll),
+            ..shared.config.clone()
         };
         ReflectorTask::new(extent, source, config)
     }

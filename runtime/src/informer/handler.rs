@@ -1,6 +1,6 @@
 //! What handlers and observers are: the functions that an informer calls.
 
-use std::{cell::RefCell, fmt, sync::Arc};
+use std::{cell::RefCell, sync::Arc};
 
 use super::change::{AddOrigin, Change, Deleted, Progress};
 
@@ -86,11 +86,5 @@ impl<K: Send + Sync + 'static> EventHandler<K> for Closures<K> {
         if let Some(delete) = &self.delete {
             delete.borrow_mut()(deleted);
         }
-    }
-}
-
-impl<K> fmt::Debug for Closures<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Closures")
     }
 }

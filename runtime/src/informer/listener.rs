@@ -1,25 +1,19 @@
 //! One handler's task: its backlog, the calls, and how it ends.
 
 use std::{
-    future::poll_fn,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    task::{Poll, Waker},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use futures::future::BoxFuture;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{sync::Notify, task, time::Instant};
 
 use super::{
-    backlog::Backlog,
+    backlog::{Backlog, Notification},
     change::{AddOrigin, Change},
     handler::EventHandler,
-    notification::Notification,
-    registration::{HandlerBacklog, HandlerSlot, Latch},
+    registration::{HandlerBacklog, HandlerSlot, HandlerStatus},
     resync::ResyncSnapshot,
 };
 use crate::{
@@ -32,10 +26,13 @@ use crate::{
 ///
 /// A trait object: where a program has no handlers of a kind, nothing of this is compiled for it.
 pub(super) trait Hears<K>: HandlerSlot {
-    /// Puts what changed into the backlog; never waits for the handler.
-    fn notify(&self, changes: &[Change<K>], resync: Resync, now: Instant) -> Idler;
+    /// Puts what changed into the backlog; never waits for the handler, and wakes nobody.
+    fn notify(&self, changes: &[Change<K>], resync_due: bool, now: Instant);
     /// Shows a resync, behind whatever changes.
-    fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant) -> Idler;
+    fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant);
+    /// Wakes the task if something waits: once all backlogs are filled, so that tasks do not empty the first ones while
+    /// the thread still fills the others.
+    fn wake(&self);
     /// Says that the initial content is in the backlog.
     fn mark_initial(&self);
     fn resync_every(&self) -> Option<Duration>;
@@ -43,83 +40,46 @@ pub(super) trait Hears<K>: HandlerSlot {
     fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) -> BoxFuture<'static, ()>;
 }
 
-/// The task of a handler that has something to do again, if it waited: to be woken once all backlogs are filled, so that
-/// tasks do not empty the first ones while the thread still fills the others.
-#[must_use]
-pub(super) struct Idler(Option<Waker>);
-
-impl Idler {
-    pub(super) fn wake(self) {
-        self.0.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// Whether a handler waits for a resync.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Resync {
-    NotDue,
-    Due,
-}
-
 /// What processor, task and registration of one handler share.
 pub(super) struct Listener<K> {
     state: Mutex<ListenerState<K>>,
-    /// A call has ended.
-    idle: Notify,
-    synced: Latch,
-    removed: Latch,
-    panics: AtomicU64,
+    /// Something waits, or the handler was removed.
+    ready: Notify,
+    status: HandlerStatus,
     meter: CacheMeter,
-    task: OnceLock<task::Id>,
     resync_every: Option<Duration>,
 }
 
 struct ListenerState<K> {
     backlog: Backlog<K>,
-    call: Call,
-    /// Notified once something waits, or the handler was removed.
-    idler: Option<Waker>,
-}
-
-/// What the task is doing; no call starts once it is removed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Call {
-    None,
-    UnderWay,
-    Never,
-    Last,
+    calling: bool,
+    /// No call starts any more.
+    removed: bool,
 }
 
 impl<K: Object> Listener<K> {
     pub(super) fn new(resync_every: Option<Duration>, meter: CacheMeter) -> Self {
-        Self {
-            state: Mutex::new(ListenerState { backlog: Backlog::new(), call: Call::None, idler: None }),
-            idle: Notify::new(),
-            synced: Latch::default(),
-            removed: Latch::default(),
-            panics: AtomicU64::new(0),
-            meter,
-            task: OnceLock::new(),
-            resync_every,
-        }
+        let state = ListenerState { backlog: Backlog::new(), calling: false, removed: false };
+        let (ready, status) = Default::default();
+        Self { state: Mutex::new(state), ready, status, meter, resync_every }
     }
 
     async fn call_until_removed(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) {
-        self.task.set(task::id()).ok();
+        self.status.task.set(task::id()).ok();
         let ends = Ends(&self);
         loop {
-            let next = poll_fn(|cx| self.next(Some(cx.waker())).map_or(Poll::Pending, Poll::Ready)).await;
-            if let NextCall::End = next {
-                break;
+            match self.next() {
+                Some(NextCall::End) => break,
+                Some(next) => may_block(|| self.call_in_turn(&*handler, next)),
+                None => self.ready.notified().await,
             }
-            may_block(|| self.call_in_turn(&*handler, next));
             task::coop::consume_budget().await;
         }
         drop(ends);
         may_block(|| drop(handler));
     }
 
-    /// Calls the handler; where that holds up no other task, until nothing waits.
+    /// Calls the handler; if that holds up no other task, until nothing waits.
     fn call_in_turn(&self, handler: &dyn EventHandler<K>, first: NextCall<K>) {
         let mut next = Some(first);
         while let Some(now) = next {
@@ -128,44 +88,34 @@ impl<K: Object> Listener<K> {
                 NextCall::Seek => {}
                 NextCall::End => return,
             }
-            next = if others_go_on() { self.next(None) } else { None };
+            next = if others_go_on() { self.next() } else { None };
         }
     }
 
-    fn fill(&self, push: impl FnOnce(&mut Backlog<K>)) -> Idler {
-        let mut state = self.lock();
-        if state.is_removed() {
-            return Idler(None);
+    fn fill(&self, push: impl FnOnce(&mut Backlog<K>)) {
+        let mut state = self.state.lock();
+        if !state.removed {
+            push(&mut state.backlog);
         }
-        push(&mut state.backlog);
-        Idler(if state.backlog.len() > 0 { state.idler.take() } else { None })
     }
 
-    /// Ends the call that was under way, and begins the next; where there is none, somebody may be woken for it.
-    fn next(&self, idler: Option<&Waker>) -> Option<NextCall<K>> {
-        let mut state = self.lock();
-        if state.is_removed() {
-            state.call = Call::Never;
-            drop(state);
-            self.idle.notify_waiters();
+    /// Ends the call that was under way, and begins the next.
+    fn next(&self) -> Option<NextCall<K>> {
+        let mut state = self.state.lock();
+        let called = std::mem::take(&mut state.calling);
+        if state.removed {
+            self.status.idle.notify_waiters();
             return Some(NextCall::End);
         }
-        if state.call == Call::UnderWay {
-            state.call = Call::None;
-            if state.backlog.initial_gets_out() {
-                self.synced.set();
-            }
+        if called && state.backlog.initial_is_out() {
+            self.status.synced.set();
         }
         match state.backlog.pop() {
             Some(notification) => {
-                state.call = Call::UnderWay;
+                state.calling = true;
                 Some(NextCall::Call(notification))
             }
-            None if state.backlog.len() > 0 => Some(NextCall::Seek),
-            None => {
-                state.idler = idler.cloned();
-                None
-            }
+            None => (state.backlog.len() > 0).then_some(NextCall::Seek),
         }
     }
 
@@ -174,7 +124,7 @@ impl<K: Object> Listener<K> {
         let called = contained(|| tell(handler, &notification));
         let dropped = contained(|| drop(notification));
         if called.and(dropped).is_none() {
-            self.panics.fetch_add(1, Ordering::Relaxed);
+            self.status.panics.fetch_add(1, Ordering::Relaxed);
             self.meter.panicked();
             tracing::error!(
                 handler_of = std::any::type_name::<K>(),
@@ -183,43 +133,39 @@ impl<K: Object> Listener<K> {
         }
     }
 
-    /// Sees to it that nobody waits for a task that is gone.
-    fn end(&self) {
-        let dropped = {
-            let mut state = self.lock();
-            state.call = Call::Never;
-            std::mem::replace(&mut state.backlog, Backlog::new())
-        };
-        self.removed.set();
-        self.idle.notify_waiters();
-        drop(dropped);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ListenerState<K>> {
-        self.state.lock()
+    /// Lets no further call start; returns what waited, to be dropped without the lock.
+    fn close(&self) -> Backlog<K> {
+        let mut state = self.state.lock();
+        state.removed = true;
+        self.status.removed.set();
+        std::mem::replace(&mut state.backlog, Backlog::new())
     }
 }
 
 impl<K: Object> Hears<K> for Listener<K> {
-    fn notify(&self, changes: &[Change<K>], resync: Resync, now: Instant) -> Idler {
+    fn notify(&self, changes: &[Change<K>], resync_due: bool, now: Instant) {
         self.fill(|backlog| {
-            changes.iter().filter_map(|change| notification(change, resync)).for_each(|notification| {
+            changes.iter().filter_map(|change| notification(change, resync_due)).for_each(|notification| {
                 #[cfg(test)]
                 crate::counted::count(1);
                 backlog.push(notification, now);
             });
-        })
+        });
     }
 
-    fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant) -> Idler {
-        self.fill(|backlog| backlog.push_resync(snapshot.clone(), now))
+    fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant) {
+        self.fill(|backlog| backlog.push_resync(snapshot.clone(), now));
+    }
+
+    fn wake(&self) {
+        self.ready.notify_one();
     }
 
     fn mark_initial(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.backlog.mark_initial();
-        if state.call == Call::None && state.backlog.initial_gets_out() {
-            self.synced.set();
+        if !state.calling && !state.removed && state.backlog.initial_is_out() {
+            self.status.synced.set();
         }
     }
 
@@ -233,17 +179,17 @@ impl<K: Object> Hears<K> for Listener<K> {
 }
 
 /// Returns the call that a change means for a handler, if any.
-fn notification<K: Object>(change: &Change<K>, resync: Resync) -> Option<Notification<K>> {
+fn notification<K: Object>(change: &Change<K>, resync_due: bool) -> Option<Notification<K>> {
     match change {
         Change::Added { object, origin, .. } => Some(Notification::Add(object.clone(), *origin)),
         Change::Updated { old, new, .. } => Some(Notification::Update { old: old.clone(), new: new.clone() }),
         Change::Deleted { gone, .. } => Some(Notification::Delete(gone.clone())),
-        Change::Unchanged { object } => (resync == Resync::Due).then(|| Notification::again(object.clone())),
+        Change::Unchanged { object } => resync_due.then(|| Notification::again(object.clone())),
         Change::Unreadable { .. } => None,
     }
 }
 
-/// Ends a handler with its task, however that ends.
+/// Ends a handler with its task, however that ends: nobody waits for a task that is gone.
 struct Ends<'a, K: Object>(&'a Listener<K>);
 
 impl<K: Object> Drop for Ends<'_, K> {
@@ -252,7 +198,9 @@ impl<K: Object> Drop for Ends<'_, K> {
             let handler_of = std::any::type_name::<K>();
             tracing::error!(handler_of, "the task of a handler panicked: the handler is removed");
         }
-        self.0.end();
+        drop(self.0.close());
+        self.0.state.lock().calling = false;
+        self.0.status.idle.notify_waiters();
     }
 }
 
@@ -269,7 +217,7 @@ fn tell<K: Object>(handler: &dyn EventHandler<K>, notification: &Notification<K>
             (Err(_), Ok(new)) => handler.on_add(new, AddOrigin::Watch),
             (_, Err(_)) => {}
         },
-        Notification::Delete(gone) | Notification::DeleteUnseen(gone) => handler.on_delete(gone.deleted()),
+        Notification::Delete(gone) => handler.on_delete(gone.deleted()),
     }
 }
 
@@ -280,53 +228,22 @@ enum NextCall<K> {
     End,
 }
 
-impl<K> ListenerState<K> {
-    fn is_removed(&self) -> bool {
-        matches!(self.call, Call::Never | Call::Last)
-    }
-}
-
 impl<K: Object> HandlerSlot for Listener<K> {
+    fn status(&self) -> &HandlerStatus {
+        &self.status
+    }
+
     fn remove(&self) {
-        let (dropped, idler) = {
-            let mut state = self.lock();
-            state.call = match state.call {
-                Call::None | Call::Never => Call::Never,
-                Call::UnderWay | Call::Last => Call::Last,
-            };
-            (std::mem::replace(&mut state.backlog, Backlog::new()), state.idler.take())
-        };
-        drop(dropped);
-        self.removed.set();
-        idler.into_iter().for_each(Waker::wake);
+        drop(self.close());
+        self.ready.notify_one();
     }
 
     fn is_calling(&self) -> bool {
-        matches!(self.lock().call, Call::UnderWay | Call::Last)
-    }
-
-    fn idle(&self) -> &Notify {
-        &self.idle
-    }
-
-    fn task(&self) -> Option<task::Id> {
-        self.task.get().copied()
-    }
-
-    fn synced(&self) -> &Latch {
-        &self.synced
-    }
-
-    fn removed(&self) -> &Latch {
-        &self.removed
-    }
-
-    fn panics(&self) -> u64 {
-        self.panics.load(Ordering::Relaxed)
+        self.state.lock().calling
     }
 
     fn backlog(&self) -> HandlerBacklog {
-        let state = self.lock();
+        let state = self.state.lock();
         HandlerBacklog {
             depth: state.backlog.len(),
             oldest: state.backlog.oldest().map(|since| since.elapsed()),

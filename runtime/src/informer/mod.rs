@@ -12,9 +12,7 @@
 mod change;
 mod watched;
 mod apply;
-mod notification;
 mod resync;
-mod notification_queue;
 mod backlog;
 mod handler;
 mod registration;
@@ -49,10 +47,9 @@ pub use handler::Observer;
 pub use query::NameRefused;
 pub use registration::Registration;
 #[doc(hidden)]
-pub use registration::{HandlerBacklog, HandlerRemoved, ObserverRegistration};
+pub use registration::{HandlerBacklog, HandlerRemoved, Registration as ObserverRegistration};
 pub(crate) use reliability::Comparison;
 #[cfg(feature = "http")]
-pub(crate) use report::FailureReport;
 pub(crate) use report::InformerReport;
 pub use shared::{HandlerBuilder, SharedInformer};
 pub(crate) use sync_state::name_of;

@@ -1,27 +1,22 @@
 //! The informer's one task: applies batches, then tells observers and handlers.
 
-use std::{
-    collections::{HashSet, VecDeque},
-    num::NonZeroUsize,
-    sync::Arc,
-};
+use std::{collections::VecDeque, num::NonZeroUsize, sync::Arc};
 
 use futures::future::ready;
-
-use tokio::{task, time::Instant};
+use tokio::{sync::mpsc::UnboundedReceiver, task, time::Instant};
 
 use super::{
-    apply::{AppliedDeltas, Fallen, apply},
+    apply::{AppliedDeltas, apply},
     change::{AddOrigin, Change, Progress, ProgressVia, Via},
     core::{Command, InformerCore, ObserverEntry},
     handler::EventHandler,
-    listener::{Hears, Idler, Resync},
+    listener::Hears,
     reflector_task::InformerSink,
-    resync::{ResyncCursor, ResyncSnapshot},
+    resync::ResyncCursor,
 };
 use crate::{
-    delta_fifo::{Audience, Batch, Delta, DeltaEntry, Sync},
-    object::{Object, ObjectKey},
+    delta_fifo::Batch,
+    object::Object,
     users_code::{contained, may_block},
 };
 
@@ -36,71 +31,63 @@ struct HandlerEntry<K> {
     listener: Arc<dyn Hears<K>>,
     /// When its next resync is due.
     next: Option<Instant>,
-    resync: Resync,
-}
-
-/// What there is to do.
-enum ProcessorTurn<K> {
-    Commands,
-    Resync,
-    Batch(Batch<K>),
-    /// Nothing but a resync that observers are being shown.
-    Slice,
+    resync_due: bool,
 }
 
 /// Starts the tasks, unless they were started before.
 pub(super) fn start<K: Object>(core: &Arc<InformerCore<K>>) {
-    let Some(feeds) = core.begin() else { return };
-    core.spawn_vital("the task that applies changes", Box::pin(Processor::new(core.clone()).run()));
+    let Some((commands, feeds)) = core.begin() else { return };
+    let mut processor = Processor::new(core.clone(), commands);
+    let stop = core.stop.clone();
+    let run = async move {
+        stop.run_until_cancelled(processor.run()).await;
+        may_block(|| drop(processor));
+    };
+    core.spawn_vital("the task that applies changes", Box::pin(run));
     for (feed, sink) in feeds {
         let sink = Arc::new(InformerSink {
             sink,
             cache: core.indexer.lister(),
             health: core.health.clone(),
             reliability: core.reliability.clone(),
+            resync: core.resync.clone(),
             meter: core.meter.clone(),
         });
         core.spawn_vital("the task that fetches", (feed.run)(sink, core.stop.clone()));
     }
-    core.wake.notify_one();
 }
 
 pub(super) struct Processor<K: Object> {
     core: Arc<InformerCore<K>>,
+    commands: UnboundedReceiver<Command<K>>,
     joined: Vec<HandlerEntry<K>>,
     observers: Vec<ObserverEntry<K>>,
-    /// What a list changed that a resync waits behind: it shows the rest.
-    listed: HashSet<ObjectKey>,
     /// Resyncs that observers are being shown.
-    readings: VecDeque<ResyncCursor<K>>,
+    resyncs: VecDeque<ResyncCursor<K>>,
 }
 
 impl<K: Object> Processor<K> {
-    pub(super) fn new(core: Arc<InformerCore<K>>) -> Self {
+    pub(super) fn new(core: Arc<InformerCore<K>>, commands: UnboundedReceiver<Command<K>>) -> Self {
         let (joined, observers) = (Vec::new(), Vec::new());
-        Self { core, joined, observers, listed: HashSet::new(), readings: VecDeque::new() }
+        Self { core, commands, joined, observers, resyncs: VecDeque::new() }
     }
 
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(&mut self) {
         let core = self.core.clone();
         loop {
             let next = self.joined.iter().filter_map(|joined| joined.next).min();
-            let turn = tokio::select! {
+            tokio::select! {
                 biased;
-                () = core.stop.cancelled() => break,
-                () = core.wake.notified() => ProcessorTurn::Commands,
-                () = until(next) => ProcessorTurn::Resync,
-                batch = core.fifo.pop(BATCH) => match batch {
-                    Some(batch) => ProcessorTurn::Batch(batch),
-                    None => break,
+                // A handler that goes is dropped by a command; a resync tries transforms again.
+                Some(command) = self.commands.recv() => may_block(|| self.heed(command)),
+                () = until(next) => may_block(|| self.ask_for_resync()),
+                Some(batch) = core.fifo.pop(BATCH) => match self.runs_users_code() {
+                    true => may_block(|| self.process(batch)),
+                    false => self.process(batch),
                 },
-                () = ready(()), if !self.readings.is_empty() => ProcessorTurn::Slice,
-            };
-            match self.runs_users_code(&turn) {
-                true => may_block(|| self.take_turn(turn)),
-                false => self.take_turn(turn),
+                () = ready(()), if !self.resyncs.is_empty() => {}
             }
-            match self.readings.is_empty() {
+            match self.resyncs.is_empty() {
                 true => task::coop::consume_budget().await,
                 false => {
                     may_block(|| self.show_slice());
@@ -108,48 +95,28 @@ impl<K: Object> Processor<K> {
                 }
             }
         }
-        may_block(|| drop(self));
     }
 
-    /// Returns whether the user's code runs in a turn: a mapping, a predicate, an index function, a transform.
-    fn runs_users_code(&self, turn: &ProcessorTurn<K>) -> bool {
-        match turn {
-            ProcessorTurn::Batch(_) => {
-                self.core.has_users_indexes() || self.observers.iter().any(|entry| entry.observer.may_block())
+    /// Returns whether the user's code runs as a batch is applied: a mapping, a predicate, an index function.
+    fn runs_users_code(&self) -> bool {
+        self.core.has_users_indexes() || self.observers.iter().any(|entry| entry.observer.may_block())
+    }
+
+    fn heed(&mut self, command: Command<K>) {
+        match command {
+            // A handler of the user's may panic when it is dropped.
+            Command::Join(listener, handler) if listener.status().removed.is_set() => {
+                self.contained(|| drop(handler));
             }
-            // They are seldom; a handler that goes is dropped in one, a transform tried again in the other.
-            ProcessorTurn::Commands | ProcessorTurn::Resync => true,
-            ProcessorTurn::Slice => false,
-        }
-    }
-
-    fn take_turn(&mut self, turn: ProcessorTurn<K>) {
-        match turn {
-            ProcessorTurn::Commands => self.heed_commands(),
-            ProcessorTurn::Resync => self.ask_for_resync(),
-            ProcessorTurn::Batch(batch) => self.process(batch),
-            ProcessorTurn::Slice => {}
-        }
-    }
-
-    fn heed_commands(&mut self) {
-        for command in self.core.commands() {
-            match command {
-                // A handler of the user's may panic when it is dropped.
-                Command::Join(listener, handler) if listener.removed().is_set() => {
-                    self.contained(|| drop(handler));
+            Command::Join(listener, handler) => self.join(listener, handler),
+            Command::Look(observer) => self.look(observer),
+            Command::Sweep => {
+                self.joined.retain(|joined| !joined.listener.status().removed.is_set());
+                let gone = self.observers.extract_if(.., |observer| observer.status.removed.is_set());
+                for observer in gone.collect::<Vec<_>>() {
+                    self.contained(|| drop(observer));
                 }
-                Command::Join(listener, handler) => self.join(listener, handler),
-                Command::Look(observer) => self.look(observer),
-                Command::Sweep => {}
             }
-        }
-        self.joined.retain(|joined| !joined.listener.removed().is_set());
-        let observers = std::mem::take(&mut self.observers).into_iter();
-        let (gone, staying): (Vec<_>, _) = observers.partition(|observer| observer.watcher.removed.is_set());
-        self.observers = staying;
-        for observer in gone {
-            self.contained(|| drop(observer));
         }
     }
 
@@ -158,13 +125,13 @@ impl<K: Object> Processor<K> {
         let cached = self.core.indexer.lister().list_cached().into_iter();
         let replayed = |object| Change::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
         let replay: Vec<_> = cached.map(replayed).collect();
-        listener.notify(&replay, Resync::NotDue, Instant::now()).wake();
+        listener.notify(&replay, false, Instant::now());
         if self.core.synced.is_set() {
             listener.mark_initial();
         }
         let next = listener.resync_every().and_then(|period| Instant::now().checked_add(period));
         self.core.spawn(listener.clone().serve(handler));
-        self.joined.push(HandlerEntry { listener, next, resync: Resync::NotDue });
+        self.joined.push(HandlerEntry { listener, next, resync_due: false });
     }
 
     fn look(&mut self, observer: ObserverEntry<K>) {
@@ -181,7 +148,7 @@ impl<K: Object> Processor<K> {
         if self.core.synced.is_set() {
             let progress = Progress { version: lister.resource_version(), via: ProgressVia::Replace };
             self.tell_progress(&observer, progress);
-            observer.watcher.synced.set();
+            observer.status.synced.set();
         }
         self.observers.push(observer);
     }
@@ -191,34 +158,26 @@ impl<K: Object> Processor<K> {
         for joined in &mut self.joined {
             let Some((next, period)) = joined.next.zip(joined.listener.resync_every()) else { continue };
             if next <= now {
-                joined.resync = Resync::Due;
+                joined.resync_due = true;
                 // On its own grid, but never twice for a period that was slept through.
                 joined.next = next.checked_add(period).max(now.checked_add(period / 2));
             }
         }
-        self.core.fifo.resync(Audience::Due);
+        self.core.resync.ask(&self.core.indexer.lister(), false);
+        self.core.fifo.resync();
     }
 
     fn process(&mut self, mut batch: Batch<K>) {
-        let entries = batch.take();
         let core = &self.core;
-        let origin = if core.synced.is_set() { AddOrigin::Watch } else { AddOrigin::InitialList };
-        let lists = matches!(entries[..], [DeltaEntry { delta: Delta::Replaced(_), .. }]);
-        let resync_waits = lists && core.fifo.awaits_resync();
+        let synced = core.synced.is_set();
+        let origin = if synced { AddOrigin::Watch } else { AddOrigin::InitialList };
+        let entries = batch.take();
         let mut applied = core.indexer.write(|store| apply(store, entries, &core.kind, origin));
-        if applied.unreadable().next().is_some() || !applied.fallen.is_empty() {
-            may_block(|| self.tell_errors(&applied));
-        }
-        if applied.replaced.is_some() || !applied.nameless.is_empty() {
-            core.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
-        }
-        if resync_waits {
-            self.listed.extend(applied.changes.iter().filter_map(Change::key).cloned());
-        }
+        self.note_errors(&mut applied);
         self.tell_observers(&applied);
         self.tell_handlers(&applied);
-        if let Some(sync) = applied.resync.take() {
-            self.begin_resync(sync);
+        if applied.resync {
+            self.begin_resync();
         }
         drop(batch);
         for change in applied.changes {
@@ -227,26 +186,32 @@ impl<K: Object> Processor<K> {
                 tracing::error!(kind = %self.core.kind, "an object panicked as it was dropped; the next change comes");
             }
         }
-        self.core.reliability.handled(self.core.fifo.handled());
-        self.core.measure();
-        if !self.core.synced.is_set() && self.core.fifo.has_synced() {
-            self.core.synced.set();
+        let core = &self.core;
+        applied.reports.iter().for_each(|(extent, report)| core.reliability.handled(extent, report));
+        core.measure();
+        if !synced && core.fifo.has_synced() {
+            core.synced.set();
             self.joined.iter().for_each(|joined| joined.listener.mark_initial());
-            self.observers.iter().for_each(|observer| observer.watcher.synced.set());
+            self.observers.iter().for_each(|observer| observer.status.synced.set());
         }
     }
 
-    /// Tells the handlers of errors what can't be read, and what contradicts the cache.
-    fn tell_errors(&self, applied: &AppliedDeltas<K>) {
+    /// Reports what can't be read, and what contradicts the cache: then one of the two belongs to another history, and
+    /// a relist decides.
+    fn note_errors(&self, applied: &mut AppliedDeltas<K>) {
         let core = &self.core;
-        applied.unreadable().for_each(|unreadable| core.health.tell_unreadable(&core.name(), unreadable));
-        applied.fallen.iter().for_each(|fallen| self.doubt(fallen));
-    }
-
-    /// Requests a relist after a change that the cache contradicts: one of the two belongs to another history.
-    fn doubt(&self, fallen: &Fallen) {
-        if self.core.reliability.list_soon(&fallen.extent) {
-            self.core.health.tell_fallen(&self.core.name(), fallen);
+        if applied.unreadable().next().is_some() || !applied.fallen.is_empty() {
+            may_block(|| {
+                applied
+                    .unreadable()
+                    .for_each(|unreadable| core.health.tell_unreadable(&core.name(), unreadable));
+                let fallen =
+                    applied.fallen.iter().filter(|fallen| core.reliability.list_soon(&fallen.extent));
+                fallen.for_each(|fallen| core.health.tell_fallen(&core.name(), fallen));
+            });
+        }
+        if applied.replaced.is_some() || !applied.nameless.is_empty() {
+            core.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
         }
     }
 
@@ -267,35 +232,32 @@ impl<K: Object> Processor<K> {
             return;
         }
         let now = Instant::now();
-        let notify = |joined: &HandlerEntry<K>| joined.listener.notify(&applied.changes, joined.resync, now);
-        let idlers: Vec<_> = self.joined.iter().map(notify).collect();
-        idlers.into_iter().for_each(Idler::wake);
+        for joined in &self.joined {
+            joined.listener.notify(&applied.changes, joined.resync_due, now);
+        }
+        self.joined.iter().for_each(|joined| joined.listener.wake());
     }
 
-    /// Fixes what a resync shows; each is shown it at its own pace, behind changes.
-    fn begin_resync(&mut self, sync: Sync) {
-        let (audience, mut told) = (sync.audience, sync.into_pending());
-        told.extend(std::mem::take(&mut self.listed));
-        let (snapshot, now) = (ResyncSnapshot::of(self.core.indexer.lister(), told), Instant::now());
+    /// Begins to show a resync; each is shown it at its own pace, behind changes.
+    fn begin_resync(&mut self) {
+        let Some((snapshot, everybody)) = self.core.resync.take() else { return };
+        let now = Instant::now();
         for joined in &mut self.joined {
-            if audience == Audience::All || joined.resync == Resync::Due {
-                joined.listener.resync(&snapshot, now).wake();
+            if everybody || joined.resync_due {
+                joined.listener.resync(&snapshot, now);
+                joined.listener.wake();
             }
-            joined.resync = Resync::NotDue;
+            joined.resync_due = false;
         }
-        if audience == Audience::All && !self.observers.is_empty() {
-            ResyncCursor::of(snapshot, now).line_up(&mut self.readings);
+        if everybody && !self.observers.is_empty() {
+            ResyncCursor::of(snapshot, [].into_iter(), now).line_up(&mut self.resyncs);
         }
     }
 
     /// Shows observers a part of a resync.
     fn show_slice(&mut self) {
         for _ in 0..SLICE {
-            let Some(reading) = self.readings.front_mut() else { return };
-            let object = reading.step();
-            if reading.left() == 0 {
-                self.readings.pop_front();
-            }
+            let Some(object) = ResyncCursor::step(&mut self.resyncs) else { return };
             if let Some(object) = object {
                 let change = Change::Unchanged { object };
                 self.observers.iter().for_each(|observer| self.show(observer, &change));
@@ -304,13 +266,13 @@ impl<K: Object> Processor<K> {
     }
 
     fn show(&self, observer: &ObserverEntry<K>, change: &Change<K>) {
-        if !observer.watcher.removed.is_set() {
+        if !observer.status.removed.is_set() {
             self.contained(|| observer.observer.changed(change));
         }
     }
 
     fn tell_progress(&self, observer: &ObserverEntry<K>, progress: Progress) {
-        if !observer.watcher.removed.is_set() {
+        if !observer.status.removed.is_set() {
             self.contained(|| observer.observer.progressed(progress));
         }
     }
@@ -331,9 +293,9 @@ impl<K: Object> Processor<K> {
 impl<K: Object> Drop for Processor<K> {
     fn drop(&mut self) {
         self.core.fifo.close();
-        self.core.close_inbox();
+        self.core.refuse_all(&mut self.commands);
         self.joined.iter().for_each(|joined| joined.listener.remove());
-        self.observers.iter().for_each(|observer| observer.watcher.removed.set());
+        self.observers.iter().for_each(|observer| observer.status.removed.set());
     }
 }
 

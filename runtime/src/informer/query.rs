@@ -10,8 +10,8 @@ use crate::{
     store::{FieldSelector, Selector},
 };
 
-/// A question to the server, in its normal form.
-#[derive(Clone, Debug)]
+/// A question to the server, in its normal form; one informer answers those that are equal.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Query {
     /// The marker type: it decides object, lister and indexes.
     pub(super) marker: TypeId,
@@ -51,11 +51,6 @@ impl Query {
         }
     }
 
-    /// Returns whether one informer answers both.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        self.transform.is(&other.transform) && self.hook.is(&other.hook) && self.plain() == other.plain()
-    }
-
     /// Lists the parts of the cache that have a reflector each.
     pub(super) fn extents(&self) -> Vec<Extent> {
         match self.namespaces.is_empty() {
@@ -70,16 +65,10 @@ impl Query {
         let fields = (!self.fields.is_everything()).then(|| format!("fields {}", self.fields));
         labels.into_iter().chain(fields).collect::<Vec<_>>().join(", ")
     }
-
-    fn plain(&self) -> impl PartialEq + '_ {
-        let dynamic_type = (&self.namespaces, &self.labels, &self.fields, self.managed_fields);
-        let lists = (self.first_list, self.page_size, self.poll, self.largest_object);
-        ((self.marker, &self.kind, self.representation, self.item_form), dynamic_type, lists)
-    }
 }
 
-impl Function {
-    fn is(&self, other: &Self) -> bool {
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::None, Self::None) => true,
             (Self::Named(one), Self::Named(other)) => one == other,

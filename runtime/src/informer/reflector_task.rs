@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::{reliability::Reliability, sync_state::Health};
+use super::{reliability::Reliability, resync::ResyncRequest, sync_state::Health};
 use crate::{
     delta_fifo::{Extent, FifoSink},
     list_watch::{FetchedItem, ListWatchError, ListerWatcher},
@@ -15,7 +15,7 @@ use crate::{
         Difference, FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange,
         WatchErrorHandler,
     },
-    store::{Lister, Missing},
+    store::Lister,
     users_code::may_block,
 };
 
@@ -60,6 +60,7 @@ pub(super) struct InformerSink<K> {
     pub(super) cache: Lister<K>,
     pub(super) health: Arc<Health>,
     pub(super) reliability: Arc<Reliability>,
+    pub(super) resync: Arc<ResyncRequest<K>>,
     pub(super) meter: CacheMeter,
 }
 
@@ -73,7 +74,10 @@ impl<K: Object> InformerSink<K> {
     }
 }
 
-impl<K: Object> ReflectorStore<K> for InformerSink<K> {
+impl<K> ReflectorStore<K> for InformerSink<K>
+where
+    K: Object,
+{
     fn replace(&self, list: List<K>) {
         self.transforming(|| self.sink.replace(list));
         self.meter.queued(self.sink.waiting());
@@ -91,15 +95,10 @@ impl<K: Object> ReflectorStore<K> for InformerSink<K> {
 
     /// Looks at versions alone: of two states at one version `unchanged` says more.
     fn differences(&self, listed: &[FetchedItem<K>]) -> Option<Vec<Difference>> {
-        // All that the reflector handed over came before this; it hands over nothing meanwhile.
-        if self.sink.handled() < self.sink.next_number() {
+        if !self.sink.is_settled() {
             return None;
         }
-        let missing = match self.sink.transform() {
-            Some(_) => Missing::MayBeDropped,
-            None => Missing::IsDifferent,
-        };
-        Some(self.cache.differences(self.sink.extent(), listed, missing))
+        Some(self.cache.differences(self.sink.extent(), listed, self.sink.transform().is_some()))
     }
 
     fn apply(&self, changes: Vec<StoreChange<K>>) {
@@ -108,19 +107,24 @@ impl<K: Object> ReflectorStore<K> for InformerSink<K> {
     }
 
     fn resync(&self) {
+        self.resync.ask(&self.cache, true);
         self.transforming(|| self.sink.resync());
     }
 
     fn report(&self, report: FetchReport) {
-        let tell = || self.health.report(self.sink.extent(), &report);
+        let extent = self.sink.extent();
         match report {
+            FetchReport::Healthy(_) => self.health.report(extent, &report),
             // Handlers of the user's are called.
-            FetchReport::Failed(_) | FetchReport::Skipped(_) => may_block(tell),
-            _ => tell(),
+            FetchReport::Failed(_) | FetchReport::Skipped(_) => {
+                may_block(|| self.health.report(extent, &report));
+            }
+            FetchReport::WatchLost => {
+                self.reliability.watch_lost(extent);
+                self.sink.report(report);
+            }
+            FetchReport::WatchBack | FetchReport::Current { .. } => self.sink.report(report),
         }
-        self.reliability.report(self.sink.extent(), &report, self.sink.next_number());
-        // What comes before may have been handled already.
-        self.reliability.handled(self.sink.handled());
     }
 
     fn wants_list(&self) -> impl Future<Output = ()> + Send {

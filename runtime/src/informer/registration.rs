@@ -1,38 +1,83 @@
 //! What the code that registered a handler or an observer holds.
 
-use std::{fmt, future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::{sync::Notify, task};
-use tokio_util::sync::CancellationToken;
+use tokio::{
+    sync::{Notify, SetOnce},
+    task,
+};
 
 /// A flag that is set once, for good, and awaited by any number.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Latch(CancellationToken);
+pub(super) struct Latch(Arc<SetOnce<()>>);
 
 impl Latch {
     pub(super) fn set(&self) {
-        self.0.cancel();
+        self.0.set(()).ok();
     }
 
     pub(super) fn is_set(&self) -> bool {
-        self.0.is_cancelled()
+        self.0.initialized()
     }
 
     pub(super) async fn wait(&self) {
-        self.0.cancelled().await;
+        self.0.wait().await;
+    }
+}
+
+/// What handlers and observers have in common, whatever the object's type.
+#[derive(Debug, Default)]
+pub(super) struct HandlerStatus {
+    pub(super) synced: Latch,
+    pub(super) removed: Latch,
+    pub(super) panics: AtomicU64,
+    /// A call has ended, and no other follows.
+    pub(super) idle: Notify,
+    pub(super) task: OnceLock<task::Id>,
+}
+
+impl HandlerStatus {
+    /// Waits until the initial content was shown.
+    async fn synced(&self) -> Result<(), HandlerRemoved> {
+        tokio::select! {
+            biased;
+            () = self.synced.wait() => Ok(()),
+            () = self.removed.wait() => Err(HandlerRemoved),
+        }
     }
 }
 
 /// What a registration needs of its handler, whatever the object's type.
 pub(super) trait HandlerSlot: Send + Sync {
-    fn remove(&self);
-    fn is_calling(&self) -> bool;
-    fn idle(&self) -> &Notify;
-    fn task(&self) -> Option<task::Id>;
-    fn synced(&self) -> &Latch;
-    fn removed(&self) -> &Latch;
-    fn panics(&self) -> u64;
-    fn backlog(&self) -> HandlerBacklog;
+    fn status(&self) -> &HandlerStatus;
+
+    fn remove(&self) {
+        self.status().removed.set();
+    }
+
+    fn is_calling(&self) -> bool {
+        false
+    }
+
+    fn backlog(&self) -> HandlerBacklog {
+        HandlerBacklog::default()
+    }
+}
+
+/// An observer has no calls that wait.
+impl HandlerSlot for HandlerStatus {
+    fn status(&self) -> &HandlerStatus {
+        self
+    }
 }
 
 /// What a registration keeps alive, and notifies when something was removed.
@@ -46,7 +91,7 @@ pub(super) trait KeepAlive: Send + Sync {
 pub struct HandlerRemoved;
 
 /// The backlog of a handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandlerBacklog {
     /// How many notifications wait, a resync's included.
     ///
@@ -56,9 +101,10 @@ pub struct HandlerBacklog {
     pub oldest: Option<Duration>,
 }
 
-/// Keeps a handler registered; dropping it removes the handler.
+/// Keeps a handler or an observer registered; dropping it removes that.
 ///
-/// Once it is dropped no call starts. It keeps the informer alive.
+/// Once it is dropped no call of a handler starts; the call of an observer that is under way may still end after it. It
+/// keeps the informer alive.
 #[must_use = "dropping a registration removes its handler"]
 pub struct Registration {
     slot: Arc<dyn HandlerSlot>,
@@ -74,7 +120,7 @@ impl Registration {
     ///
     /// A call that panicked counts.
     pub fn has_synced(&self) -> bool {
-        self.slot.synced().is_set()
+        self.slot.status().synced.is_set()
     }
 
     /// Waits until the handler was called for all that was cached when it was added.
@@ -82,7 +128,7 @@ impl Registration {
     /// # Errors
     /// The informer stopped before.
     pub async fn synced(&self) -> Result<(), HandlerRemoved> {
-        first_of(self.slot.synced(), self.slot.removed()).await
+        self.slot.status().synced().await
     }
 
     /// Removes the handler, and waits for the call that may be under way.
@@ -93,9 +139,9 @@ impl Registration {
         drop(self);
         async move {
             loop {
-                let mut idle = pin!(slot.idle().notified());
+                let mut idle = pin!(slot.status().idle.notified());
                 idle.as_mut().enable();
-                let inside = task::try_id().is_some_and(|id| slot.task() == Some(id));
+                let inside = task::try_id().is_some_and(|id| slot.status().task.get() == Some(&id));
                 if inside || !slot.is_calling() {
                     return;
                 }
@@ -106,7 +152,7 @@ impl Registration {
 
     /// Counts the calls that panicked.
     pub fn panics(&self) -> u64 {
-        self.slot.panics()
+        self.slot.status().panics.load(Ordering::Relaxed)
     }
 
     /// Returns how many calls the handler has yet to get.
@@ -125,61 +171,5 @@ impl Drop for Registration {
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registration").field("synced", &self.has_synced()).finish()
-    }
-}
-
-/// The latches of an observer.
-#[derive(Debug, Default)]
-pub(super) struct ObserverLatches {
-    pub(super) synced: Latch,
-    pub(super) removed: Latch,
-}
-
-/// Keeps an observer registered; dropping it removes the observer.
-///
-/// A call that is under way on another thread may still end after the drop. It keeps the informer alive.
-#[must_use = "dropping a registration removes its observer"]
-pub struct ObserverRegistration {
-    watcher: Arc<ObserverLatches>,
-    keep: Arc<dyn KeepAlive>,
-}
-
-impl ObserverRegistration {
-    pub(super) fn new(watcher: Arc<ObserverLatches>, keep: Arc<dyn KeepAlive>) -> Self {
-        Self { watcher, keep }
-    }
-
-    /// Returns whether the observer has seen all that was there when it came.
-    pub fn has_synced(&self) -> bool {
-        self.watcher.synced.is_set()
-    }
-
-    /// Waits until the observer has seen all that was there when it came.
-    ///
-    /// # Errors
-    /// The informer stopped before.
-    pub async fn synced(&self) -> Result<(), HandlerRemoved> {
-        first_of(&self.watcher.synced, &self.watcher.removed).await
-    }
-}
-
-impl Drop for ObserverRegistration {
-    fn drop(&mut self) {
-        self.watcher.removed.set();
-        self.keep.sweep();
-    }
-}
-
-impl fmt::Debug for ObserverRegistration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObserverRegistration").field("synced", &self.has_synced()).finish()
-    }
-}
-
-async fn first_of(synced: &Latch, removed: &Latch) -> Result<(), HandlerRemoved> {
-    tokio::select! {
-        biased;
-        () = synced.wait() => Ok(()),
-        () = removed.wait() => Err(HandlerRemoved),
     }
 }

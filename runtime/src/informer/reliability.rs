@@ -1,8 +1,8 @@
-//! How an informer's cache stands to its server: whether it can be relied on, and when it lists to compare.
+//! Whether an informer's cache can be relied on, and when it lists to compare.
 
 use std::{future::pending, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
@@ -17,7 +17,7 @@ use crate::{
 /// How often at most an informer lists because answers contradict its cache, or reports lost history for that.
 const ONCE_IN: Duration = Duration::from_secs(60);
 
-/// The standing of a cache, part by part.
+/// The status of a cache, part by part.
 #[derive(Debug)]
 pub(super) struct Reliability {
     server: Server,
@@ -35,21 +35,14 @@ struct Part {
 
 #[derive(Debug, Default)]
 struct PartState {
-    standing: CacheStatus,
-    /// How it will stand once what was handed over has been handled.
-    coming: Option<Coming>,
+    status: CacheStatus,
+    /// How many losses of its watch count already, although changes from before them are still queued.
+    early_cuts: usize,
     /// When it last listed to compare, and last reported lost history.
     compared: Option<Instant>,
     told: Option<Instant>,
     /// When it is to list.
     due: Option<Instant>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Coming {
-    standing: CacheStatus,
-    /// Up to which number deltas must have been handled.
-    handled: u64,
 }
 
 /// Whether an informer lists to compare.
@@ -67,39 +60,35 @@ impl Reliability {
         Self { server, parts: extents.into_iter().map(part).collect() }
     }
 
-    /// Takes what a reflector says of its connection; `number` is that of the delta that comes next.
-    pub(super) fn report(&self, extent: &Extent, report: &FetchReport, number: u64) {
-        let Some(mut state) = self.part(extent).map(Part::lock) else { return };
-        let mut standing = state.coming.map_or(state.standing, |coming| coming.standing);
-        match report {
-            FetchReport::WatchLost => {
-                standing.cut = Some(Instant::now());
-                state.standing.cut = standing.cut;
-            }
-            FetchReport::WatchBack => standing.cut = None,
-            FetchReport::Current { losses } => standing.losses = *losses,
-            FetchReport::Healthy(_) | FetchReport::Skipped(_) | FetchReport::Failed(_) => return,
+    /// Notes at once that a watch is lost.
+    pub(super) fn watch_lost(&self, extent: &Extent) {
+        let Some(part) = self.part(extent) else { return };
+        {
+            let mut state = part.state.lock();
+            state.early_cuts += 1;
+            state.status.cut = Some(Instant::now());
         }
-        state.coming = Some(Coming { standing, handled: number });
-        drop(state);
         self.server.note_change();
     }
 
-    /// Learns up to which number deltas have been handled.
-    pub(super) fn handled(&self, number: u64) {
-        for part in &self.parts {
-            let mut state = part.lock();
-            if let Some(coming) = state.coming.take_if(|coming| coming.handled <= number) {
-                state.standing = coming.standing;
-                drop(state);
-                self.server.note_change();
+    /// Takes a report once everything that was queued before it has been handled.
+    pub(super) fn handled(&self, extent: &Extent, report: &FetchReport) {
+        let Some(part) = self.part(extent) else { return };
+        {
+            let mut state = part.state.lock();
+            match report {
+                FetchReport::WatchLost => state.early_cuts = state.early_cuts.saturating_sub(1),
+                FetchReport::WatchBack if state.early_cuts == 0 => state.status.cut = None,
+                FetchReport::Current { losses } => state.status.losses = *losses,
+                _ => return,
             }
         }
+        self.server.note_change();
     }
 
     /// Says why the cache can't be relied on, if so; of several parts, the doubt that lasts longest.
     pub(super) fn doubt(&self) -> Option<Doubt> {
-        let doubts = self.parts.iter().filter_map(|part| self.server.doubt(&part.lock().standing));
+        let doubts = self.parts.iter().filter_map(|part| self.server.doubt(&part.state.lock().status));
         doubts.max_by_key(|doubt| doubt.until)
     }
 
@@ -109,7 +98,7 @@ impl Reliability {
             return Comparison::TooSoon;
         };
         let now = Instant::now();
-        let due = is_due(&mut part.lock().compared, now);
+        let due = is_due(&mut part.state.lock().compared, now);
         match due {
             true => {
                 part.list_at(now);
@@ -122,14 +111,14 @@ impl Reliability {
     /// Requests a relist of an extent as soon as the limit allows; returns whether none was due.
     pub(super) fn list_soon(&self, extent: &Extent) -> bool {
         let Some(part) = self.part(extent) else { return false };
-        let (now, compared) = (Instant::now(), part.lock().compared);
+        let (now, compared) = (Instant::now(), part.state.lock().compared);
         part.list_at(compared.map_or(now, |compared| now.max(compared + ONCE_IN)))
     }
 
     /// Reports to the server's reflectors that it lost the history which the part that holds a key has followed.
     pub(super) fn report_history_loss(&self, key: &ObjectKey) {
         let part = self.parts.iter().find(|part| part.extent.holds(key));
-        if part.is_some_and(|part| is_due(&mut part.lock().told, Instant::now())) {
+        if part.is_some_and(|part| is_due(&mut part.state.lock().told, Instant::now())) {
             self.server.report_history_loss();
         }
     }
@@ -163,7 +152,7 @@ impl Part {
     /// Has the reflector list at some time, or before; says whether it was not to list.
     fn list_at(&self, due: Instant) -> bool {
         let before = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let before = state.due;
             state.due = Some(before.map_or(due, |before| before.min(due)));
             before
@@ -175,7 +164,7 @@ impl Part {
     async fn wants_list(&self) {
         loop {
             let due = {
-                let (mut state, now) = (self.lock(), Instant::now());
+                let (mut state, now) = (self.state.lock(), Instant::now());
                 if state.due.is_some_and(|due| due <= now) {
                     (state.due, state.compared) = (None, Some(now));
                     return;
@@ -193,10 +182,6 @@ impl Part {
                 () = until_due => {}
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PartState> {
-        self.state.lock()
     }
 }
 
@@ -221,15 +206,28 @@ mod tests {
 
     // C35
     #[tokio::test(start_paused = true)]
-    async fn an_answer_counts_once_the_cache_has_taken_what_came_before_it() {
+    async fn lost_history_is_in_doubt_until_the_cache_shows_an_answer() {
         let (server, reliability) = reliability();
         server.report_history_loss();
         assert_eq!(reliability.doubt().unwrap().cause, DoubtCause::HistoryLost);
-        reliability.report(&Extent::All, &FetchReport::Current { losses: 1 }, 7);
-        reliability.handled(6);
-        assert!(reliability.doubt().is_some(), "the list is queued, not cached");
-        reliability.handled(7);
+        reliability.handled(&Extent::All, &FetchReport::Current { losses: 1 });
         assert_eq!(reliability.doubt(), None);
+    }
+
+    // C35
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_was_back_before_it_was_lost_again_ends_no_doubt() {
+        let (_, reliability) = reliability();
+        let cut = || reliability.doubt().map(|doubt| doubt.cause);
+        reliability.watch_lost(&Extent::All);
+        reliability.handled(&Extent::All, &FetchReport::WatchLost);
+        reliability.watch_lost(&Extent::All);
+        reliability.handled(&Extent::All, &FetchReport::WatchBack);
+        assert_eq!(cut(), Some(DoubtCause::WatchCut));
+        reliability.handled(&Extent::All, &FetchReport::WatchLost);
+        assert_eq!(cut(), Some(DoubtCause::WatchCut));
+        reliability.handled(&Extent::All, &FetchReport::WatchBack);
+        assert_eq!(cut(), None);
     }
 
     // R50

@@ -1,10 +1,11 @@
-//! A resync under way: what was cached when it began, shown again unless it has changed since.
+//! A resync under way: what was cached when it was asked for, shown again unless it has changed since.
 
 use std::{
     collections::{HashSet, VecDeque},
     sync::Arc,
 };
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
@@ -15,15 +16,13 @@ use crate::{
 /// What a resync shows; shared by all who are shown it, each at its own pace.
 pub(super) struct ResyncSnapshot<K> {
     moment: Vec<CachedObject<K>>,
-    /// Keys that are shown otherwise.
-    except: HashSet<ObjectKey>,
     cache: Lister<K>,
 }
 
 impl<K: Object> ResyncSnapshot<K> {
-    /// Fixes what is shown: what is cached now, except some.
-    pub(super) fn of(cache: Lister<K>, except: HashSet<ObjectKey>) -> Arc<Self> {
-        Arc::new(Self { moment: cache.list_cached(), except, cache })
+    /// Fixes what is shown: what is cached now.
+    pub(super) fn of(cache: Lister<K>) -> Arc<Self> {
+        Arc::new(Self { moment: cache.list_cached(), cache })
     }
 
     /// Finds a cached object; `None` once it has changed (a delta shows that) or is gone.
@@ -32,6 +31,26 @@ impl<K: Object> ResyncSnapshot<K> {
         let version = held.resource_version().filter(|version| !version.is_empty());
         let same = held.uid() == shown.uid() && version.is_some() && version == shown.resource_version();
         (same || held.is_same(shown)).then_some(held)
+    }
+}
+
+/// A resync that was asked for, and begins once the queue has reached it.
+pub(super) struct ResyncRequest<K>(Mutex<Option<(Arc<ResyncSnapshot<K>>, bool)>>);
+
+impl<K: Object> ResyncRequest<K> {
+    pub(super) fn none() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// Asks for a resync of what is cached now, of everybody or of the handlers that are due; two that wait are one.
+    pub(super) fn ask(&self, cache: &Lister<K>, everybody: bool) {
+        let mut request = self.0.lock();
+        request.get_or_insert_with(|| (ResyncSnapshot::of(cache.clone()), false)).1 |= everybody;
+    }
+
+    /// Takes what was asked for, and whether everybody is shown it.
+    pub(super) fn take(&self) -> Option<(Arc<ResyncSnapshot<K>>, bool)> {
+        self.0.lock().take()
     }
 }
 
@@ -45,35 +64,35 @@ pub(super) struct ResyncCursor<K> {
 }
 
 impl<K: Object> ResyncCursor<K> {
-    pub(super) fn of(snapshot: Arc<ResyncSnapshot<K>>, since: Instant) -> Self {
-        Self { snapshot, passed: 0, except: HashSet::new(), since }
+    /// Begins to show a resync, except some keys that are shown otherwise.
+    pub(super) fn of(
+        snapshot: Arc<ResyncSnapshot<K>>,
+        except: impl Iterator<Item = ObjectKey>,
+        since: Instant,
+    ) -> Self {
+        Self { snapshot, passed: 0, except: except.collect(), since }
     }
 
-    /// Leaves out a key that is shown otherwise.
-    pub(super) fn except(self, keys: impl Iterator<Item = ObjectKey>) -> Self {
-        Self { except: keys.collect(), ..self }
-    }
-
-    /// Goes on by one object, which may have nothing to show any more.
-    pub(super) fn step(&mut self) -> Option<CachedObject<K>> {
+    /// Goes on by one object, which may have nothing to show any more; `None` if no resync is under way.
+    pub(super) fn step(resyncs: &mut VecDeque<Self>) -> Option<Option<CachedObject<K>>> {
         #[cfg(test)]
         crate::counted::count(1);
-        let snapshot = &*self.snapshot;
-        let shown = snapshot.moment.get(self.passed);
-        self.passed += 1;
-        let shown = shown?;
-        let excepted = |keys: &HashSet<ObjectKey>| !keys.is_empty() && keys.contains(shown.key());
-        if excepted(&snapshot.except) || excepted(&self.except) {
-            return None;
+        let cursor = resyncs.front_mut()?;
+        let shown = cursor.snapshot.moment.get(cursor.passed);
+        let shown = shown.filter(|shown| cursor.except.is_empty() || !cursor.except.contains(shown.key()));
+        let shown = shown.and_then(|shown| cursor.snapshot.current(shown));
+        cursor.passed += 1;
+        if cursor.left() == 0 {
+            resyncs.pop_front();
         }
-        snapshot.current(shown)
+        Some(shown)
     }
 
     /// Lines up behind others, in the place of the last if that has not begun.
-    pub(super) fn line_up(self, readings: &mut VecDeque<Self>) {
-        match readings.back_mut().filter(|last| last.passed == 0) {
+    pub(super) fn line_up(self, resyncs: &mut VecDeque<Self>) {
+        match resyncs.back_mut().filter(|last| last.passed == 0) {
             Some(last) => *last = Self { since: last.since, ..self },
-            None => readings.push_back(self),
+            None => resyncs.push_back(self),
         }
     }
 

@@ -2,24 +2,24 @@
 
 use std::{any::Any, cell::RefCell, fmt, marker::PhantomData, sync::Arc, time::Duration};
 
+use futures::future::{BoxFuture, join_all};
 use tokio::time::Instant;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    assembly::Assembly,
     change::{AddOrigin, Deleted},
     core::{Command, Handle, InformerCore, InformerParts, ObserverEntry},
     current::{TermStart, current},
     handler::{Closures, EventHandler, Observer},
     listener::Listener,
     processor::start,
-    reflector_task::ReflectorTask,
-    registration::{HandlerSlot, KeepAlive, ObserverLatches, ObserverRegistration, Registration},
+    registration::{HandlerSlot, HandlerStatus, KeepAlive, Registration},
     reliability::Comparison,
+    report::InformerReport,
     sync_state::{NotSynced, SyncState},
     watched::Watched,
 };
 use crate::{
-    delta_fifo::Extent,
     list_watch::ListerWatcher,
     object::{Kind, Object, ObjectKey},
     reflector::{Doubt, ReflectorConfig, WatchError, WatchErrorHandler},
@@ -42,15 +42,66 @@ pub struct SharedInformer<W: Watched> {
     watched: PhantomData<fn() -> W>,
 }
 
-/// What a lister or a registration holds of its informer.
-struct Share<K: Object> {
-    handle: Arc<Handle<K>>,
-    _hears: Option<Arc<[WatchErrorHandler]>>,
+impl<W: Watched> KeepAlive for SharedInformer<W> {
+    fn sweep(&self) {
+        self.handle.core.send(Command::Sweep);
+    }
 }
 
-impl<K: Object> KeepAlive for Share<K> {
-    fn sweep(&self) {
-        self.handle.sweep();
+/// An informer of any kind.
+pub(super) trait Informer: Any + Send + Sync {
+    fn start(&self);
+    fn stop(&self);
+    /// Returns whether it was stopped, and so answers no more.
+    fn is_over(&self) -> bool;
+    fn state(&self) -> SyncState;
+    fn report(&self) -> InformerReport;
+    /// Waits until it is synced or stopped.
+    fn settled(&self) -> BoxFuture<'static, ()>;
+}
+
+impl<K: Object> Informer for Handle<K> {
+    fn start(&self) {
+        start(&self.core);
+    }
+
+    fn stop(&self) {
+        self.core.stop();
+    }
+
+    fn is_over(&self) -> bool {
+        self.core.stop.is_cancelled()
+    }
+
+    fn state(&self) -> SyncState {
+        self.core.state()
+    }
+
+    fn report(&self) -> InformerReport {
+        self.core.report()
+    }
+
+    fn settled(&self) -> BoxFuture<'static, ()> {
+        let (synced, stop) = (self.core.synced.clone(), self.core.stop.clone());
+        Box::pin(async move {
+            stop.run_until_cancelled(synced.wait()).await;
+        })
+    }
+}
+
+/// Waits until informers have synced; the error names those that have not in time, or were stopped.
+pub(super) async fn wait_for_sync(
+    informers: &[Arc<dyn Informer>],
+    within: Duration,
+) -> Result<(), NotSynced> {
+    let started = Instant::now();
+    let settled = join_all(informers.iter().map(|informer| informer.settled()));
+    let _ = tokio::time::timeout(within, settled).await;
+    let states = informers.iter().map(|informer| informer.state());
+    let laggards: Vec<SyncState> = states.filter(|state| !state.is_synced()).collect();
+    match laggards.is_empty() {
+        true => Ok(()),
+        false => Err(NotSynced { laggards, waited: started.elapsed() }),
     }
 }
 
@@ -64,20 +115,8 @@ impl<W: Watched> SharedInformer<W> {
         source: L,
         config: ReflectorConfig,
     ) -> Self {
-        let kind = W::kind_of(dynamic_type);
-        let config = config.named(|| kind.to_string());
-        Self::of_parts(InformerParts {
-            kind,
-            cluster: None,
-            indexes: W::indexes(),
-            metrics: config.metrics.clone(),
-            seed: config.seed,
-            on_error: config.on_error.clone(),
-            feeds: vec![ReflectorTask::new(Extent::All, source, config)],
-            transform: None,
-            stop: CancellationToken::new(),
-            fleet: TaskTracker::new(),
-        })
+        let assembled = Assembly::new(dynamic_type).config(config).everywhere(source).build();
+        assembled.expect("one source fills one part")
     }
 
     pub(super) fn of_parts(parts: InformerParts<W::Object>) -> Self {
@@ -96,10 +135,6 @@ impl<W: Watched> SharedInformer<W> {
             self.hears = Some(hears);
         }
         self
-    }
-
-    fn share(&self) -> Arc<Share<W::Object>> {
-        Arc::new(Share { handle: self.handle.clone(), _hears: self.hears.clone() })
     }
 
     pub(super) fn handle(&self) -> &Arc<Handle<W::Object>> {
@@ -131,7 +166,7 @@ impl<W: Watched> SharedInformer<W> {
 
     /// Returns a reader of the cache without the typed look-ups.
     pub(crate) fn cache(&self) -> Lister<W::Object> {
-        self.handle.core.indexer.lister().keeping(self.share())
+        self.handle.core.indexer.lister().keeping(Arc::new(self.clone()))
     }
 
     /// Returns what all clones of an informer have in common, and no other informer has.
@@ -183,14 +218,14 @@ impl<W: Watched> SharedInformer<W> {
         let slot: Arc<dyn HandlerSlot> = listener.clone();
         core.note_handler(&slot);
         core.send(Command::Join(listener.clone(), handler));
-        Registration::new(listener, self.share())
+        Registration::new(listener, Arc::new(self.clone()))
     }
 
     /// Shows an observer every change, inline, beginning with a replay of what is cached.
-    pub fn observe(&self, observer: Arc<dyn Observer<W::Object>>) -> ObserverRegistration {
-        let watcher = Arc::new(ObserverLatches::default());
-        self.handle.core.send(Command::Look(ObserverEntry { observer, watcher: watcher.clone() }));
-        ObserverRegistration::new(watcher, self.share())
+    pub fn observe(&self, observer: Arc<dyn Observer<W::Object>>) -> Registration {
+        let status = Arc::new(HandlerStatus::default());
+        self.handle.core.send(Command::Look(ObserverEntry { observer, status: status.clone() }));
+        Registration::new(status, Arc::new(self.clone()))
     }
 
     /// Calls a function at every failure to list or watch, besides the configuration's handler or the log.
@@ -235,20 +270,8 @@ impl<W: Watched> SharedInformer<W> {
     /// # Errors
     /// It does not within the time given, or the informer is stopped; the error says why.
     pub async fn wait_for_sync(&self, within: Duration) -> Result<(), NotSynced> {
-        let started = Instant::now();
-        let core = &self.handle.core;
-        let synced = async {
-            tokio::select! {
-                biased;
-                () = core.synced.wait() => {}
-                () = core.stop.cancelled() => {}
-            }
-        };
-        let _ = tokio::time::timeout(within, synced).await;
-        match self.has_synced() {
-            true => Ok(()),
-            false => Err(NotSynced { laggards: vec![self.sync_state()], waited: started.elapsed() }),
-        }
+        let handle: Arc<dyn Informer> = self.handle.clone();
+        wait_for_sync(&[handle], within).await
     }
 
     /// Returns what is watched.

@@ -340,10 +340,7 @@ impl Health {
             Some(key) => format!("{key}, which can't be read: {error}"),
             None => format!("an object without a name that can't be read: {error}"),
         };
-        let error = ListWatchError::Unexpected(what);
-        let error = WatchError::new(name.to_owned(), FetchPart::Watch, error, 0, Duration::ZERO);
-        self.on_error.tell(&error);
-        self.tell(&error);
+        self.tell_unexpected(name, what);
     }
 
     /// Reports a change whose version is lower than one that came before.
@@ -352,6 +349,10 @@ impl Health {
             "a change of {key} at version {version}, although it is cached at {cached}: the server lost its history, or its \
              versions fall; it is listed again"
         );
+        self.tell_unexpected(name, what);
+    }
+
+    fn tell_unexpected(&self, name: &str, what: String) {
         let error = ListWatchError::Unexpected(what);
         let error = WatchError::new(name.to_owned(), FetchPart::Watch, error, 0, Duration::ZERO);
         self.on_error.tell(&error);

@@ -7,7 +7,6 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::FORM;
 use crate::{
@@ -23,7 +22,7 @@ use crate::{
     },
     list_watch::{FetchedItem, Identity, ItemForm, RawObject, Unreadable},
     object::{Object, ObjectKey},
-    reflector::{Epoch, List, ReflectorStore, StoreChange, WatchErrorHandler},
+    reflector::{Epoch, List, ReflectorConfig, ReflectorStore, StoreChange},
     store::{CachedObject, IndexDefinition, Indexer},
 };
 
@@ -128,18 +127,9 @@ impl Fed {
     pub(super) fn of(extents: &[Extent], transform: Option<Transform<ConfigMap>>) -> Self {
         let sources: Vec<Source> = extents.iter().map(|_| Arc::default()).collect();
         let feeds = extents.iter().zip(&sources).map(|(extent, source)| feed(extent, source)).collect();
-        let informer = SharedInformer::of_parts(InformerParts {
-            kind: ConfigMap::kind_of(&()),
-            cluster: None,
-            indexes: vec![by_content()],
-            feeds,
-            transform,
-            metrics: None,
-            seed: None,
-            on_error: WatchErrorHandler::default(),
-            stop: CancellationToken::new(),
-            fleet: TaskTracker::new(),
-        });
+        let parts =
+            InformerParts::new(ConfigMap::kind_of(&()), vec![by_content()], &ReflectorConfig::default());
+        let informer = SharedInformer::of_parts(InformerParts { feeds, transform, ..parts });
         Self { informer, sources }
     }
 

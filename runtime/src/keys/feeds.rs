@@ -1,8 +1,6 @@
 //! What is known of the objects that feed a controller and that can't be read or mapped.
 
-use std::collections::hash_map::Entry;
-
-use foldhash::{HashMap, fast::RandomState};
+use foldhash::{HashMap, HashSet, fast::RandomState};
 use indexmap::IndexSet;
 
 use crate::{
@@ -17,25 +15,13 @@ pub(crate) struct FeedId(usize);
 /// The objects of all feeds, as far as anything is known of them.
 #[derive(Debug, Default)]
 pub(crate) struct FeedObjects {
-    objects: HashMap<(FeedId, ObjectKey), FeedObject>,
-    feeds: usize,
-}
-
-/// One object that a feed watches.
-#[derive(Debug, Default)]
-struct FeedObject {
-    /// Whether its latest state can't be read. An object of a compact cache knows that itself.
-    is_unreadable: bool,
-    /// The keys that it concerned before it could not be read or mapped. Its deletion concerns the same keys.
+    /// Those whose latest state can't be read. An object of a compact cache knows that itself.
+    unreadable: HashSet<(FeedId, ObjectKey)>,
+    /// The keys that objects concerned before they could not be read or mapped. Their deletion concerns the same keys.
     ///
     /// A typed cache keeps the last state that could be read; a compact one does not.
-    related: Vec<ObjectKey>,
-}
-
-impl FeedObject {
-    fn is_empty(&self) -> bool {
-        !self.is_unreadable && self.related.is_empty()
-    }
+    related: HashMap<(FeedId, ObjectKey), Vec<ObjectKey>>,
+    feeds: usize,
 }
 
 impl FeedObjects {
@@ -46,7 +32,8 @@ impl FeedObjects {
     }
 
     pub(super) fn clear(&mut self) {
-        self.objects.clear();
+        self.unreadable.clear();
+        self.related.clear();
     }
 
     /// Takes a change; to be called once for each, in order.
@@ -57,7 +44,7 @@ impl FeedObjects {
         match change {
             Change::Unreadable { unreadable, .. } => {
                 if let Some(key) = &unreadable.identity.key {
-                    self.objects.entry((feed, key.clone())).or_default().is_unreadable = true;
+                    self.unreadable.insert((feed, key.clone()));
                 }
                 false
             }
@@ -74,7 +61,7 @@ impl FeedObjects {
     }
 
     fn take_unreadable(&mut self, feed: FeedId, object: &ObjectKey) -> bool {
-        self.take(feed, object, |known| std::mem::take(&mut known.is_unreadable))
+        !self.unreadable.is_empty() && self.unreadable.remove(&(feed, object.clone()))
     }
 
     /// Keeps the keys that an object concerned before a state that can't be read or mapped. Returns all that are kept.
@@ -88,37 +75,21 @@ impl FeedObjects {
         related.extend(self.take_related(feed, object));
         let related: Vec<_> = related.into_iter().collect();
         if !related.is_empty() {
-            self.objects.entry((feed, object.clone())).or_default().related.clone_from(&related);
+            self.related.insert((feed, object.clone()), related.clone());
         }
         related
     }
 
     /// Removes and returns the keys that are kept of an object.
     pub(crate) fn take_related(&mut self, feed: FeedId, object: &ObjectKey) -> Vec<ObjectKey> {
-        self.take(feed, object, |known| std::mem::take(&mut known.related))
-    }
-
-    fn take<T: Default>(
-        &mut self,
-        feed: FeedId,
-        object: &ObjectKey,
-        take: impl FnOnce(&mut FeedObject) -> T,
-    ) -> T {
-        if self.objects.is_empty() {
-            return T::default();
+        match self.related.is_empty() {
+            true => Vec::new(),
+            false => self.related.remove(&(feed, object.clone())).unwrap_or_default(),
         }
-        let Entry::Occupied(mut entry) = self.objects.entry((feed, object.clone())) else {
-            return T::default();
-        };
-        let taken = take(entry.get_mut());
-        if entry.get().is_empty() {
-            entry.remove();
-        }
-        taken
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.objects.len()
+        self.unreadable.len() + self.related.len()
     }
 }

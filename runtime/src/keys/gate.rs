@@ -47,24 +47,22 @@ impl Gate {
 
     /// Says why a key must not run for now, if so; of several doubts, the one that lasts longest.
     pub(crate) fn doubt(&self, key: &ObjectKey) -> Option<Doubt> {
-        self.longest(|cache, cause| concerns(cache, cause, Some(key)))
+        self.longest(Some(key))
     }
 
     /// Tells whether nothing keeps all keys from running.
     pub(crate) fn is_open(&self) -> bool {
-        self.longest(|cache, cause| concerns(cache, cause, None)).is_none()
+        self.longest(None).is_none()
     }
 
     /// Waits until nothing keeps all keys from running.
     pub(crate) fn opened(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            self.wait(|cache, cause| concerns(cache, cause, None)).await;
-        })
+        Box::pin(self.wait(None))
     }
 
     /// Waits until a key may run.
     pub(crate) async fn opened_for(&self, key: &ObjectKey) {
-        self.wait(|cache, cause| concerns(cache, cause, Some(key))).await;
+        self.wait(Some(key)).await;
     }
 
     /// Names the kinds whose caches are in doubt.
@@ -87,9 +85,9 @@ impl Gate {
         self.server.changes()
     }
 
-    async fn wait(&self, counts: impl Fn(&ReadCache, DoubtCause) -> bool) {
+    async fn wait(&self, key: Option<&ObjectKey>) {
         let mut changes = self.changes();
-        while let Some(doubt) = self.longest(&counts) {
+        while let Some(doubt) = self.longest(key) {
             tokio::select! {
                 biased;
                 changed = changes.changed() => changed.expect("the server is held here"),
@@ -98,7 +96,8 @@ impl Gate {
         }
     }
 
-    fn longest(&self, counts: impl Fn(&ReadCache, DoubtCause) -> bool) -> Option<Doubt> {
+    /// Returns the doubt of a key that lasts longest. Without a key, only what concerns all keys counts.
+    fn longest(&self, key: Option<&ObjectKey>) -> Option<Doubt> {
         let now = self.server.change_count();
         if self.open_at.load(Ordering::Acquire) == now {
             return None;
@@ -107,7 +106,14 @@ impl Gate {
         for cache in &self.caches {
             let Some(doubt) = (cache.doubt)() else { continue };
             open = false;
-            if counts(cache, doubt.cause) && longest.is_none_or(|longest| longest.until < doubt.until) {
+            // Lost history concerns every key; a watch that is lost, those that read its cache.
+            let concerns = match (doubt.cause, &cache.of) {
+                (DoubtCause::WatchCut, Some(namespace)) => {
+                    key.is_some_and(|key| key.namespace() == Some(&**namespace))
+                }
+                _ => true,
+            };
+            if concerns && longest.is_none_or(|longest| longest.until < doubt.until) {
                 longest = Some(doubt);
             }
         }
@@ -115,16 +121,6 @@ impl Gate {
             self.open_at.store(now, Ordering::Release);
         }
         longest
-    }
-}
-
-/// Lost history concerns every key; a watch that is lost, those that read its cache. Without a key: all.
-fn concerns(cache: &ReadCache, cause: DoubtCause, key: Option<&ObjectKey>) -> bool {
-    match (cause, &cache.of) {
-        (DoubtCause::HistoryLost, _) | (DoubtCause::WatchCut, None) => true,
-        (DoubtCause::WatchCut, Some(namespace)) => {
-            key.is_some_and(|key| key.namespace() == Some(&**namespace))
-        }
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use crate::workqueue::Priority;
 
 /// Why a run was asked for: for spans, logs and debug pages, never for decisions.
@@ -90,25 +88,5 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text())
-    }
-}
-
-/// Why a key should run.
-pub(crate) struct RunRequest {
-    pub(super) reason: Reason,
-    /// Holds up the source that named the key until its run starts.
-    pub(super) permit: Option<OwnedSemaphorePermit>,
-}
-
-impl From<Reason> for RunRequest {
-    fn from(reason: Reason) -> Self {
-        Self { reason, permit: None }
-    }
-}
-
-impl From<OwnedSemaphorePermit> for RunRequest {
-    /// Comes from a source that is held up until the run starts.
-    fn from(permit: OwnedSemaphorePermit) -> Self {
-        Self { reason: Reason::Source, permit: Some(permit) }
     }
 }

@@ -1,5 +1,7 @@
 //! What the table holds of one key. A key that nothing is known of has no record.
 
+use std::collections::BTreeMap;
+
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::{
@@ -21,7 +23,7 @@ pub(super) struct KeyRecord {
     pub(super) last_read: Option<StoredState>,
     /// The run under way.
     pub(super) run: Option<Box<RunRecord>>,
-    details: Option<Box<KeyDetails>>,
+    pub(super) details: Option<Box<KeyDetails>>,
 }
 
 /// What few keys have.
@@ -29,7 +31,8 @@ pub(super) struct KeyRecord {
 pub(super) struct KeyDetails {
     /// Holds up the source that named the key until its run starts.
     pub(super) permit: Option<OwnedSemaphorePermit>,
-    pub(super) holds: Holds,
+    /// The reasons that hold it back, and until when at most. The longest one counts.
+    pub(super) holds: BTreeMap<HoldReason, Instant>,
     pub(super) writes: WriteRecord,
     pub(super) spent: Option<SpentBudget>,
     /// How the last run failed, if no run has succeeded since.
@@ -38,30 +41,9 @@ pub(super) struct KeyDetails {
 }
 
 impl KeyRecord {
-    pub(super) fn details(&self) -> Option<&KeyDetails> {
-        self.details.as_deref()
-    }
-
     /// Returns the details, if there are any.
     pub(super) fn known(&mut self) -> Option<&mut KeyDetails> {
         self.details.as_deref_mut()
-    }
-
-    /// Returns the details, which are made if there are none.
-    pub(super) fn details_mut(&mut self) -> &mut KeyDetails {
-        self.details.get_or_insert_default()
-    }
-
-    pub(super) fn has_waits(&self) -> bool {
-        self.details().is_some_and(|details| !details.writes.waits.is_empty())
-    }
-
-    pub(super) fn has_tombstones(&self) -> bool {
-        self.details().is_some_and(|details| !details.tombstones.is_empty())
-    }
-
-    pub(super) fn is_held(&self, reason: HoldReason) -> bool {
-        self.details().is_some_and(|details| details.holds.0.iter().any(|(held, _)| *held == reason))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -76,7 +58,7 @@ impl KeyRecord {
     pub(super) fn begin(&mut self) -> Option<Reason> {
         self.run = Some(Box::default());
         if let Some(details) = self.known() {
-            (details.holds, details.permit) = (Holds::default(), None);
+            (details.holds, details.permit) = (BTreeMap::new(), None);
         }
         self.asked.take()
     }
@@ -96,7 +78,7 @@ impl KeyRecord {
             self.last_read = None;
         }
         let Some(details) = &mut self.details else { return };
-        details.holds.0.retain(|(_, until)| *until > now);
+        details.holds.retain(|_, until| *until > now);
         details.spent = details.spent.filter(|spent| !spent.is_over(now));
         // A predicate may have kept its deletion from running it.
         if details.last_error.is_some() && details.tombstones.is_empty() && is_gone() {
@@ -112,7 +94,7 @@ impl KeyDetails {
     fn is_empty(&self) -> bool {
         let Self { permit, holds, writes, spent, last_error, tombstones } = self;
         permit.is_none()
-            && holds.0.is_empty()
+            && holds.is_empty()
             && writes.is_empty()
             && spent.is_none()
             && last_error.is_none()
@@ -129,34 +111,6 @@ pub(crate) enum HoldReason {
     OwnWrites,
     /// Its runs write too often.
     Pace,
-}
-
-/// The reasons that hold a key back, and until when at most. The longest one counts.
-#[derive(Debug, Default)]
-pub(super) struct Holds(Vec<(HoldReason, Instant)>);
-
-impl Holds {
-    pub(super) fn set(&mut self, reason: HoldReason, until: Instant) {
-        self.end(reason);
-        self.0.push((reason, until));
-    }
-
-    /// Ends one. Returns whether it was there.
-    pub(super) fn end(&mut self, reason: HoldReason) -> bool {
-        let before = self.0.len();
-        self.0.retain(|(held, _)| *held != reason);
-        self.0.len() < before
-    }
-
-    /// Returns until when the key is held back, if it is.
-    pub(super) fn until(&self, now: Instant) -> Option<Instant> {
-        self.0.iter().map(|(_, until)| *until).max().filter(|until| *until > now)
-    }
-
-    /// Returns the reason that counts most.
-    pub(super) fn first(&self, now: Instant) -> Option<(HoldReason, Instant)> {
-        self.0.iter().filter(|(_, until)| *until > now).min().copied()
-    }
 }
 
 /// A run under way.

@@ -1,10 +1,8 @@
 //! The table of keys as it is shared: with its queue, its gate and its lock.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -56,7 +54,7 @@ impl Keys {
 
     /// Locks the table.
     pub(crate) fn table(&self) -> MutexGuard<'_, KeyTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// Waits for a key that may run, and for a token; `None` once the queue is shut down, which comes after a stop.

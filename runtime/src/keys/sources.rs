@@ -1,9 +1,6 @@
 //! What the table holds of the sources: how far each has come, and which keys wait for what of it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, hash_map::Entry},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet, hash_map::Entry};
 
 use foldhash::{HashMap, HashSet};
 use tokio::time::Instant;
@@ -22,25 +19,23 @@ pub(crate) struct SourceId(pub(crate) usize);
 /// A progress costs in proportion to what it brought: the keys that it concerns are found by the versions that it
 /// reached, and by the objects that it changed.
 #[derive(Debug, Default)]
-pub(super) struct Sources {
-    records: HashMap<SourceId, SourceRecord>,
-    /// Keys by the versions that settle something of them.
-    by_version: BTreeMap<(SourceId, Version), BTreeSet<ObjectKey>>,
-    /// Keys by the objects that they wait for.
-    by_object: HashMap<(SourceId, ObjectKey), BTreeSet<ObjectKey>>,
-}
+pub(super) struct Sources(HashMap<SourceId, SourceRecord>);
 
-/// How far a source has come.
+/// How far a source has come, and which keys wait for it.
 #[derive(Debug, Default)]
 struct SourceRecord {
     /// The cache shows at least this version.
     delivered: Option<Version>,
     /// The version of the last list that replaced the cache.
     replaced: Option<Version>,
+    /// Keys by the versions that settle something of them, if nothing else has settled it before.
+    by_version: BTreeMap<Version, BTreeSet<ObjectKey>>,
+    /// Keys by the objects that they wait for.
+    by_object: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// Objects that keys wait for and that changed since the last progress.
     changed: HashSet<ObjectKey>,
-    /// Runs while any key waits.
-    clock: Option<WatchClock>,
+    /// Since when the watch is open, as far as that was noticed while a key waits.
+    open_since: Option<Instant>,
     /// The last event, and the keys that it reached; only of a source that feeds the controller more than once.
     event: Option<(Version, HashSet<ObjectKey>)>,
 }
@@ -48,171 +43,122 @@ struct SourceRecord {
 impl Sources {
     /// Returns how far a source has been delivered.
     pub(super) fn delivered(&self, source: SourceId) -> Option<Version> {
-        self.records.get(&source)?.delivered
+        self.0.get(&source)?.delivered
     }
 
     /// Returns whether a list of a source has passed a version.
     pub(super) fn has_replaced(&self, source: SourceId, version: Version) -> bool {
-        self.records.get(&source).is_some_and(|record| record.replaced >= Some(version))
+        self.0.get(&source).is_some_and(|record| record.replaced >= Some(version))
     }
 
     /// Returns whether the event with this version has not reached a key yet.
     pub(super) fn is_first(&mut self, source: SourceId, version: Version, key: &ObjectKey) -> bool {
-        match &mut self.records.entry(source).or_default().event {
-            Some((of, reached)) if *of == version => reached.insert(key.clone()),
-            event => {
-                *event = Some((version, HashSet::from_iter([key.clone()])));
-                true
-            }
-        }
+        let event = &mut self.record(source).event;
+        let (_, reached) = match event.take_if(|(of, _)| *of == version) {
+            Some(same) => event.insert(same),
+            None => event.insert((version, HashSet::default())),
+        };
+        reached.insert(key.clone())
     }
 
     /// Notes that a cache shows another state of an object.
     pub(super) fn changed(&mut self, source: SourceId, object: &ObjectKey) {
-        if !self.by_object.is_empty() && self.by_object.contains_key(&(source, object.clone())) {
-            self.records.entry(source).or_default().changed.insert(object.clone());
+        if let Some(record) = self.0.get_mut(&source)
+            && record.by_object.contains_key(object)
+        {
+            record.changed.insert(object.clone());
         }
     }
 
     /// Takes the progress of a source. Returns the keys that it may settle something of.
     pub(super) fn deliver(&mut self, source: SourceId, progress: Progress) -> BTreeSet<ObjectKey> {
-        let record = self.records.entry(source).or_default();
+        let record = self.record(source);
         record.delivered = record.delivered.max(progress.version);
-        let (delivered, changed) = (record.delivered, std::mem::take(&mut record.changed));
         let mut concerned = BTreeSet::new();
         if progress.via != ProgressVia::Watch {
             record.replaced = record.replaced.max(progress.version);
             record.event = None;
-            concerned.extend(self.waiting().cloned());
+            concerned.extend(record.by_object.values().flatten().cloned());
         }
-        if let Some(delivered) = delivered {
-            concerned.append(&mut self.take_up_to(source, delivered));
+        while let Some(first) = record.by_version.first_entry()
+            && Some(*first.key()) <= record.delivered
+        {
+            concerned.extend(first.remove());
         }
-        for object in changed {
-            concerned.extend(self.by_object.get(&(source, object)).into_iter().flatten().cloned());
+        for object in record.changed.drain() {
+            concerned.extend(record.by_object.get(&object).into_iter().flatten().cloned());
         }
         concerned
     }
 
     /// Forgets what is known of a source whose versions start again.
     pub(super) fn begin_epoch(&mut self, source: SourceId, version: Option<Version>) {
-        let clock = self.records.remove(&source).and_then(|record| record.clock);
-        let record = SourceRecord { delivered: version, replaced: version, clock, ..SourceRecord::default() };
-        self.records.insert(source, record);
-        self.take_up_to(source, Version(u64::MAX));
+        let record = self.record(source);
+        let (by_object, open_since) = (std::mem::take(&mut record.by_object), record.open_since);
+        let begun = SourceRecord { delivered: version, replaced: version, ..SourceRecord::default() };
+        *record = SourceRecord { by_object, open_since, ..begun };
     }
 
-    /// Notes that a key waits for a version of a source.
+    /// Notes that a version of a source settles something of a key.
     pub(super) fn await_version(&mut self, source: SourceId, version: Version, key: &ObjectKey) {
-        self.by_version.entry((source, version)).or_default().insert(key.clone());
+        self.record(source).by_version.entry(version).or_default().insert(key.clone());
     }
 
-    pub(super) fn end_version(&mut self, source: SourceId, version: Version, key: &ObjectKey) {
-        let at = (source, version);
-        if let Some(keys) = self.by_version.get_mut(&at) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.by_version.remove(&at);
-            }
+    /// Forgets the versions that settle nothing any more.
+    pub(super) fn sweep(&mut self, awaits: impl Fn(&ObjectKey, SourceId, Version) -> bool) {
+        for (source, record) in &mut self.0 {
+            record.by_version.retain(|version, keys| {
+                keys.retain(|key| awaits(key, *source, *version));
+                !keys.is_empty()
+            });
         }
     }
 
-    /// Removes and returns the keys that wait for this version of a source, or for an earlier one.
-    fn take_up_to(&mut self, source: SourceId, version: Version) -> BTreeSet<ObjectKey> {
-        let mut taken = BTreeSet::new();
-        let first = (source, Version(0));
-        while let Some((at, _)) = self.by_version.range(first..=(source, version)).next() {
-            let at = *at;
-            taken.extend(self.by_version.remove(&at).into_iter().flatten());
-        }
-        taken
-    }
-
-    /// Notes that a key waits for something of an object. Returns what the source's clock shows.
-    pub(super) fn await_object(
-        &mut self,
-        (source, object): (SourceId, &ObjectKey),
-        key: &ObjectKey,
-        is_open: bool,
-        now: Instant,
-    ) -> WatchTimes {
-        self.by_object.entry((source, object.clone())).or_default().insert(key.clone());
-        let clock = &mut self.records.entry(source).or_default().clock;
-        let clock = clock.get_or_insert_with(|| WatchClock::start(is_open, now));
-        clock.set(is_open, now);
-        clock.elapsed(now)
+    /// Notes that a key waits for something of an object.
+    pub(super) fn await_object(&mut self, source: SourceId, object: &ObjectKey, key: &ObjectKey) {
+        self.record(source).by_object.entry(object.clone()).or_default().insert(key.clone());
     }
 
     pub(super) fn end_object(&mut self, source: SourceId, object: ObjectKey, key: &ObjectKey) {
-        if let Entry::Occupied(mut waiting) = self.by_object.entry((source, object)) {
+        let record = self.record(source);
+        if let Entry::Occupied(mut waiting) = record.by_object.entry(object) {
             waiting.get_mut().remove(key);
             if waiting.get().is_empty() {
                 waiting.remove();
             }
         }
-        if self.by_object.is_empty() {
-            self.records.values_mut().for_each(|record| record.clock = None);
-        }
+        record.open_since = record.open_since.filter(|_| !record.by_object.is_empty());
     }
 
     /// Returns the keys that wait for something of an object; a key that waits for several is returned for each.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.by_object.values().flatten()
+        self.0.values().flat_map(|record| record.by_object.values().flatten())
     }
 
-    /// Returns the clock of a source that a key waits for.
-    pub(super) fn clock(&self, source: SourceId) -> Option<&WatchClock> {
-        self.records.get(&source)?.clock.as_ref()
+    /// Returns since when the watch of a source is open that a key waits for.
+    pub(super) fn open_since(&self, source: SourceId) -> Option<Instant> {
+        self.0.get(&source)?.open_since
     }
 
     /// Notes which watches are open.
-    pub(super) fn set_clocks(&mut self, is_open: impl Fn(SourceId) -> bool, now: Instant) {
-        for (source, record) in &mut self.records {
-            if let Some(clock) = &mut record.clock {
-                clock.set(is_open(*source), now);
-            }
+    pub(super) fn note_watches(&mut self, is_open: impl Fn(SourceId) -> bool, now: Instant) {
+        for (source, record) in &mut self.0 {
+            let counts = !record.by_object.is_empty() && is_open(*source);
+            record.open_since = counts.then(|| record.open_since.unwrap_or(now));
         }
     }
 
-    /// Counts what waits, and what measures for how long.
+    fn record(&mut self, source: SourceId) -> &mut SourceRecord {
+        self.0.entry(source).or_default()
+    }
+
+    /// Counts what waits.
     #[cfg(test)]
     pub(super) fn waits(&self) -> usize {
-        let clocks = self.records.values().filter(|record| record.clock.is_some()).count();
-        self.by_version.len() + self.by_object.len() + clocks
-    }
-}
-
-/// Measures for how long a watch is open and closed.
-#[derive(Debug)]
-pub(super) struct WatchClock {
-    pub(super) is_open: bool,
-    since: Instant,
-    before: WatchTimes,
-}
-
-/// For how long a watch has been open and closed in all.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct WatchTimes {
-    pub(super) open: Duration,
-    pub(super) closed: Duration,
-}
-
-impl WatchClock {
-    fn start(is_open: bool, now: Instant) -> Self {
-        Self { is_open, since: now, before: WatchTimes::default() }
-    }
-
-    pub(super) fn elapsed(&self, now: Instant) -> WatchTimes {
-        let (WatchTimes { open, closed }, more) = (self.before, now - self.since);
-        match self.is_open {
-            true => WatchTimes { open: open + more, closed },
-            false => WatchTimes { open, closed: closed + more },
-        }
-    }
-
-    /// Goes on with a watch that is open or closed from now on.
-    fn set(&mut self, is_open: bool, now: Instant) {
-        *self = Self { is_open, since: now, before: self.elapsed(now) };
+        let waits = |record: &SourceRecord| {
+            record.by_version.len() + record.by_object.len() + usize::from(record.open_since.is_some())
+        };
+        self.0.values().map(waits).sum()
     }
 }
 
@@ -230,7 +176,7 @@ mod tests {
         {
             sources.await_version(source, Version(version), &key(name));
         }
-        (0..2).for_each(|_| sources.end_version(one, Version(9), &key("d")));
+        sources.sweep(|other, _, version| *other != key("d") || version != Version(9));
         sources.await_version(one, Version(u64::MAX), &key("last"));
         let mut reaches = |source, version| {
             let progress = Progress { version: Some(Version(version)), via: ProgressVia::Watch };

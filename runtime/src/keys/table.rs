@@ -14,7 +14,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use foldhash::HashMap;
 use prometheus_client::metrics::counter::Counter;
-use tokio::time::Instant;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::{
     Reason,
@@ -22,7 +22,6 @@ use super::{
     expectation::{Caches, Expectation},
     feeds::{FeedId, FeedObjects},
     gate::Gate,
-    reason::RunRequest,
     record::{HoldReason, KeyDetails, KeyRecord, RunActivity, RunDone, RunRecord},
     sources::{SourceId, Sources},
     tombstones::{StoredState, TOMBSTONES_PER_KEY, Tombstone},
@@ -103,11 +102,10 @@ impl KeyTable {
 
     // --- what asks for runs
 
-    /// Queues a key for a reason. A source's permit is given back when the run starts, or is not needed.
+    /// Queues a key for a reason.
     ///
     /// Before the caches of its namespace have synced it is not queued. That holds up no other namespace.
-    pub(crate) fn add(&mut self, key: ObjectKey, asked: impl Into<RunRequest>) {
-        let RunRequest { reason, permit } = asked.into();
+    pub(crate) fn add(&mut self, key: ObjectKey, reason: Reason) {
         if let Some(unsynced) = self.unsynced.of(&key) {
             if unsynced.is_excess {
                 return;
@@ -120,17 +118,22 @@ impl KeyTable {
             record.asked = Some(reason);
             return unsynced.add(key, is_listed).iter().for_each(|key| self.forget_asked(key));
         }
-        let (priority, record) = (reason.priority(), self.keys.entry(key.clone()).or_default());
-        match &mut record.asked {
+        let (priority, asked) = (reason.priority(), &mut self.keys.entry(key.clone()).or_default().asked);
+        match asked {
             Some(asked) => asked.merge(reason),
-            None => {
-                record.asked = Some(reason);
-                if permit.is_some() {
-                    record.details_mut().permit = permit;
-                }
-            }
+            None => *asked = Some(reason),
         }
         self.queue.add_at(key, priority);
+    }
+
+    /// Queues a key that an external source named. It holds up that source by its permit until the run starts, if one is
+    /// to come.
+    pub(crate) fn add_external(&mut self, key: ObjectKey, permit: OwnedSemaphorePermit) {
+        self.take(key.clone(), None, Reason::Source);
+        let is_asked = self.unsynced.of(&key).is_none() && self.asked(&key).is_some();
+        if is_asked {
+            self.change(&key, |details| drop(details.permit.replace(permit)));
+        }
     }
 
     fn forget_asked(&mut self, key: &ObjectKey) {
@@ -191,24 +194,23 @@ impl KeyTable {
 
     /// Holds a key back for a reason. It runs once no reason is left, or all are over.
     pub(crate) fn hold(&mut self, key: &ObjectKey, reason: HoldReason, until: Instant, now: Instant) {
-        let holds = &mut self.keys.entry(key.clone()).or_default().details_mut().holds;
-        holds.set(reason, until);
-        if let Some(longest) = holds.until(now) {
-            self.queue.hold(key, longest - now);
-        }
+        self.change(key, |details| details.holds.insert(reason, until));
+        self.apply_holds(key, now);
     }
 
     /// Ends a reason that holds a key back.
     pub(crate) fn release(&mut self, key: &ObjectKey, reason: HoldReason, now: Instant) {
-        let Some(holds) = self.known(key).map(|details| &mut details.holds) else { return };
-        if !holds.end(reason) {
-            return;
+        if self.change(key, |details| details.holds.remove(&reason)).is_some() {
+            self.apply_holds(key, now);
         }
-        match holds.until(now) {
-            Some(until) => self.queue.hold(key, until - now),
-            None => self.queue.release(key),
+    }
+
+    fn apply_holds(&self, key: &ObjectKey, now: Instant) {
+        let longest = self.details(key).and_then(|details| details.holds.values().max());
+        match longest {
+            Some(until) if *until > now => self.queue.hold(key, *until - now),
+            _ => self.queue.release(key),
         }
-        self.prune(key);
     }
 
     /// Lets keys go on whose caches are not stale any more. It asks for one key of each namespace: its keys read the same.
@@ -217,7 +219,14 @@ impl KeyTable {
         let mut may_run = |key: &ObjectKey| {
             *may_run_in.entry(key.shared_namespace().cloned()).or_insert_with(|| may_run(key))
         };
-        let stale = self.keys.iter().filter(|(_, record)| record.is_held(HoldReason::StaleCache));
+        let stale = self.keys.iter().filter(|(_, record)| {
+            #[cfg(test)]
+            crate::counted::count(1);
+            record
+                .details
+                .as_deref()
+                .is_some_and(|details| details.holds.contains_key(&HoldReason::StaleCache))
+        });
         let over: Vec<_> = stale.map(|(key, _)| key).filter(|key| may_run(key)).cloned().collect();
         over.iter().for_each(|key| self.release(key, HoldReason::StaleCache, now));
     }
@@ -228,8 +237,8 @@ impl KeyTable {
             let at_most_until = gate.doubt(key)?.until.into();
             Some(Why::AwaitsCaches { kinds: gate.doubted_kinds(), at_most_until })
         };
-        let record = self.keys.get(key);
-        let held = record.and_then(|record| record.details()?.holds.first(now));
+        let holds = self.details(key).map(|details| &details.holds);
+        let held = holds.and_then(|holds| holds.iter().find(|(_, until)| **until > now));
         Some(match self.queue.state_of(key) {
             KeyState::Idle => return None,
             KeyState::Queued { .. } => stale().unwrap_or(Why::Queued),
@@ -241,11 +250,13 @@ impl KeyTable {
                 Why::InFlight { since: since.map(Moment::from), attempt }
             }
             KeyState::Held { .. } => stale().unwrap_or(match held {
-                Some((HoldReason::OwnWrites, until)) => Why::AwaitsOwnWrites { at_most_until: until.into() },
-                Some((HoldReason::Pace, until)) => Why::Paced { until: until.into() },
+                Some((HoldReason::OwnWrites, until)) => {
+                    Why::AwaitsOwnWrites { at_most_until: (*until).into() }
+                }
+                Some((HoldReason::Pace, until)) => Why::Paced { until: (*until).into() },
                 // The hold is over, and the queue lets it go when it looks next.
                 Some((HoldReason::StaleCache, _)) | None => {
-                    record?.asked.as_ref()?;
+                    self.asked(key)?;
                     Why::Queued
                 }
             }),
@@ -296,40 +307,36 @@ impl KeyTable {
 
     /// Charges a run to its key's budget. Returns whether a storm begins.
     pub(crate) fn charge(&mut self, key: &ObjectKey, cost: RunCost, now: Instant) -> bool {
-        let spent = &mut self.keys.entry(key.clone()).or_default().details_mut().spent;
-        self.storm_limit.charge(spent, cost, now)
+        let limit = self.storm_limit;
+        self.change(key, |details| limit.charge(&mut details.spent, cost, now))
     }
 
     /// Returns how long the key's next run has to wait for its budget.
     pub(crate) fn budget_wait(&self, key: &ObjectKey, now: Instant) -> Duration {
-        let details = self.keys.get(key).and_then(KeyRecord::details);
-        self.storm_limit.wait(details.and_then(|details| details.spent), now)
+        self.storm_limit.wait(self.details(key).and_then(|details| details.spent), now)
     }
 
     /// Keeps how the last run failed.
     pub(crate) fn failed(&mut self, key: &ObjectKey, error: LastError) {
-        self.keys.entry(key.clone()).or_default().details_mut().last_error = Some(error);
+        self.change(key, |details| details.last_error = Some(error));
     }
 
     /// Forgets how earlier runs failed. Returns which attempt the last of them was.
     pub(crate) fn succeeded(&mut self, key: &ObjectKey) -> Option<u32> {
-        let last = self.known(key)?.last_error.take()?;
-        self.prune(key);
-        Some(last.attempt)
+        self.details(key)?.last_error.as_ref()?;
+        self.change(key, |details| details.last_error.take()).map(|last| last.attempt)
     }
 
     pub(crate) fn last_error(&self, key: &ObjectKey) -> Option<LastError> {
-        self.keys.get(key)?.details()?.last_error.clone()
+        self.details(key)?.last_error.clone()
     }
 
     /// Keeps the last readable state that a run began with. A compact cache keeps no earlier state of what it can't read.
     pub(crate) fn keep_read(&mut self, key: &ObjectKey, state: Option<StoredState>) {
-        match (state, self.keys.get_mut(key)) {
-            (None, None) => {}
-            (state, Some(record)) => record.last_read = state,
-            (state, None) => self.keys.entry(key.clone()).or_default().last_read = state,
+        if state.is_some() || self.keys.contains_key(key) {
+            self.keys.entry(key.clone()).or_default().last_read = state;
+            self.prune(key);
         }
-        self.prune(key);
     }
 
     pub(crate) fn last_read(&self, key: &ObjectKey) -> Option<StoredState> {
@@ -339,8 +346,8 @@ impl KeyTable {
     /// Adds a deletion that the reconciler has yet to handle.
     pub(crate) fn add_deletion(&mut self, key: &ObjectKey, last: StoredState) {
         self.deletions += 1;
-        let tombstones = &mut self.keys.entry(key.clone()).or_default().details_mut().tombstones;
-        if tombstones.add(last, self.deletions) {
+        let serial = self.deletions;
+        if self.change(key, |details| details.tombstones.add(last, serial)) {
             self.dropped.inc();
             tracing::warn!(%key, "more than {TOMBSTONES_PER_KEY} deletions wait for one key: the oldest is dropped");
         }
@@ -348,22 +355,17 @@ impl KeyTable {
 
     /// Returns the oldest deletion of a key.
     pub(crate) fn deletion(&self, key: &ObjectKey) -> Option<Tombstone> {
-        self.keys.get(key)?.details()?.tombstones.first().cloned()
+        self.details(key)?.tombstones.first().cloned()
     }
 
     /// Ends a deletion that was handled, or was none.
     pub(crate) fn close_deletion(&mut self, key: &ObjectKey, tombstone: &Tombstone) {
-        if let Some(details) = self.known(key) {
-            details.tombstones.close(tombstone);
-        }
-        self.prune(key);
+        self.change(key, |details| details.tombstones.close(tombstone));
     }
 
     /// Counts a failure of the user's code at a deletion. Returns whether it is given up.
     pub(crate) fn fail_deletion(&mut self, key: &ObjectKey, tombstone: &Tombstone, now: Instant) -> bool {
-        let is_given_up = self.known(key).is_some_and(|details| details.tombstones.fail(tombstone, now));
-        self.prune(key);
-        is_given_up
+        self.change(key, |details| details.tombstones.fail(tombstone, now))
     }
 
     // --- changes
@@ -386,12 +388,7 @@ impl KeyTable {
     /// Judges a change that concerns a key, and asks for a run unless the change is the key's own write.
     ///
     /// Only a watch event of a source of this cluster can be that. Its version is passed.
-    pub(crate) fn take(
-        &mut self,
-        key: ObjectKey,
-        written: Option<(SourceId, Version)>,
-        asked: impl Into<RunRequest>,
-    ) {
+    pub(crate) fn take(&mut self, key: ObjectKey, written: Option<(SourceId, Version)>, reason: Reason) {
         let verdict = match written {
             Some((source, version)) => {
                 // A second event of a key's own write would count as a foreign change.
@@ -403,7 +400,7 @@ impl KeyTable {
             None => self.foreign_change(&key),
         };
         if verdict == ChangeVerdict::Enqueue {
-            self.add(key, asked);
+            self.add(key, reason);
         }
     }
 
@@ -480,20 +477,20 @@ impl KeyTable {
                 run.done.changed = true;
                 run.new_epochs.push(source);
             }
-            if record.details().is_some_and(|details| !details.writes.is_empty()) {
+            if record.known().is_some_and(|details| !details.writes.is_empty()) {
                 keys.push(key.clone());
             }
         }
         keys.sort_unstable();
         for key in keys {
-            let Some(KeyDetails { writes, .. }) = self.known(&key) else { continue };
-            let all_seen = writes.forget_own(source, |_| true);
-            writes.answers.retain(|_, answer| answer.source != Some(source));
+            let all_seen = self.change(&key, |KeyDetails { writes, .. }| {
+                writes.answers.retain(|_, answer| answer.source != Some(source));
+                writes.forget_own(source, |_| true)
+            });
             self.end_waits(&key, now, |wait| wait.source == source);
             if !all_seen {
                 self.miss(&key);
             }
-            self.prune(&key);
         }
     }
 
@@ -529,27 +526,25 @@ impl KeyTable {
             return self.miss(key);
         }
         if self.delivered(source) < Some(version) {
-            let own = &mut self.writes_mut(key).own;
-            let oldest = if own.len() == OWN_PER_KEY { own.pop_front() } else { None };
-            own.push_back(OwnVersion { source, version, seen });
             self.sources.await_version(source, version, key);
-            if let Some(oldest) = oldest {
-                self.await_no_more(key, oldest.source, oldest.version);
-            }
+            self.change(key, |KeyDetails { writes: WriteRecord { own, .. }, .. }| {
+                if own.len() == OWN_PER_KEY {
+                    own.pop_front();
+                }
+                own.push_back(OwnVersion { source, version, seen });
+            });
         }
     }
 
     /// Forgets what a key wrote, and has it run again: the server lost it, and may give its versions to others.
     pub(crate) fn forget_own(&mut self, key: &ObjectKey) {
-        let own = self.known(key).map(|details| std::mem::take(&mut details.writes.own));
-        own.into_iter().flatten().for_each(|own| self.await_no_more(key, own.source, own.version));
+        self.change(key, |details| details.writes.own.clear());
         self.miss(key);
-        self.prune(key);
     }
 
     /// Returns what a key was answered last about an object, unless a cache has caught up with it.
     pub(crate) fn answer(&self, key: &ObjectKey, object: &ObjectId) -> Option<&LastAnswer> {
-        self.keys.get(key)?.details()?.writes.answers.get(object)
+        self.details(key)?.writes.answers.get(object)
     }
 
     /// Keeps an answer, in place of an earlier one about the same object.
@@ -557,20 +552,11 @@ impl KeyTable {
         if let Some((source, version)) = answer.awaits() {
             self.sources.await_version(source, version, key);
         }
-        let before = self.writes_mut(key).answers.insert(object, answer);
-        self.end_answer(key, before);
+        self.change(key, |details| details.writes.answers.insert(object, answer));
     }
 
     pub(crate) fn forget_answer(&mut self, key: &ObjectKey, object: &ObjectId) {
-        let forgotten = self.known(key).and_then(|details| details.writes.answers.remove(object));
-        self.end_answer(key, forgotten);
-        self.prune(key);
-    }
-
-    fn end_answer(&mut self, key: &ObjectKey, answer: Option<LastAnswer>) {
-        if let Some((source, version)) = answer.and_then(|answer| answer.awaits()) {
-            self.await_no_more(key, source, version);
-        }
+        self.change(key, |details| details.writes.answers.remove(object));
     }
 
     /// Lets a key wait until a source shows something of an object, in place of what it waited for of that object.
@@ -586,37 +572,36 @@ impl KeyTable {
         let met = expectation.is_met(self.delivered(source), || caches.cached(source, object));
         self.drop_waits(key, |wait| wait.source == source && wait.object == *object);
         if !met {
-            let began = self.sources.await_object((source, object), key, caches.is_open(source), now);
-            let wait = PendingWrite { source, object: object.clone(), expectation, since: now, began };
+            self.sources.await_object(source, object, key);
+            self.sources.note_watches(|source| caches.is_open(source), now);
+            let wait = PendingWrite { source, object: object.clone(), expectation, since: now };
             if let Some((source, version)) = wait.awaits() {
                 self.sources.await_version(source, version, key);
             }
-            self.writes_mut(key).waits.push(wait);
+            self.change(key, |details| details.writes.waits.push(wait));
         }
         match (waited, self.has_pending(key)) {
             (false, true) => self.hold(key, HoldReason::OwnWrites, now + AT_MOST, now),
             (true, false) => self.release(key, HoldReason::OwnWrites, now),
             _ => {}
         }
-        self.prune(key);
     }
 
     /// Returns whether a key still waits for what the server says of an object: the reply to its write was lost.
     pub(crate) fn awaits_reply(&self, key: &ObjectKey, object: &ObjectKey) -> bool {
         let lost = |wait: &PendingWrite| wait.expectation == Expectation::ReplyLost && wait.object == *object;
-        let details = self.keys.get(key).and_then(KeyRecord::details);
-        details.is_some_and(|details| details.writes.waits.iter().any(lost))
+        self.details(key).is_some_and(|details| details.writes.waits.iter().any(lost))
     }
 
     /// Returns whether a key waits for its own writes.
     pub(super) fn has_pending(&self, key: &ObjectKey) -> bool {
-        self.keys.get(key).is_some_and(KeyRecord::has_waits)
+        self.details(key).is_some_and(|details| !details.writes.waits.is_empty())
     }
 
     /// Gives up what is overdue, and returns it.
     pub(crate) fn tick(&mut self, caches: &impl Caches, now: Instant) -> Vec<OverdueWrite> {
-        self.sources.set_clocks(|source| caches.is_open(source), now);
-        let late = self.waits().filter(|(_, wait)| self.due(wait, now).is_some_and(|due| due <= now));
+        self.sources.note_watches(|source| caches.is_open(source), now);
+        let late = self.waits().filter(|(_, wait)| self.due(wait) <= now);
         let overdue = |(key, wait): (&ObjectKey, &PendingWrite)| {
             let (object, expectation) = (wait.object.clone(), wait.expectation.clone());
             let overdue = OverdueWrite { key: key.clone(), object, expectation, waited: now - wait.since };
@@ -625,26 +610,25 @@ impl KeyTable {
         let late: Vec<_> = late.map(overdue).collect();
         for (source, OverdueWrite { key, object, .. }) in &late {
             self.end_waits(key, now, |wait| wait.source == *source && wait.object == *object);
-            self.prune(key);
         }
         late.into_iter().map(|(_, overdue)| overdue).collect()
     }
 
     /// Returns when to [`tick`](Self::tick) next; `None` while no key waits.
     pub(crate) fn next_tick(&self, now: Instant) -> Option<Instant> {
-        let due = self.waits().filter_map(|(_, wait)| self.due(wait, now)).min()?;
+        let due = self.waits().map(|(_, wait)| self.due(wait)).min()?;
         Some(due.min(now + NOTICED_WITHIN))
     }
 
-    fn due(&self, wait: &PendingWrite, now: Instant) -> Option<Instant> {
-        Some(wait.due(self.sources.clock(wait.source)?, now))
+    fn due(&self, wait: &PendingWrite) -> Instant {
+        wait.due(self.sources.open_since(wait.source))
     }
 
     pub(super) fn waits(&self) -> impl Iterator<Item = (&ObjectKey, &PendingWrite)> {
         let keys: BTreeSet<&ObjectKey> = self.sources.waiting().collect();
         keys.into_iter().flat_map(|key| {
-            let details = self.keys.get(key).and_then(KeyRecord::details);
-            details.into_iter().flat_map(|details| &details.writes.waits).map(move |wait| (key, wait))
+            let waits = self.details(key).into_iter().flat_map(|details| &details.writes.waits);
+            waits.map(move |wait| (key, wait))
         })
     }
 
@@ -658,21 +642,10 @@ impl KeyTable {
     }
 
     fn drop_waits(&mut self, key: &ObjectKey, gone: impl Fn(&PendingWrite) -> bool) {
-        let Some(details) = self.known(key) else { return };
-        let dropped: Vec<_> = details.writes.waits.extract_if(.., |wait| gone(wait)).collect();
-        for PendingWrite { source, object, expectation, .. } in dropped {
-            if let Some(version) = expectation.version() {
-                self.await_no_more(key, source, version);
-            }
+        let dropped: Vec<_> =
+            self.change(key, |details| details.writes.waits.extract_if(.., |wait| gone(wait)).collect());
+        for PendingWrite { source, object, .. } in dropped {
             self.sources.end_object(source, object, key);
-        }
-    }
-
-    /// Forgets that a version settles something of a key, unless it settles more.
-    fn await_no_more(&mut self, key: &ObjectKey, source: SourceId, version: Version) {
-        let details = self.keys.get(key).and_then(KeyRecord::details);
-        if details.is_none_or(|details| !details.writes.awaits(source, version)) {
-            self.sources.end_version(source, version, key);
         }
     }
 
@@ -729,20 +702,27 @@ impl KeyTable {
         if self.keys.len() * 4 < self.keys.capacity() {
             self.keys.shrink_to_fit();
         }
+        let details = |key: &ObjectKey| self.keys.get(key)?.details.as_deref();
+        self.sources.sweep(|key, source, version| {
+            details(key).is_some_and(|details| details.writes.awaits(source, version))
+        });
         for key in self.queue.awaiting_change() {
-            if is_gone(&key) && !self.keys.get(&key).is_some_and(KeyRecord::has_tombstones) {
+            if is_gone(&key) && details(&key).is_none_or(|details| details.tombstones.is_empty()) {
                 self.queue.forget(&key);
             }
         }
     }
 
-    /// Returns the details of a key, if there are any.
-    fn known(&mut self, key: &ObjectKey) -> Option<&mut KeyDetails> {
-        self.keys.get_mut(key)?.known()
+    fn details(&self, key: &ObjectKey) -> Option<&KeyDetails> {
+        self.keys.get(key)?.details.as_deref()
     }
 
-    fn writes_mut(&mut self, key: &ObjectKey) -> &mut WriteRecord {
-        &mut self.keys.entry(key.clone()).or_default().details_mut().writes
+    /// Changes the details of a key, and forgets a record that holds nothing any more.
+    fn change<T>(&mut self, key: &ObjectKey, change: impl FnOnce(&mut KeyDetails) -> T) -> T {
+        let record = self.keys.entry(key.clone()).or_default();
+        let answer = change(record.details.get_or_insert_default());
+        self.prune(key);
+        answer
     }
 
     /// Forgets a record that holds nothing.

@@ -9,13 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{
-    expectation::Expectation,
-    sources::{SourceId, WatchClock, WatchTimes},
-};
+use super::{expectation::Expectation, sources::SourceId};
 use crate::object::{Kind, ObjectKey, Version};
 
-/// How long a key waits for its own write while the watch is open.
+/// How long a key waits for its own write while the watch is open. It begins again when the watch opens.
 pub(crate) const WHILE_OPEN: Duration = Duration::from_secs(5);
 /// How long it waits in an outage.
 pub(crate) const IN_OUTAGE: Duration = Duration::from_secs(300);
@@ -127,8 +124,6 @@ pub(super) struct PendingWrite {
     pub(super) object: ObjectKey,
     pub(super) expectation: Expectation,
     pub(super) since: Instant,
-    /// The source's clock when the wait began.
-    pub(super) began: WatchTimes,
 }
 
 impl PendingWrite {
@@ -136,17 +131,13 @@ impl PendingWrite {
         Some((self.source, self.expectation.version()?))
     }
 
-    /// Returns until when it may last if the watch stays as it is.
-    pub(super) fn due(&self, clock: &WatchClock, now: Instant) -> Instant {
-        let elapsed = clock.elapsed(now);
-        let left = match (&self.expectation, clock.is_open) {
-            (Expectation::NewerThan(_), _) => return self.since + FOR_FOREIGN_CHANGE,
-            _ if elapsed.closed - self.began.closed >= IN_OUTAGE => Duration::ZERO,
-            (_, true) => WHILE_OPEN.saturating_sub(elapsed.open - self.began.open),
-            _ if elapsed.open - self.began.open >= WHILE_OPEN => Duration::ZERO,
-            (_, false) => IN_OUTAGE.saturating_sub(elapsed.closed - self.began.closed),
-        };
-        now + left
+    /// Returns until when it may last if the watch stays as it is: open since a moment, or not open.
+    pub(super) fn due(&self, open_since: Option<Instant>) -> Instant {
+        match (&self.expectation, open_since) {
+            (Expectation::NewerThan(_), _) => self.since + FOR_FOREIGN_CHANGE,
+            (_, Some(open_since)) => self.since.max(open_since) + WHILE_OPEN,
+            (_, None) => self.since + IN_OUTAGE,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     elector::{Do, Elector, Loss},
     gate::TermGate,
     lease::{Lease, LeaseFailure},
-    settings::{Overrun, Timing},
+    settings::Timing,
     status::StatusSender,
 };
 use crate::{clock::WallClock, metrics::ElectionMetrics, object::ObjectKey};
@@ -35,7 +35,7 @@ pub(crate) struct Candidate {
     gate: Arc<TermGate>,
     clock: WallClock,
     timing: Timing,
-    overrun: Overrun,
+    on_overrun: Option<fn(&str)>,
     status: StatusSender,
     /// The last failure that was logged.
     failure: Option<LeaseFailure>,
@@ -54,20 +54,20 @@ impl Candidate {
     ) -> (Result<Self, ElectionError>, Arc<TermGate>, Leadership) {
         let namespace = election.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let checked = election.check(&namespace);
-        let LeaderElection { name, identity, timing, overrun, .. } = election;
+        let LeaderElection { name, identity, timing, on_overrun, .. } = election;
         let identity: Arc<str> = identity.unwrap_or_else(|| unique(&host(), seed)).into();
         let key = ObjectKey::new(namespace, name);
         let gate = Arc::new(TermGate::new(clock.clone(), timing.expiry()));
         let meter = metrics.of(key.name());
         let (status, leadership) =
-            StatusSender::new(key.clone(), identity.clone(), timing.lease, clock.clone(), meter);
+            StatusSender::new(key.clone(), identity.clone(), timing.lease, gate.clone(), meter);
         let candidate = Self {
             elector: Elector::new(identity, timing, seed, Instant::now()),
             lease: Lease::new(client.clone(), key),
             gate: gate.clone(),
             clock,
             timing,
-            overrun,
+            on_overrun,
             status,
             failure: None,
         };
@@ -131,9 +131,9 @@ impl Candidate {
         let who = who().unwrap_or_else(|| "something that can't be named".to_owned());
         let lease = self.status.lease();
         tracing::error!(%lease, "the term is over, and {who} runs on: the process ends, before another leads");
-        match self.overrun {
-            Overrun::Abort => std::process::abort(),
-            Overrun::Tell(tell) => tell(&who),
+        match self.on_overrun {
+            None => std::process::abort(),
+            Some(tell) => tell(&who),
         }
         ended.await;
     }
@@ -178,7 +178,6 @@ impl Candidate {
             && self.elector.leads()
         {
             self.gate.renewed(sent);
-            self.status.renewed(sent);
         }
         self.log(failure);
         ControlFlow::Continue(())
@@ -195,15 +194,6 @@ impl Candidate {
             _ => {}
         }
         self.failure = failure;
-    }
-}
-
-impl fmt::Display for Loss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotRenewed => f.write_str("the Lease was not renewed in time"),
-            Self::TakenBy(holder) => write!(f, "{holder} holds the Lease"),
-        }
     }
 }
 

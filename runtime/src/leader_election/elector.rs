@@ -83,11 +83,11 @@ pub(super) enum LeaseAnswer {
 }
 
 /// Why a term is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Loss {
-    /// It was not renewed in time.
+    #[error("the Lease was not renewed in time")]
     NotRenewed,
-    /// Another replica holds the Lease.
+    #[error("{0} holds the Lease")]
     TakenBy(String),
 }
 
@@ -149,24 +149,10 @@ struct OwnHold {
     /// The `renewTime` that was written last, and when that was sent first.
     renewed: Value,
     sent: ClockReading,
-    fate: Fate,
-    origin: Origin,
-}
-
-/// Whether a write is known to have succeeded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Pending,
-    Confirmed,
-}
-
-/// What was there before a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
-    /// A Lease, which was free or belonged to this process.
-    Lease,
-    /// No Lease.
-    Nothing,
+    /// Whether that write is known to have succeeded.
+    is_confirmed: bool,
+    /// Whether this process created the Lease for it, and has not led by it yet.
+    is_new: bool,
 }
 
 /// What was seen last, since when it has not changed, and how long that must last.
@@ -323,7 +309,8 @@ impl Elector {
     /// Releases the Lease if it may be this process's, once everything that ran in the term has ended.
     pub(super) fn release(&mut self, now: Instant) {
         let held = self.leads();
-        let base = self.seen.take().and_then(|seen| seen.lease).filter(|lease| self.is_own(&lease.record));
+        let base =
+            self.seen.take().and_then(|seen| seen.lease).filter(|lease| self.own_of(&lease.record).is_some());
         self.step = match base {
             // As far as is known, the server has what this process wrote last.
             Some(base) if held => ElectionStep::write(Some(base)),
@@ -379,8 +366,9 @@ impl Elector {
             // A leader that was seen creates it again if it still leads.
             return Hold { lasts: before.lasts.min(own_lease), ..before };
         };
-        let lasts = self.timing.expiry();
-        let own = self.own_of(record).is_some_and(|own| self.leads() || own.is_pending(record, now, lasts));
+        // A write whose answer was lost, so recent that no other replica can have written since.
+        let is_pending = |own: &OwnHold| !own.is_confirmed && own.wrote(record) && self.is_recent(own, now);
+        let own = self.own_of(record).is_some_and(|own| self.leads() || is_pending(own));
         if own || (record.is_released() && self.may_be_released(record)) {
             return Hold::default();
         }
@@ -410,12 +398,12 @@ impl Elector {
         let Some(seen) = &self.seen else { return };
         let (reading, now) = (now, now.monotonic);
         let (lease, free) = (seen.lease.clone(), seen.since + seen.hold.lasts);
-        let own = lease.as_ref().is_some_and(|lease| self.is_own(&lease.record));
+        let own = lease.as_ref().and_then(|lease| self.own_of(&lease.record));
         match &self.role {
             ElectionRole::StandsBy if free <= now => self.step = ElectionStep::write(lease),
             ElectionRole::StandsBy => self.due = (now + self.look()).min(free),
             // If the Lease is missing or has no holder, and the repairing write succeeds, no other replica had taken it.
-            ElectionRole::Leads(_) if own || self.holder().is_none() => {
+            ElectionRole::Leads(_) if own.is_some() || self.holder().is_none() => {
                 (self.step, self.due) = (ElectionStep::write(lease), now);
             }
             ElectionRole::Leads(_) => {
@@ -425,9 +413,7 @@ impl Elector {
             // The Lease is left to expire if this process created it and never led by it: an earlier leader does not
             // know of it. The same holds if it may be an older copy that somebody restored: another replica may
             // work by now.
-            ElectionRole::Releases
-                if own && self.origin_of(&lease) == Origin::Lease && self.is_recent(&lease, reading) =>
-            {
+            ElectionRole::Releases if own.is_some_and(|own| !own.is_new && self.is_recent(own, reading)) => {
                 (self.step, self.due) = (ElectionStep::write(lease), now);
             }
             ElectionRole::Releases => self.step = ElectionStep::Nothing,
@@ -436,15 +422,19 @@ impl Elector {
     }
 
     fn wrote(&mut self, lease: StoredLease, sent: ClockReading, now: Instant) {
-        let (origin, mut leads) = (self.origin(&lease.record), true);
-        if matches!(self.role, ElectionRole::StandsBy) && origin == Origin::Nothing {
-            leads = *self.reserved.get_or_insert(now + self.timing.lease) <= now;
-        }
+        let is_new = self.own_of(&lease.record).is_some_and(|own| own.is_new);
+        let is_reserved = matches!(self.role, ElectionRole::StandsBy) && is_new;
+        let leads = !is_reserved || *self.reserved.get_or_insert(now + self.timing.lease) <= now;
         // The Lease has changed since: earlier attempts can't succeed any more, or count as another's.
-        let origin = if leads { Origin::Lease } else { origin };
         let LeaseRecord { acquired, renewed, transitions, .. } = lease.record.clone();
-        let fate = Fate::Confirmed;
-        self.own = vec![OwnHold { acquired: acquired.clone(), transitions, renewed, sent, fate, origin }];
+        self.own = vec![OwnHold {
+            acquired: acquired.clone(),
+            transitions,
+            renewed,
+            sent,
+            is_confirmed: true,
+            is_new: is_new && !leads,
+        }];
         self.seen = Some(SeenLease { lease: Some(lease.clone()), since: now, hold: Hold::default() });
         self.refused = 0;
         match self.role {
@@ -484,21 +474,22 @@ impl Elector {
         let own = before.and_then(|before| self.own_index(before));
         let (acquired, transitions) = match own.map(|at| &mut self.own[at]) {
             Some(own) => {
-                (own.renewed, own.sent, own.fate) = (renewed.clone(), now, Fate::Pending);
+                (own.renewed, own.sent, own.is_confirmed) = (renewed.clone(), now, false);
                 own.transitions = own.transitions.max(counted);
                 (own.acquired.clone(), own.transitions)
             }
             None => {
                 let transitions = (counted + i64::from(before.is_some())).min(MOST_TRANSITIONS);
-                let origin = if before.is_some() { Origin::Lease } else { Origin::Nothing };
-                let (acquired, sent, fate) = (renewed.clone(), now, Fate::Pending);
-                self.remember(OwnHold {
-                    acquired,
+                if self.own.len() == REMEMBERED {
+                    self.own.remove(1);
+                }
+                self.own.push(OwnHold {
+                    acquired: renewed.clone(),
                     transitions,
                     renewed: renewed.clone(),
-                    sent,
-                    fate,
-                    origin,
+                    sent: now,
+                    is_confirmed: false,
+                    is_new: before.is_none(),
                 });
                 (renewed.clone(), transitions)
             }
@@ -507,11 +498,7 @@ impl Elector {
         LeaseRecord { holder, duration, acquired, renewed, transitions }
     }
 
-    /// Says whether a record belongs to a hold of this process. Another process with the same name has other holds.
-    fn is_own(&self, record: &LeaseRecord) -> bool {
-        self.own_index(record).is_some()
-    }
-
+    /// Returns the hold of this process that a record belongs to. Another process with the same name has other holds.
     fn own_of(&self, record: &LeaseRecord) -> Option<&OwnHold> {
         self.own_index(record).map(|at| &self.own[at])
     }
@@ -525,26 +512,9 @@ impl Elector {
         exact.or_else(|| edited().filter(|_| !matches!(self.role, ElectionRole::StandsBy)))
     }
 
-    fn origin_of(&self, lease: &Option<StoredLease>) -> Origin {
-        lease.as_ref().map_or(Origin::Nothing, |lease| self.origin(&lease.record))
-    }
-
-    /// Returns what was there before the hold that a record belongs to.
-    fn origin(&self, record: &LeaseRecord) -> Origin {
-        self.own_of(record).map_or(Origin::Lease, |own| own.origin)
-    }
-
-    /// Says whether the hold of a record was renewed so recently that no other replica can have taken the Lease.
-    fn is_recent(&self, lease: &Option<StoredLease>, now: ClockReading) -> bool {
-        let own = lease.as_ref().and_then(|lease| self.own_of(&lease.record));
-        own.is_some_and(|own| Since::start(own.sent).measure(now) < self.timing.expiry())
-    }
-
-    fn remember(&mut self, own: OwnHold) {
-        if self.own.len() == REMEMBERED {
-            self.own.remove(1);
-        }
-        self.own.push(own);
+    /// Says whether a hold was renewed so recently that no other replica can have taken the Lease.
+    fn is_recent(&self, own: &OwnHold, now: ClockReading) -> bool {
+        Since::start(own.sent).measure(now) < self.timing.expiry()
     }
 
     fn look(&mut self) -> Duration {
@@ -562,11 +532,6 @@ impl OwnHold {
     /// Says whether a record is the one that was written last.
     fn wrote(&self, record: &LeaseRecord) -> bool {
         (&self.acquired, &self.renewed) == (&record.acquired, &record.renewed)
-    }
-
-    /// Says whether a record is a write whose answer was lost, so recent that no other replica can have written since.
-    fn is_pending(&self, record: &LeaseRecord, now: ClockReading, lasts: Duration) -> bool {
-        self.fate == Fate::Pending && self.wrote(record) && Since::start(self.sent).measure(now) < lasts
     }
 
     /// Says whether a record with the same name belongs to this hold, while no other replica can have taken the Lease.

@@ -32,11 +32,12 @@ pub(crate) struct TermGate {
     clock: WallClock,
     /// How long a term lasts after its last renewal was sent.
     lasts: Duration,
-    term: Mutex<Option<OpenTerm>>,
+    /// The last term, also once it is closed.
+    term: Mutex<Option<LastTerm>>,
 }
 
 #[derive(Debug)]
-struct OpenTerm {
+struct LastTerm {
     renewed: Since,
     closed: CancellationToken,
 }
@@ -57,21 +58,28 @@ impl TermGate {
     /// Opens the gate for a term, or keeps it open: the server confirmed a renewal that was sent then.
     pub(super) fn renewed(&self, sent: ClockReading) {
         let mut term = self.term.lock();
-        let closed = term.take().map_or_else(CancellationToken::new, |term| term.closed);
-        *term = Some(OpenTerm { renewed: Since::start(sent), closed });
+        let open = term.take().map(|term| term.closed).filter(|closed| !closed.is_cancelled());
+        *term = Some(LastTerm { renewed: Since::start(sent), closed: open.unwrap_or_default() });
     }
 
     /// Closes the gate and cancels the requests under way.
     pub(super) fn close(&self) {
-        if let Some(term) = self.term.lock().take() {
+        if let Some(term) = &*self.term.lock() {
             term.closed.cancel();
         }
+    }
+
+    /// Returns for how long the last term has not been renewed.
+    pub(super) fn unrenewed(&self) -> Duration {
+        let now = self.clock.read();
+        self.term.lock().as_mut().map_or(Duration::ZERO, |term| term.renewed.measure(now))
     }
 
     /// Returns how much of the term is left at a moment, if any.
     pub(super) fn pass_at(&self, now: ClockReading) -> Result<TermPass, NotLeading> {
         let mut term = self.term.lock();
-        let OpenTerm { renewed, closed } = term.as_mut().ok_or(NotLeading::NotSent)?;
+        let term = term.as_mut().filter(|term| !term.closed.is_cancelled());
+        let LastTerm { renewed, closed } = term.ok_or(NotLeading::NotSent)?;
         match self.lasts.checked_sub(renewed.measure(now)) {
             None | Some(Duration::ZERO) => Err(NotLeading::NotSent),
             Some(left) => Ok(TermPass { left, closed: closed.clone() }),

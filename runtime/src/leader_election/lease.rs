@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use http::{Method, Request, StatusCode, header};
+use http::{Request, StatusCode};
+use kube::{
+    api::{GetParams, PostParams},
+    core::request,
+};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -21,18 +25,26 @@ pub(super) struct Lease {
 /// Why a request had no useful answer, in one line.
 pub(super) type LeaseFailure = String;
 
+/// How the server refused a request, or why it did not answer.
+enum LeaseError {
+    Conflict,
+    /// The Lease is missing.
+    Missing,
+    Otherwise(LeaseFailure),
+}
+
 impl Lease {
     pub(super) fn new(client: kube::Client, key: ObjectKey) -> Self {
         Self { client, key }
     }
 
     pub(super) async fn read(&self, within: Duration) -> (LeaseAnswer, Option<LeaseFailure>) {
-        match self.send(Method::GET, &self.path(), None, within).await {
-            Ok(lease) => (LeaseAnswer::Found(StoredLease::of(lease)), None),
-            Err(LeaseError::Status(StatusCode::NOT_FOUND, why)) if why.is_of_the_lease() => {
-                (LeaseAnswer::Absent, None)
-            }
-            Err(failed) => (LeaseAnswer::Unknown, Some(failed.message())),
+        let request = self.leases().get(self.key.name(), &GetParams::default());
+        match self.send(request, within).await {
+            Ok(lease) => (LeaseAnswer::Found(lease), None),
+            Err(LeaseError::Missing) => (LeaseAnswer::Absent, None),
+            Err(LeaseError::Conflict) => (LeaseAnswer::Refused, None),
+            Err(LeaseError::Otherwise(failure)) => (LeaseAnswer::Unknown, Some(failure)),
         }
     }
 
@@ -43,85 +55,46 @@ impl Lease {
         record: &LeaseRecord,
         within: Duration,
     ) -> (LeaseAnswer, Option<LeaseFailure>) {
-        let namespace = self.key.namespace().unwrap_or_default();
-        let sent = match base {
-            Some(base) => self.send(Method::PUT, &self.path(), Some(base.with(record)), within).await,
-            None => {
-                let lease = new_lease(namespace, self.key.name(), record);
-                self.send(Method::POST, &collection(namespace), Some(lease), within).await
+        let (leases, params) = (self.leases(), PostParams::default());
+        let request = match base {
+            Some(base) => {
+                leases.replace(self.key.name(), &params, base.with(record).to_string().into_bytes())
             }
+            None => leases.create(&params, new_lease(&self.key, record).to_string().into_bytes()),
         };
-        match sent {
-            Ok(lease) => (LeaseAnswer::Written(StoredLease::of(lease)), None),
-            Err(LeaseError::Status(StatusCode::CONFLICT, _)) => (LeaseAnswer::Refused, None),
-            Err(LeaseError::Status(StatusCode::NOT_FOUND, why)) if why.is_of_the_lease() => {
-                (LeaseAnswer::Refused, None)
-            }
-            Err(failed) => (LeaseAnswer::Unknown, Some(failed.message())),
+        match self.send(request, within).await {
+            Ok(lease) => (LeaseAnswer::Written(lease), None),
+            Err(LeaseError::Conflict | LeaseError::Missing) => (LeaseAnswer::Refused, None),
+            Err(LeaseError::Otherwise(failure)) => (LeaseAnswer::Unknown, Some(failure)),
         }
     }
 
     async fn send(
         &self,
-        method: Method,
-        path: &str,
-        body: Option<Value>,
+        request: Result<Request<Vec<u8>>, request::Error>,
         within: Duration,
-    ) -> Result<Value, LeaseError> {
-        let body = body.map(|body| serde_json::to_vec(&body)).transpose();
-        let body = body.map_err(|error| LeaseError::Otherwise(error.to_string()))?.unwrap_or_default();
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::ACCEPT, "application/json")
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(body)
-            .map_err(|error| LeaseError::Otherwise(error.to_string()))?;
+    ) -> Result<StoredLease, LeaseError> {
+        let request = request.map_err(|error| LeaseError::Otherwise(error.to_string()))?;
         match timeout(within, self.client.request::<Value>(request)).await {
-            Ok(Ok(lease)) => Ok(lease),
-            Ok(Err(kube::Error::Api(status))) => {
-                let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                let about = status.details.as_ref().map(|details| details.kind.clone()).unwrap_or_default();
-                Err(LeaseError::Status(code, LeaseRefusal { message: status.message, about }))
-            }
+            Ok(Ok(lease)) => Ok(StoredLease::of(lease)),
+            Ok(Err(kube::Error::Api(status))) => Err(match StatusCode::from_u16(status.code) {
+                Ok(StatusCode::CONFLICT) => LeaseError::Conflict,
+                // A 404 may also mean that the namespace or the whole API is missing.
+                Ok(StatusCode::NOT_FOUND) if status.details.is_some_and(|about| about.kind == "leases") => {
+                    LeaseError::Missing
+                }
+                code => {
+                    let code = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                    LeaseError::Otherwise(format!("{code}: {}", crate::plain::said(&status.message)))
+                }
+            }),
             Ok(Err(error)) => Err(LeaseError::Otherwise(error.to_string())),
             Err(_) => Err(LeaseError::Otherwise(format!("no answer within {within:?}"))),
         }
     }
 
-    fn path(&self) -> String {
-        format!("{}/{}", collection(self.key.namespace().unwrap_or_default()), self.key.name())
-    }
-}
-
-fn collection(namespace: &str) -> String {
-    format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
-}
-
-enum LeaseError {
-    Status(StatusCode, LeaseRefusal),
-    Otherwise(String),
-}
-
-/// The server's answer to a request that it refused.
-struct LeaseRefusal {
-    message: String,
-    /// The kind of object that the answer names.
-    about: String,
-}
-
-impl LeaseRefusal {
-    /// Says whether the Lease is missing. A 404 may also mean that the namespace or the whole API is missing.
-    fn is_of_the_lease(&self) -> bool {
-        self.about == "leases"
-    }
-}
-
-impl LeaseError {
-    fn message(self) -> LeaseFailure {
-        match self {
-            Self::Status(code, refusal) => format!("{code}: {}", crate::plain::said(&refusal.message)),
-            Self::Otherwise(why) => why,
-        }
+    fn leases(&self) -> kube::core::Request {
+        let namespace = self.key.namespace().unwrap_or_default();
+        kube::core::Request::new(format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"))
     }
 }

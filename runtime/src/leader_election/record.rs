@@ -5,6 +5,8 @@ use std::time::Duration;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
 use serde_json::{Value, json};
 
+use crate::object::ObjectKey;
+
 /// The duration of a Lease that was released, as client-go writes it.
 const RELEASED: Duration = Duration::from_secs(1);
 
@@ -107,11 +109,11 @@ impl StoredLease {
 }
 
 /// Makes a new Lease.
-pub(super) fn new_lease(namespace: &str, name: &str, record: &LeaseRecord) -> Value {
+pub(super) fn new_lease(key: &ObjectKey, record: &LeaseRecord) -> Value {
     let mut lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"namespace": namespace, "name": name},
+        "metadata": {"namespace": key.namespace(), "name": key.name()},
     });
     record.write_into(&mut lease);
     lease

@@ -1,6 +1,6 @@
 //! The settings of an election, and their validation.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 /// The longest identity, which is the longest name in Kubernetes.
 const LONGEST_IDENTITY: usize = 253;
@@ -22,14 +22,15 @@ const LONGEST_IDENTITY: usize = 253;
 /// )
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "an election is held once a manager has it"]
 pub struct LeaderElection {
     pub(super) name: String,
     pub(super) namespace: Option<String>,
     pub(super) identity: Option<String>,
     pub(super) timing: Timing,
-    pub(super) overrun: Overrun,
+    /// What a test calls instead of ending the process.
+    pub(super) on_overrun: Option<fn(&str)>,
 }
 
 /// How long a term lasts, and how often it is renewed.
@@ -67,14 +68,6 @@ impl Timing {
     }
 }
 
-/// What happens to a process whose workers outlast their term.
-#[derive(Clone, Copy)]
-pub(super) enum Overrun {
-    Abort,
-    /// A test calls this instead.
-    Tell(fn(&str)),
-}
-
 impl LeaderElection {
     /// Names the Lease. By default it is in the client's namespace, which in a cluster is the pod's.
     pub fn new(name: impl Into<String>) -> Self {
@@ -84,7 +77,7 @@ impl LeaderElection {
             namespace: None,
             identity: None,
             timing: Timing { lease: seconds(15), renew: seconds(10), retry: seconds(2) },
-            overrun: Overrun::Abort,
+            on_overrun: None,
         }
     }
 
@@ -130,7 +123,7 @@ impl LeaderElection {
     /// Calls a function of a test instead of ending the process.
     #[doc(hidden)]
     pub fn on_overrun(mut self, tell: fn(&str)) -> Self {
-        self.overrun = Overrun::Tell(tell);
+        self.on_overrun = Some(tell);
         self
     }
 
@@ -178,17 +171,6 @@ impl From<&str> for LeaderElection {
 impl From<String> for LeaderElection {
     fn from(name: String) -> Self {
         Self::new(name)
-    }
-}
-
-impl fmt::Debug for LeaderElection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaderElection")
-            .field("name", &self.name)
-            .field("namespace", &self.namespace)
-            .field("identity", &self.identity)
-            .field("timing", &self.timing)
-            .finish_non_exhaustive()
     }
 }
 

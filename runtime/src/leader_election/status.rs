@@ -2,14 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
-use crate::{
-    clock::{ClockReading, Since, WallClock},
-    metrics::ElectionMeter,
-    object::ObjectKey,
-};
+use super::gate::TermGate;
+use crate::{metrics::ElectionMeter, object::ObjectKey};
 
 /// The state of this replica in its election.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,9 +42,7 @@ struct LeadershipShared {
     lease: ObjectKey,
     identity: Arc<str>,
     lasts: Duration,
-    clock: WallClock,
-    /// The time since the last renewal of the term under way.
-    renewed: Mutex<Option<Since>>,
+    gate: Arc<TermGate>,
 }
 
 /// A replica has led for too long without a renewal: the code that should have ended its term hangs.
@@ -95,15 +89,12 @@ impl Leadership {
     /// # Errors
     /// The replica leads, and has not renewed the Lease for longer than the lease duration.
     pub fn check(&self) -> Result<(), StaleLeader> {
-        self.check_at(self.shared.clock.read())
-    }
-
-    fn check_at(&self, now: ClockReading) -> Result<(), StaleLeader> {
-        let unrenewed =
-            self.shared.renewed.lock().as_mut().map_or(Duration::ZERO, |since| since.measure(now));
-        match unrenewed > self.shared.lasts {
-            true => Err(StaleLeader { lease: self.shared.lease.clone(), unrenewed }),
-            false => Ok(()),
+        let unrenewed = self.shared.gate.unrenewed();
+        match self.state() {
+            LeaderState::Leads | LeaderState::Ends if unrenewed > self.shared.lasts => {
+                Err(StaleLeader { lease: self.shared.lease.clone(), unrenewed })
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -130,10 +121,10 @@ impl StatusSender {
         lease: ObjectKey,
         identity: Arc<str>,
         lasts: Duration,
-        clock: WallClock,
+        gate: Arc<TermGate>,
         meter: ElectionMeter,
     ) -> (Self, Leadership) {
-        let shared = Arc::new(LeadershipShared { lease, identity, lasts, clock, renewed: Mutex::default() });
+        let shared = Arc::new(LeadershipShared { lease, identity, lasts, gate });
         let idle = TimedState { state: LeaderState::Idle, since: Instant::now() };
         let (states, following) = watch::channel(idle);
         (Self { shared: shared.clone(), meter, states }, Leadership { shared, states: following })
@@ -148,9 +139,6 @@ impl StatusSender {
     }
 
     pub(super) fn set(&self, state: LeaderState) {
-        if matches!(state, LeaderState::Idle | LeaderState::StandsBy { .. }) {
-            *self.shared.renewed.lock() = None;
-        }
         self.states.send_if_modified(|current| {
             let changed = current.state != state;
             if changed {
@@ -168,10 +156,6 @@ impl StatusSender {
     pub(super) fn reads_as_leader(&self) {
         self.meter.took_the_slow_path();
     }
-
-    pub(super) fn renewed(&self, sent: ClockReading) {
-        *self.shared.renewed.lock() = Some(Since::start(sent));
-    }
 }
 
 impl Drop for StatusSender {
@@ -185,26 +169,29 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+    use crate::clock::WallClock;
 
     // L8
     #[tokio::test(start_paused = true)]
     async fn a_leader_that_has_not_renewed_for_longer_than_its_lease_is_unhealthy() {
         let (lease, clock) = (ObjectKey::new("shop", "a"), WallClock::system());
         let (lasts, meter) = (Duration::from_secs(15), ElectionMeter::default());
-        let (status, leadership) = StatusSender::new(lease, "me".into(), lasts, clock.clone(), meter);
+        let gate = Arc::new(TermGate::new(clock.clone(), Duration::from_secs(12)));
+        let (status, leadership) = StatusSender::new(lease, "me".into(), lasts, gate.clone(), meter);
         advance(Duration::from_secs(100)).await;
         assert_eq!(leadership.check(), Ok(()), "it never led");
-        status.renewed(clock.read());
+        gate.renewed(clock.read());
         status.set(LeaderState::Leads);
         advance(Duration::from_secs(14)).await;
         assert_eq!(leadership.check(), Ok(()));
-        status.renewed(clock.read());
+        gate.renewed(clock.read());
         advance(Duration::from_secs(14)).await;
         assert_eq!(leadership.check(), Ok(()));
         advance(Duration::from_secs(2)).await;
         let stale = leadership.check().unwrap_err().to_string();
         assert!(stale.contains("leads by the Lease shop/a without a renewal for 16"), "{stale}");
         status.set(LeaderState::Ends);
+        gate.close();
         assert!(leadership.check().is_err(), "runs that should have ended go on");
         status.set(LeaderState::StandsBy { holder: None });
         assert_eq!(leadership.check(), Ok(()));

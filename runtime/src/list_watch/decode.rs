@@ -1,21 +1,18 @@
 //! Makes an item of one object's text: in one pass if the object is usual, or from its parts.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use super::{
     dictionary::Dictionary,
-    identity::{Identity, Unreadable},
+    error::{Identity, Unreadable},
     item::FetchedItem,
     json::{self, NotJson},
-    members::{ManagedFields, ReadOptions, SeenMembers},
+    members::{ManagedFields, SeenMembers},
     raw::{ItemForm, RawObject},
     read::{NO_NAME, ObjectParts, typed, typed_or_why},
     scrub,
 };
 use crate::object::{Kind, Object};
-
-/// How an object begins that does not say its type, as items of lists do.
-const UNTYPED: &str = "{\"metadata\":";
 
 /// How much of each object is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -99,16 +96,20 @@ impl Decoder {
 
     /// Decodes a typed object in one pass if it is as API servers send it; `None` for any other.
     pub(super) fn decode_usual<K: Object>(&self, text: &str) -> Option<FetchedItem<K>> {
-        let says_type = self.openings.iter().any(|opening| text.starts_with(opening));
-        if self.form != ItemForm::Typed || !(says_type || text.starts_with(UNTYPED)) {
+        if self.form != ItemForm::Typed {
             return None;
         }
-        let mut seen = SeenMembers::default();
-        let decoded = typed::<K>(text, self.read_options(), &mut seen).ok()?;
-        // Without an opening, an object that says a part of its type may be of another kind.
-        let is_of_kind = seen.filled_in == if says_type { 0 } else { 2 };
-        (is_of_kind && seen.is_unambiguous() && is_named(&decoded))
-            .then(|| FetchedItem::Object(Arc::new(decoded)))
+        let text = match text.strip_prefix('{') {
+            _ if self.openings.iter().any(|opening| text.starts_with(opening)) => Cow::Borrowed(text),
+            // Items of lists do not say their type.
+            Some(rest) if rest.starts_with("\"metadata\":") => {
+                Cow::Owned([self.openings[0].as_str(), rest].concat())
+            }
+            _ => return None,
+        };
+        let mut seen = SeenMembers::new(self.managed_fields);
+        let item = FetchedItem::Object(Arc::new(typed::<K>(&text, &mut seen)?));
+        (item.is_named() && !seen.twice).then_some(item)
     }
 
     fn decode_parts<K: Object>(&self, text: &str) -> Result<Decoded<K>, NotJson> {
@@ -123,25 +124,14 @@ impl Decoder {
             let identity = parts.metadata.identity();
             return Ok(Decoded::OfAnotherKind(Box::new(Unreadable { identity, error: found })));
         }
+        let lean = parts.lean(text, self.type_names(), self.managed_fields);
         Ok(Decoded::Item(match self.form {
-            ItemForm::Typed => self.typed_item(text, &parts),
+            ItemForm::Typed => typed_item(&lean, &parts),
             ItemForm::Bytes => {
-                let lean = parts.lean(text, self.read_options());
                 let raw = RawObject::found(&lean, &parts, Some(&self.dictionary));
                 raw.map_or_else(FetchedItem::Unreadable, |raw| FetchedItem::Raw(Box::new(raw)))
             }
         }))
-    }
-
-    fn typed_item<K: Object>(&self, text: &str, parts: &ObjectParts<'_>) -> FetchedItem<K> {
-        let named = parts.metadata.key().map(drop).map_err(str::to_owned);
-        let decoded = named.and_then(|()| typed_or_why::<K>(text, self.read_options()));
-        let error = match decoded {
-            Ok(object) if is_named(&object) => return FetchedItem::Object(Arc::new(object)),
-            Ok(_) => NO_NAME.to_owned(),
-            Err(error) => error,
-        };
-        unreadable(parts.metadata.identity(), error)
     }
 
     /// Returns the type that an object says it has, if that is not the one asked for.
@@ -163,10 +153,6 @@ impl Decoder {
         })
     }
 
-    fn read_options(&self) -> ReadOptions<'_> {
-        ReadOptions { type_names: Some(self.type_names()), managed_fields: self.managed_fields }
-    }
-
     fn type_names(&self) -> (&str, &str) {
         match self.representation {
             Representation::Whole => (&self.api_version, &self.kind),
@@ -175,8 +161,13 @@ impl Decoder {
     }
 }
 
-fn is_named<K: Object>(object: &K) -> bool {
-    object.meta().name.as_deref().is_some_and(|name| !name.is_empty())
+fn typed_item<K: Object>(text: &str, parts: &ObjectParts<'_>) -> FetchedItem<K> {
+    let key = parts.metadata.key().map_err(str::to_owned);
+    match key.and_then(|_| typed_or_why::<K>(text)).map(|object| FetchedItem::Object(Arc::new(object))) {
+        Ok(item) if item.is_named() => item,
+        Ok(_) => unreadable(parts.metadata.identity(), NO_NAME.to_owned()),
+        Err(error) => unreadable(parts.metadata.identity(), error),
+    }
 }
 
 fn unreadable<K>(identity: Identity, error: String) -> FetchedItem<K> {

@@ -1,11 +1,12 @@
 //! Decodes on several threads where there are several, and in order.
-//!
-//! A deque of handles; the first one is awaited. This costs less than `FuturesOrdered`.
 
-use std::{collections::VecDeque, hint::black_box};
+use std::{hint::black_box, panic::resume_unwind};
 
+use futures::{Stream, StreamExt};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::task::AbortOnDropHandle;
+
+use super::error::ListWatchError;
 
 /// How many bytes are worth a task of their own: some objects, a fraction of a millisecond.
 pub(super) const WORTH_A_TASK: usize = 32 << 10;
@@ -20,90 +21,84 @@ pub(super) const ROOM_FOR_A_TASK: usize = 48 << 10;
 /// Below the sizes for which allocators ask the system each time.
 const MEMORY_OF_A_TASK: usize = 96 << 10;
 
-/// Pieces of work that run side by side, and whose results come in the order in which they were begun.
+/// Decodes blocks, each with a flag that says whether it is worth a task; the results come in the order of the blocks.
 ///
-/// On a current-thread runtime there is none: work is done where it stands, so that paused time is not fooled by
-/// threads. What is under way is bounded, and dropped with the pool.
-#[derive(Debug)]
-pub(super) struct DecodePool<R> {
-    running: VecDeque<AbortOnDropHandle<R>>,
-    most: usize,
-}
-
-impl<R: Send + 'static> DecodePool<R> {
-    /// Makes a pool, where the runtime has several threads.
-    pub(super) fn new() -> Option<Self> {
-        let runtime = Handle::try_current().ok()?;
-        let workers = runtime.metrics().num_workers();
-        let pool = Self { running: VecDeque::new(), most: 2 * workers };
-        (runtime.runtime_flavor() == RuntimeFlavor::MultiThread && workers > 1).then_some(pool)
-    }
-
-    /// Begins a piece of work.
-    pub(super) fn begin(&mut self, work: impl FnOnce() -> R + Send + 'static) {
-        self.running.push_back(AbortOnDropHandle::new(tokio::spawn(async {
-            grow_at_once();
-            work()
-        })));
-    }
-
-    pub(super) fn is_idle(&self) -> bool {
-        self.running.is_empty()
-    }
-
-    pub(super) fn is_busy(&self) -> bool {
-        self.running.len() >= self.most
-    }
-
-    /// Waits for the oldest piece of work; `None` where there is none. Nothing is lost if it is not waited for.
-    ///
-    /// # Panics
-    /// As the work did.
-    pub(super) async fn next(&mut self) -> Option<R> {
-        let done = self.running.front_mut()?.await;
-        self.running.pop_front();
-        match done {
-            Ok(result) => Some(result),
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is shutting down: nobody reads on.
-                Err(_) => None,
-            },
+/// On a current-thread runtime all is decoded where it is read, so that paused time is not fooled by threads. What is
+/// under way is bounded, and dropped with the stream.
+pub(super) fn decoded<B: Send + 'static, T: Send + 'static>(
+    blocks: impl Stream<Item = Result<(B, bool), ListWatchError>>,
+    decode: impl Fn(B) -> Result<T, ListWatchError> + Clone + Send + 'static,
+) -> impl Stream<Item = Result<T, ListWatchError>> {
+    let runtime =
+        Handle::try_current().ok().map(|runtime| (runtime.runtime_flavor(), runtime.metrics().num_workers()));
+    let most = match runtime {
+        Some((RuntimeFlavor::MultiThread, workers)) if workers > 1 => 2 * workers,
+        _ => 1,
+    };
+    let results = blocks.map(move |block| {
+        let decode = decode.clone();
+        async move {
+            match block? {
+                (block, true) if most > 1 => in_a_task(move || decode(block)).await,
+                (block, _) => decode(block),
+            }
         }
-    }
+    });
+    results.buffered(most)
 }
 
-/// Lets the allocator ask the system once for what a piece of work is about to take.
+/// Does a piece of work on any thread; it is dropped with the future.
 ///
-/// glibc's grows by the page in all threads but the first: 95,000 calls of `mprotect` for a list of 100,000 objects, a
-/// tenth of the whole CPU, and 8,600 with this. Where there is room already it costs next to nothing.
-fn grow_at_once() {
-    drop(black_box(Vec::<u8>::with_capacity(MEMORY_OF_A_TASK)));
+/// # Panics
+/// As the work does.
+async fn in_a_task<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let task = tokio::spawn(async {
+        // Lets the allocator ask the system once for what the work is about to take, and not page by page.
+        drop(black_box(Vec::<u8>::with_capacity(MEMORY_OF_A_TASK)));
+        work()
+    });
+    match AbortOnDropHandle::new(task).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // The runtime is shutting down: nobody reads on.
+            Err(_) => std::future::pending().await,
+        },
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex, mpsc};
+
+    use futures::{TryStreamExt, stream};
+
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn results_come_in_the_order_in_which_work_was_begun() {
-        let mut pool = DecodePool::new().unwrap();
-        let (go, wait) = std::sync::mpsc::channel::<()>();
-        pool.begin(move || {
-            wait.recv().unwrap();
-            vec![1, 2]
+    async fn results_come_in_the_order_of_the_blocks() {
+        let (go, wait) = mpsc::channel::<()>();
+        let wait = Arc::new(Mutex::new(wait));
+        let blocks = stream::iter([Ok((1, true)), Ok((2, true)), Ok((3, false))]);
+        let results = decoded(blocks, move |block| {
+            match block {
+                1 => wait.lock().unwrap().recv().unwrap(),
+                _ => drop(go.send(())),
+            }
+            Ok(block)
         });
-        pool.begin(move || {
-            go.send(()).unwrap();
-            vec![3]
-        });
-        assert_eq!(pool.next().await.unwrap(), [1, 2]);
-        assert_eq!(pool.next().await.unwrap(), [3]);
-        assert!(pool.is_idle() && pool.next().await.is_none());
+        assert_eq!(results.try_collect::<Vec<_>>().await.unwrap(), [1, 2, 3]);
     }
 
     #[tokio::test]
-    async fn one_thread_makes_no_crew() {
-        assert!(DecodePool::<()>::new().is_none());
+    async fn one_thread_decodes_each_block_before_it_reads_the_next() {
+        let read = Arc::new(Mutex::new(0));
+        let reads = read.clone();
+        let blocks = stream::iter(1..=3).map(move |block| {
+            *reads.lock().unwrap() = block;
+            Ok((block, true))
+        });
+        let results = decoded(blocks, move |block| Ok((block, *read.lock().unwrap())));
+        assert_eq!(results.try_collect::<Vec<_>>().await.unwrap(), [(1, 1), (2, 2), (3, 3)]);
     }
 }

@@ -1,8 +1,7 @@
-//! Reads the body of a watch: splits it into lines, and each line into an event.
+//! Reads the body of a watch: cuts it into lines, and makes an event of each.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
-use kube::core::Status;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -11,115 +10,65 @@ use super::{
     decode::{Decoded, Decoder},
     error::ListWatchError,
     item::FetchedItem,
-    json::{self, Raw, decoded, lenient, raw},
-    status::StatusParts,
+    json::{self, Raw, decoded, is_blank, raw},
+    read::ObjectParts,
+    status::{status_of, status_of_error},
 };
 use crate::object::Object;
 
-/// How long a line may be for its memory to be used again.
-const LONG_LINE: usize = 64 << 10;
+/// The annotation of the bookmark that closes the initial events.
+pub(super) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What a frame comes to: an event, or the error that ends the stream.
+/// What a line comes to: an event, or the error that ends the stream.
 pub(super) type DecodedEvent<K> = Result<WatchEvent<K>, ListWatchError>;
 
-/// Splits the body of a watch into frames, one a line, and decodes them.
+/// Cuts a body into whole lines, over as many chunks as it takes.
 #[derive(Debug)]
-pub(super) struct Frames {
-    decoder: EventDecoder,
+pub(super) struct Lines {
+    /// What has come and was not taken.
+    text: Vec<u8>,
+    /// How much of that are whole lines.
+    pub(super) whole: usize,
     /// Most bytes of a line.
     largest: usize,
-    /// The line that has not ended yet.
-    rest: Vec<u8>,
 }
 
-impl Frames {
-    pub(super) fn new(decoder: Decoder, largest: usize) -> Self {
-        Self { decoder: EventDecoder(decoder), largest, rest: Vec::new() }
+impl Lines {
+    pub(super) fn new(largest: usize) -> Self {
+        Self { text: Vec::new(), whole: 0, largest }
     }
 
-    /// Takes a chunk, and appends what the lines that are complete now come to.
-    ///
-    /// Nothing follows an error.
-    pub(super) fn feed<K: Object>(&mut self, chunk: &[u8], events: &mut VecDeque<DecodedEvent<K>>) {
-        let (chunk, too_large) = self.admitted(chunk);
-        let (lines, rest) = match memchr::memrchr(b'\n', chunk) {
-            Some(last) => (Some(&chunk[..last]), &chunk[last + 1..]),
-            None => (None, chunk),
-        };
-        match lines {
-            None => {}
-            Some(lines) if self.rest.is_empty() => self.decoder.lines(lines, events),
-            Some(lines) => {
-                self.rest.extend_from_slice(lines);
-                self.decoder.lines(&self.rest, events);
-                self.forget_rest();
-            }
+    /// Adds a chunk.
+    pub(super) fn add(&mut self, chunk: &[u8]) {
+        let before = self.text.len();
+        self.text.extend_from_slice(chunk);
+        if let Some(last) = memchr::memrchr(b'\n', chunk) {
+            self.whole = before + last + 1;
         }
-        if matches!(events.back(), Some(Err(_))) {
-            return;
-        }
-        match too_large {
-            None => self.rest.extend_from_slice(rest),
-            Some(error) => {
-                self.rest = Vec::new();
-                events.push_back(Err(error));
-            }
+        // The rest of a line that is too long is not waited for: it is refused as it is decoded.
+        if self.text.len() - self.whole > self.largest {
+            self.whole = self.text.len();
         }
     }
 
-    /// Takes a chunk, and appends the lines that are complete now to a block that is decoded elsewhere.
+    /// Takes the whole lines that have come.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        let rest = self.text.split_off(std::mem::take(&mut self.whole));
+        std::mem::replace(&mut self.text, rest)
+    }
+
+    /// Ends the body: a last line needs no line break.
     ///
     /// # Errors
-    /// A line is too large; those before it are in the block.
-    pub(super) fn gather(&mut self, chunk: &[u8], block: &mut Vec<u8>) -> Result<(), ListWatchError> {
-        let (chunk, too_large) = self.admitted(chunk);
-        match memchr::memrchr(b'\n', chunk) {
-            None => self.rest.extend_from_slice(chunk),
-            Some(last) => {
-                block.extend_from_slice(&self.rest);
-                self.forget_rest();
-                block.extend_from_slice(&chunk[..=last]);
-                self.rest.extend_from_slice(&chunk[last + 1..]);
+    /// It is not whole.
+    pub(super) fn finish(&mut self) -> Result<(), ListWatchError> {
+        let last = &self.text[self.whole..];
+        match serde_json::from_slice::<&RawValue>(last) {
+            Err(error) if error.is_eof() && !last.iter().all(is_blank) => Err(ListWatchError::CutShort),
+            _ => {
+                self.whole = self.text.len();
+                Ok(())
             }
-        }
-        too_large.map_or(Ok(()), Err)
-    }
-
-    /// Forgets a line that has been dealt with, and frees its memory if it was unusually long.
-    fn forget_rest(&mut self) {
-        match self.rest.capacity() > LONG_LINE {
-            true => self.rest = Vec::new(),
-            false => self.rest.clear(),
-        }
-    }
-
-    /// Cuts a chunk before the first line that is too large.
-    fn admitted<'c>(&self, chunk: &'c [u8]) -> (&'c [u8], Option<ListWatchError>) {
-        let (mut start, mut carried) = (0, self.rest.len());
-        for end in memchr::memchr_iter(b'\n', chunk).chain([chunk.len()]) {
-            if carried + (end - start) > self.largest {
-                return (
-                    &chunk[..start],
-                    Some(ListWatchError::TooLarge { what: "an event", limit: self.largest }),
-                );
-            }
-            (start, carried) = (end + 1, 0);
-        }
-        (chunk, None)
-    }
-
-    pub(super) fn decoder(&self) -> &EventDecoder {
-        &self.decoder
-    }
-
-    /// Ends the body: a last line needs no line break, but must be whole.
-    pub(super) fn finish<K: Object>(&mut self) -> Option<DecodedEvent<K>> {
-        let line = std::mem::take(&mut self.rest);
-        let line = json::trimmed(&line);
-        match serde_json::from_slice::<&RawValue>(line) {
-            Err(_) if line.is_empty() => None,
-            Err(error) if error.is_eof() => Some(Err(ListWatchError::CutShort)),
-            _ => self.decoder.event(line),
         }
     }
 }
@@ -136,33 +85,37 @@ struct EventLine<'a> {
 
 /// Decodes lines into events.
 #[derive(Clone, Debug)]
-pub(super) struct EventDecoder(Decoder);
+pub(super) struct EventDecoder {
+    pub(super) decoder: Decoder,
+    /// Most bytes of a line.
+    pub(super) largest: usize,
+}
 
 impl EventDecoder {
-    /// Decodes lines, one an event; nothing follows an error.
-    pub(super) fn lines<K: Object>(&self, lines: &[u8], events: &mut impl Extend<DecodedEvent<K>>) {
-        for line in lines.split(|byte| *byte == b'\n') {
-            let Some(event) = self.event(line) else { continue };
-            let ended = event.is_err();
-            events.extend([event]);
-            if ended {
-                return;
+    /// Decodes lines, one an event.
+    pub(super) fn events<K: Object>(&self, lines: &[u8]) -> Vec<DecodedEvent<K>> {
+        let (mut start, mut events) = (0, Vec::new());
+        for end in memchr::memchr_iter(b'\n', lines).chain([lines.len()]) {
+            let line = &lines[start..end];
+            start = end + 1;
+            if !line.iter().all(is_blank) {
+                events.push(self.event(line));
             }
         }
+        events
     }
 
-    fn event<K: Object>(&self, line: &[u8]) -> Option<DecodedEvent<K>> {
-        let line = json::trimmed(line);
-        if line.is_empty() {
-            return None;
+    fn event<K: Object>(&self, line: &[u8]) -> DecodedEvent<K> {
+        if line.len() > self.largest {
+            return Err(ListWatchError::TooLarge { what: "an event", limit: self.largest });
         }
-        let Ok(line) = std::str::from_utf8(line) else { return Some(Err(not_json())) };
+        let line = std::str::from_utf8(line).map_err(|_| not_json())?;
         if let Some((event, object)) = usual(line)
-            && let Ok(decoded) = self.0.decode(object)
+            && let Ok(decoded) = self.decoder.decode(object)
         {
-            return Some(Ok(of_object(event, decoded)));
+            return Ok(of_object(event, decoded));
         }
-        Some(self.unusual(line))
+        self.unusual(line)
     }
 
     /// Decodes a line member by member, whatever their order, and says what is wrong with it.
@@ -172,19 +125,18 @@ impl EventDecoder {
             Err(_) => Err(not_json()),
         })?;
         let (Some(kind), Some(object)) = (decoded::<String>(kind), object) else {
-            return match StatusParts::of(line).filter(StatusParts::is_status) {
-                Some(status) => Ok(WatchEvent::Error(Box::new(status.into_status()))),
-                None => Err(ListWatchError::Unreadable("a line of the stream is not an event".to_owned())),
-            };
+            let status = status_of(line).map(|status| WatchEvent::Error(Box::new(status)));
+            let not_event = || ListWatchError::Unreadable("a line of the stream is not an event".to_owned());
+            return status.ok_or_else(not_event);
         };
         let object = object.get();
-        let item = |event| Ok(of_object(event, self.0.decode(object).map_err(|_| not_json())?));
+        let item = |event| Ok(of_object(event, self.decoder.decode(object).map_err(|_| not_json())?));
         match kind.as_str() {
             "ADDED" => item(WatchEvent::Added),
             "MODIFIED" => item(WatchEvent::Modified),
             "DELETED" => item(WatchEvent::Deleted),
             "BOOKMARK" => Ok(bookmark(object)),
-            "ERROR" => Ok(WatchEvent::Error(Box::new(error_status(object)))),
+            "ERROR" => Ok(WatchEvent::Error(Box::new(status_of_error(object)))),
             _ => Ok(WatchEvent::Unexpected("an event of an unknown type".to_owned())),
         }
     }
@@ -219,51 +171,18 @@ fn usual<K>(line: &str) -> Option<(MakeEvent<K>, &str)> {
     Some((event, rest.strip_suffix('}')?))
 }
 
-/// What is read of a bookmark.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct BookmarkObject {
-    #[serde(deserialize_with = "lenient")]
-    metadata: Option<BookmarkMetadata>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct BookmarkMetadata {
-    #[serde(deserialize_with = "lenient")]
-    resource_version: Option<String>,
-    #[serde(deserialize_with = "lenient")]
-    annotations: Option<BookmarkAnnotations>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct BookmarkAnnotations {
-    #[serde(deserialize_with = "lenient", rename = "k8s.io/initial-events-end")]
-    initial_events_end: Option<String>,
-}
-
 /// Reads a bookmark leniently: servers fill it with whatever the kind requires.
 fn bookmark<K>(object: &str) -> WatchEvent<K> {
-    let metadata = json::object::<BookmarkObject>(object).unwrap_or_default().metadata.unwrap_or_default();
-    let Some(resource_version) = metadata.resource_version else {
+    let metadata = ObjectParts::of(object).unwrap_or_default().metadata;
+    let Some(resource_version) = metadata.resource_version() else {
         return WatchEvent::Unexpected("a bookmark without a resource version".to_owned());
     };
-    let end = metadata.annotations.and_then(|annotations| annotations.initial_events_end);
-    let initial_events = match end.as_deref() {
-        Some("true") => InitialEventsMark::End,
+    let annotations: BTreeMap<String, &RawValue> = decoded(metadata.annotations).unwrap_or_default();
+    let initial_events = match annotations.get(INITIAL_EVENTS_END).map(|value| value.get()) {
+        Some("\"true\"") => InitialEventsMark::End,
         _ => InitialEventsMark::Absent,
     };
     WatchEvent::Bookmark { resource_version, initial_events }
-}
-
-fn error_status(object: &str) -> Status {
-    match StatusParts::of(object).filter(|status| status.is_status() || status.has_code()) {
-        Some(status) => status.into_status(),
-        None => {
-            Status::failure("the server sent an error without saying which", "InternalError").with_code(500)
-        }
-    }
 }
 
 #[cfg(test)]

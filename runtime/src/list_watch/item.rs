@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{identity::Unreadable, raw::RawObject};
-use crate::object::{Object, ObjectKey};
+use super::{error::Unreadable, raw::RawObject};
+use crate::object::{Object, ObjectKey, Version};
 
 /// One object on its way to the cache.
 #[derive(Debug)]
@@ -28,6 +28,15 @@ impl<K> FetchedItem<K> {
 }
 
 impl<K: Object> FetchedItem<K> {
+    /// Returns whether its key can be read.
+    pub(crate) fn is_named(&self) -> bool {
+        match self {
+            Self::Object(object) => object.meta().name.as_ref().is_some_and(|name| !name.is_empty()),
+            Self::Raw(_) => true,
+            Self::Unreadable(unreadable) => unreadable.identity.key.is_some(),
+        }
+    }
+
     /// Returns the key; `None` for an item whose identity can't be read.
     pub fn key(&self) -> Option<ObjectKey> {
         match self {
@@ -53,5 +62,10 @@ impl<K: Object> FetchedItem<K> {
             Self::Raw(raw) => raw.text.resource_version(),
             Self::Unreadable(unreadable) => unreadable.identity.resource_version.as_deref(),
         }
+    }
+
+    /// Returns the resource version, where it can be compared.
+    pub(crate) fn version(&self) -> Option<Version> {
+        self.resource_version()?.parse().ok()
     }
 }

@@ -31,15 +31,6 @@ pub(super) fn raw<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Raw<'de>
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Reads a member that counts as absent if it is of another type.
-pub(super) fn lenient<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: DeserializeOwned,
-{
-    <&RawValue>::deserialize(deserializer).map(|raw| decoded(Some(raw)))
-}
-
 /// Decodes a member; `None` if it is absent or of another type.
 pub(super) fn decoded<'a, T: Deserialize<'a>>(raw: Raw<'a>) -> Option<T> {
     serde_json::from_str(raw?.get()).ok()
@@ -62,11 +53,4 @@ pub(super) fn elements<T: DeserializeOwned>(raw: Raw<'_>) -> Vec<T> {
 /// Returns whether JSON allows a byte between its tokens.
 pub(super) fn is_blank(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
-}
-
-/// Cuts blanks off both ends.
-pub(super) fn trimmed(bytes: &[u8]) -> &[u8] {
-    let Some(start) = bytes.iter().position(|byte| !is_blank(byte)) else { return &[] };
-    let end = bytes.iter().rposition(|byte| !is_blank(byte)).map_or(start, |last| last + 1);
-    &bytes[start..end]
 }

@@ -6,37 +6,32 @@ use bytes::{Buf, BytesMut};
 use serde::Deserialize;
 
 use super::{
-    cut::Cutter,
     error::ListWatchError,
     json::{self, NotJson, Raw, is_blank, raw, text_or_empty},
     scrub,
-    status::StatusParts,
+    status::status_of,
 };
 
 /// Most bytes that a list without its items may take.
 const LARGEST_ENVELOPE: usize = 1 << 20;
+const ENVELOPE: &str = "what describes the list";
 
 /// Splits a list into its items, over as many chunks as it takes.
 #[derive(Debug)]
 pub(super) struct ListBody {
     /// What has come and has not been dealt with yet.
     buffer: BytesMut,
-    /// Finds the end of the item that the buffer begins with.
+    /// Finds the end of the value that the buffer begins with.
     cutter: Cutter,
-    place: ListPlace,
-    envelope: Envelope,
+    /// The list with a zero in place of each item; `serde_json` checks it at the end.
+    envelope: Vec<u8>,
+    in_items: bool,
+    /// The last value outside the items was the string `items`.
+    names_items: bool,
+    /// How many items came.
+    count: usize,
     /// Most bytes of an item.
     largest: usize,
-}
-
-/// Where in the list the next byte is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum ListPlace {
-    Envelope,
-    /// Before the first item, or the end of a list without items.
-    FirstItem,
-    FetchedItem,
-    AfterItem,
 }
 
 /// What a list says about itself.
@@ -51,8 +46,10 @@ impl ListBody {
         Self {
             buffer: BytesMut::new(),
             cutter: Cutter::default(),
-            place: ListPlace::Envelope,
-            envelope: Envelope::default(),
+            envelope: Vec::new(),
+            in_items: false,
+            names_items: false,
+            count: 0,
             largest,
         }
     }
@@ -64,69 +61,103 @@ impl ListBody {
         mut item: impl FnMut(&str) -> Result<(), NotJson>,
     ) -> Result<(), ListWatchError> {
         self.buffer.extend_from_slice(chunk);
-        while self.step(&mut item)? {}
+        while let Some(&next) = self.buffer.first() {
+            match self.is_punctuation(next) {
+                true => self.punctuation(next),
+                false if self.value(&mut item)? => {}
+                false => break,
+            }
+            // A zero and a comma for each item do not count.
+            if self.envelope.len() > LARGEST_ENVELOPE + 2 * self.count {
+                return Err(ListWatchError::TooLarge { what: ENVELOPE, limit: LARGEST_ENVELOPE });
+            }
+        }
         Ok(())
     }
 
-    /// Reads on; returns whether more can be read from what has come.
-    fn step(&mut self, item: &mut impl FnMut(&str) -> Result<(), NotJson>) -> Result<bool, ListWatchError> {
-        if self.place == ListPlace::Envelope {
-            let (read, at_items) = self.envelope.read(&self.buffer)?;
-            self.buffer.advance(read);
-            if at_items {
-                self.place = ListPlace::FirstItem;
-            }
-            return Ok(at_items);
-        }
-        let blanks = self.buffer.iter().take_while(|byte| is_blank(byte)).count();
-        self.buffer.advance(blanks);
-        let Some(&next) = self.buffer.first() else { return Ok(false) };
-        match (self.place, next) {
-            (ListPlace::FirstItem | ListPlace::AfterItem, b']') => self.place = ListPlace::Envelope,
-            (ListPlace::AfterItem, b',') => {
-                self.buffer.advance(1);
-                self.place = ListPlace::FetchedItem;
-            }
-            (ListPlace::AfterItem, _) => return Err(not_json()),
-            _ => return self.item(item),
-        }
-        Ok(true)
+    /// Returns whether a byte does not begin an item, or a value outside the items.
+    fn is_punctuation(&self, byte: u8) -> bool {
+        let opens = match byte {
+            b'{' => self.envelope.iter().all(is_blank),
+            b'[' => self.names_items && !self.in_items,
+            _ => false,
+        };
+        opens || is_blank(&byte) || matches!(byte, b',' | b':' | b'}' | b']')
     }
 
-    fn item(&mut self, item: &mut impl FnMut(&str) -> Result<(), NotJson>) -> Result<bool, ListWatchError> {
+    fn punctuation(&mut self, byte: u8) {
+        self.buffer.advance(1);
+        match byte {
+            b'[' => self.in_items = true,
+            b']' => self.in_items = false,
+            _ => {}
+        }
+        self.names_items &= byte != b',';
+        if !(self.in_items && is_blank(&byte)) {
+            self.envelope.push(byte);
+        }
+    }
+
+    /// Takes the value that the buffer begins with, if all of it has come.
+    fn value(&mut self, item: &mut impl FnMut(&str) -> Result<(), NotJson>) -> Result<bool, ListWatchError> {
         let end = self.cutter.end(&self.buffer);
-        if end.unwrap_or(self.buffer.len()) > self.largest {
-            return Err(ListWatchError::TooLarge { what: "an object of the list", limit: self.largest });
+        let (what, limit) = match self.in_items {
+            true => ("an object of the list", self.largest),
+            false => (ENVELOPE, LARGEST_ENVELOPE),
+        };
+        if end.unwrap_or(self.buffer.len()) > limit {
+            return Err(ListWatchError::TooLarge { what, limit });
         }
         let Some(end) = end else { return Ok(false) };
-        let text = std::str::from_utf8(&self.buffer[..end]).ok().filter(|text| !text.is_empty());
-        item(text.ok_or_else(not_json)?).map_err(|NotJson| not_json())?;
+        let value = &self.buffer[..end];
+        if self.in_items {
+            item(std::str::from_utf8(value).map_err(|_| not_json())?).map_err(|NotJson| not_json())?;
+            self.envelope.push(b'0');
+            self.count += 1;
+        } else {
+            self.names_items = serde_json::from_slice::<String>(value).is_ok_and(|text| text == "items");
+            self.envelope.extend_from_slice(value);
+        }
         self.cutter = Cutter::default();
         self.buffer.advance(end);
-        self.place = ListPlace::AfterItem;
         Ok(true)
     }
 
-    /// Ends the body and returns what the list says about itself.
-    pub(super) fn finish(self) -> Result<ListHead, ListWatchError> {
-        match self.place {
-            ListPlace::Envelope => self.envelope.head(),
-            _ => Err(ListWatchError::CutShort),
+    /// Ends the body and returns what the list says about itself; its items were checked one by one.
+    pub(super) fn finish(&mut self) -> Result<ListHead, ListWatchError> {
+        if !self.in_items {
+            self.envelope.extend_from_slice(&self.buffer);
         }
+        let text = std::str::from_utf8(&self.envelope).map_err(|_| not_json())?;
+        if text.trim().is_empty() {
+            return Err(unreadable("it is empty"));
+        }
+        let parts = json::object::<EnvelopeParts<'_>>(text).map_err(|error| match error.is_eof() {
+            true => ListWatchError::CutShort,
+            false => unreadable(&format!("it is not a list: {}", scrub::without_content(&error))),
+        })?;
+        let kind = text_or_empty(parts.kind);
+        if let Some(status) = status_of(text).filter(|_| kind.as_deref() == Some("Status")) {
+            return Err(ListWatchError::from_status(status));
+        }
+        match parts.items.map(|items| items.get().as_bytes()[0]) {
+            None => return Err(unreadable("it is not a list: it has no items")),
+            Some(b'[' | b'n') => {}
+            Some(_) => return Err(unreadable("its items are not an array")),
+        }
+        match kind.as_deref() {
+            Some("Table") => return Err(unreadable("it is a Table")),
+            Some(_) => {}
+            None => return Err(unreadable("its kind is not text")),
+        }
+        let metadata = parts.metadata.ok_or_else(|| unreadable("it has no metadata"))?;
+        let metadata: ListMetadata<'_> = json::object(metadata.get()).map_err(|_| unreadable(NO_METADATA))?;
+        let text = |member| text_or_empty(member).ok_or_else(|| unreadable(NO_METADATA));
+        Ok(ListHead {
+            resource_version: text(metadata.resource_version)?,
+            continue_token: Some(text(metadata.continue_token)?).filter(|token| !token.is_empty()),
+        })
     }
-}
-
-/// A list without its items, as far as it has come.
-#[derive(Debug, Default)]
-struct Envelope {
-    text: Vec<u8>,
-    depth: usize,
-    quoted: bool,
-    escaped: bool,
-    /// Where the last string began.
-    string: usize,
-    /// Whether a colon followed it, outside all values.
-    is_key: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -149,77 +180,45 @@ struct ListMetadata<'a> {
     continue_token: Raw<'a>,
 }
 
-impl Envelope {
-    /// Takes bytes up to the items' opening bracket; returns how many, and whether that was met.
-    fn read(&mut self, bytes: &[u8]) -> Result<(usize, bool), ListWatchError> {
-        for (read, byte) in bytes.iter().enumerate() {
-            let opens_items = *byte == b'[' && !self.quoted && self.is_key && self.key_is_items();
-            self.take(*byte);
-            if opens_items {
-                return Ok((read + 1, true));
+/// Finds where a value ends if it is well-formed; `serde_json` checks that afterwards.
+///
+/// The text given starts where the value does, and grows from call to call.
+#[derive(Debug, Default)]
+pub(super) struct Cutter {
+    at: usize,
+    depth: usize,
+    quoted: bool,
+}
+
+impl Cutter {
+    /// Continues; `None` if the value goes on beyond the bytes given.
+    pub(super) fn end(&mut self, text: &[u8]) -> Option<usize> {
+        if !matches!(text.first()?, b'{' | b'[' | b'"') {
+            return text.iter().position(|byte| is_blank(byte) || matches!(byte, b',' | b']' | b'}'));
+        }
+        while let Some(byte) = text.get(self.at) {
+            match (self.quoted, byte) {
+                (true, b'"') | (false, b'}' | b']') => {
+                    self.depth = self.depth.saturating_sub(usize::from(!self.quoted));
+                    self.quoted = false;
+                    if self.depth == 0 {
+                        return Some(self.at + 1);
+                    }
+                }
+                // The byte that it escapes may not have come yet.
+                (true, b'\\') => self.at += text.get(self.at + 1).map(|_| 1)?,
+                (true, _) => {
+                    let rest = &text[self.at..];
+                    self.at += memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+                    continue;
+                }
+                (false, b'"') => self.quoted = true,
+                (false, b'{' | b'[') => self.depth += 1,
+                (false, _) => {}
             }
+            self.at += 1;
         }
-        match self.text.len() > LARGEST_ENVELOPE {
-            true => {
-                Err(ListWatchError::TooLarge { what: "what describes the list", limit: LARGEST_ENVELOPE })
-            }
-            false => Ok((bytes.len(), false)),
-        }
-    }
-
-    fn take(&mut self, byte: u8) {
-        match (self.quoted, byte) {
-            (true, _) if self.escaped => self.escaped = false,
-            (true, b'\\') => self.escaped = true,
-            (true, b'"') => self.quoted = false,
-            (true, _) => {}
-            (false, b'"') => (self.quoted, self.is_key, self.string) = (true, false, self.text.len()),
-            (false, b':') => self.is_key = self.depth == 1,
-            (false, b'{' | b'[') => (self.depth, self.is_key) = (self.depth + 1, false),
-            (false, b'}' | b']') => (self.depth, self.is_key) = (self.depth.saturating_sub(1), false),
-            (false, _) => {}
-        }
-        self.text.push(byte);
-    }
-
-    fn key_is_items(&self) -> bool {
-        let colon = self.text.iter().rposition(|byte| *byte == b':');
-        let key =
-            colon.and_then(|colon| serde_json::from_slice::<String>(&self.text[self.string..colon]).ok());
-        key.as_deref() == Some("items")
-    }
-
-    /// Reads what the list says about itself; its items were checked one by one.
-    fn head(&self) -> Result<ListHead, ListWatchError> {
-        let text = std::str::from_utf8(&self.text).map_err(|_| not_json())?;
-        if text.trim().is_empty() {
-            return Err(unreadable("it is empty"));
-        }
-        let parts = json::object::<EnvelopeParts<'_>>(text).map_err(|error| match error.is_eof() {
-            true => ListWatchError::CutShort,
-            false => unreadable(&format!("it is not a list: {}", scrub::without_content(&error))),
-        })?;
-        let status = StatusParts::of(text).filter(StatusParts::is_status);
-        if let Some(status) = status {
-            return Err(ListWatchError::from_status(status.into_status()));
-        }
-        match parts.items.map(|items| items.get().as_bytes()[0]) {
-            None => return Err(unreadable("it is not a list: it has no items")),
-            Some(b'[' | b'n') => {}
-            Some(_) => return Err(unreadable("its items are not an array")),
-        }
-        match text_or_empty(parts.kind).as_deref() {
-            Some("Table") => return Err(unreadable("it is a Table")),
-            Some(_) => {}
-            None => return Err(unreadable("its kind is not text")),
-        }
-        let metadata = parts.metadata.ok_or_else(|| unreadable("it has no metadata"))?;
-        let metadata: ListMetadata<'_> = json::object(metadata.get()).map_err(|_| unreadable(NO_METADATA))?;
-        let text = |member| text_or_empty(member).ok_or_else(|| unreadable(NO_METADATA));
-        Ok(ListHead {
-            resource_version: text(metadata.resource_version)?,
-            continue_token: Some(text(metadata.continue_token)?).filter(|token| !token.is_empty()),
-        })
+        None
     }
 }
 

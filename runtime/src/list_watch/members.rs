@@ -20,20 +20,17 @@ pub enum ManagedFields {
     Keep,
 }
 
-const API_VERSION: u16 = 1;
-const KIND: u16 = 2;
-const METADATA: u16 = 4;
-const NAME: u16 = 8;
-const MANAGED_FIELDS: u16 = 16;
+const METADATA: u16 = 1;
+const MANAGED_FIELDS: u16 = 2;
 
 /// Returns the bit of a member that says who or of what type an object is.
 fn bit(key: &str, in_metadata: bool) -> u16 {
     match (in_metadata, key) {
-        (false, "apiVersion") => API_VERSION,
-        (false, "kind") => KIND,
         (false, "metadata") => METADATA,
-        (true, "name") => NAME,
         (true, "managedFields") => MANAGED_FIELDS,
+        (false, "apiVersion") => 4,
+        (false, "kind") => 8,
+        (true, "name") => 16,
         (true, "namespace") => 32,
         (true, "uid") => 64,
         (true, "resourceVersion") => 128,
@@ -45,64 +42,50 @@ fn bit(key: &str, in_metadata: bool) -> u16 {
     }
 }
 
-/// How an object is read: the type that it may leave out, and whether managedFields are left out.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReadOptions<'a> {
-    /// apiVersion and kind, for an object that does not say them.
-    pub(super) type_names: Option<(&'a str, &'a str)>,
-    pub(super) managed_fields: ManagedFields,
-}
-
-impl ReadOptions<'_> {
-    /// Reads an object as it is written.
-    pub(super) const AS_WRITTEN: Self = Self { type_names: None, managed_fields: ManagedFields::Keep };
-}
-
 /// What has been seen of an object.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SeenMembers {
+    managed_fields: ManagedFields,
     met: u16,
-    twice: bool,
-    /// How many of apiVersion and kind were filled in.
-    pub(super) filled_in: usize,
+    /// Whether the object says something twice that says who or of what type it is.
+    pub(super) twice: bool,
+    /// The bit of the key that was read last.
+    last: u16,
 }
 
 impl SeenMembers {
-    /// Returns whether the object has a name, and says nothing twice that says who or of what type it is.
-    pub(super) fn is_unambiguous(&self) -> bool {
-        !self.twice && self.met & (METADATA | NAME) == METADATA | NAME
+    pub(super) fn new(managed_fields: ManagedFields) -> Self {
+        Self { managed_fields, met: 0, twice: false, last: 0 }
     }
 
     fn note(&mut self, bit: u16) {
         self.twice |= self.met & bit != 0;
         self.met |= bit;
+        self.last = bit;
     }
 }
 
-/// Deserializes an object, or its metadata, from a map; any other value is refused.
-pub(super) struct ObjectReader<'s, D> {
-    inner: D,
-    level: MemberLevel<'s>,
-}
-
-/// Which members are read, and what becomes of them.
-struct MemberLevel<'s> {
-    options: ReadOptions<'s>,
+/// A part of serde's machinery that notes the members of an object, or of its metadata, as they pass.
+///
+/// Any value but a map is refused.
+pub(super) struct Noting<'s, T> {
+    inner: T,
     seen: &'s mut SeenMembers,
     in_metadata: bool,
 }
 
-impl<'s, D> ObjectReader<'s, D> {
-    pub(super) fn new(inner: D, options: ReadOptions<'s>, seen: &'s mut SeenMembers) -> Self {
-        Self { inner, level: MemberLevel { options, seen, in_metadata: false } }
+impl<'s, T> Noting<'s, T> {
+    pub(super) fn new(inner: T, seen: &'s mut SeenMembers) -> Self {
+        Self { inner, seen, in_metadata: false }
     }
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for ObjectReader<'_, D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Noting<'_, D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_map(MembersVisitor { visitor, level: self.level })
+        let Self { inner, seen, in_metadata } = self;
+        inner.deserialize_map(Noting { inner: visitor, seen, in_metadata })
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
@@ -124,118 +107,73 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for ObjectReader<'_, D> {
 }
 
 /// Visits the map that holds the members.
-struct MembersVisitor<'s, V> {
-    visitor: V,
-    level: MemberLevel<'s>,
-}
-
-impl<'de, V: Visitor<'de>> Visitor<'de> for MembersVisitor<'_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for Noting<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.visitor.expecting(f)
+        self.inner.expecting(f)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
-        self.visitor.visit_map(SeenMap { inner, level: self.level, last: 0, filled_in: None })
-    }
-}
-
-/// The members, as the type reads them.
-struct SeenMap<'s, A> {
-    inner: A,
-    level: MemberLevel<'s>,
-    /// The bit of the key that was read last.
-    last: u16,
-    /// The value of a member that was filled in.
-    filled_in: Option<&'s str>,
-}
-
-impl<A> SeenMap<'_, A> {
-    /// Returns a member of the type that the object did not say.
-    fn missing(&mut self) -> Option<&'static str> {
-        let (api_version, kind) = self.level.options.type_names.filter(|_| !self.level.in_metadata)?;
-        let members = [(API_VERSION, "apiVersion", api_version), (KIND, "kind", kind)];
-        let (bit, key, value) = members.into_iter().find(|(bit, ..)| self.level.seen.met & bit == 0)?;
-        self.level.seen.note(bit);
-        self.level.seen.filled_in += 1;
-        self.filled_in = Some(value);
-        Some(key)
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        let Self { inner, seen, in_metadata } = self;
+        inner.visit_map(Noting { inner: map, seen, in_metadata })
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for SeenMap<'_, A> {
+/// Shows the type each member; managedFields that are dropped are shown as null.
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Noting<'_, A> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        let seed = &mut Some(seed);
-        loop {
-            let key = KeySeed { seed, level: &mut self.level, last: &mut self.last };
-            match self.inner.next_key_seed(key)? {
-                Some(Some(key)) => return Ok(Some(key)),
-                Some(None) => drop(self.inner.next_value::<IgnoredAny>()?),
-                None => break,
-            }
-        }
-        let missing = self.missing().zip(seed.take());
-        missing.map(|(key, seed)| seed.deserialize(key.into_deserializer())).transpose()
+        let key = NotingKey(Noting { inner: seed, seen: self.seen, in_metadata: self.in_metadata });
+        self.inner.next_key_seed(key)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        if let Some(value) = self.filled_in.take() {
-            return seed.deserialize(value.into_deserializer());
+        match self.seen.last {
+            METADATA => {
+                self.inner.next_value_seed(Noting { inner: seed, seen: self.seen, in_metadata: true })
+            }
+            MANAGED_FIELDS if self.seen.managed_fields == ManagedFields::Drop => {
+                self.inner.next_value::<IgnoredAny>()?;
+                seed.deserialize(().into_deserializer())
+            }
+            _ => self.inner.next_value_seed(seed),
         }
-        if self.last != METADATA {
-            return self.inner.next_value_seed(seed);
-        }
-        let level = MemberLevel { options: self.level.options, seen: self.level.seen, in_metadata: true };
-        self.inner.next_value_seed(MetadataSeed { seed, level })
     }
 }
 
-/// Reads a key; `None` for one that the type is not shown.
-struct KeySeed<'k, 's, S> {
-    /// Taken once a key is shown.
-    seed: &'k mut Option<S>,
-    level: &'k mut MemberLevel<'s>,
-    last: &'k mut u16,
-}
+/// Reads the metadata.
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Noting<'_, S> {
+    type Value = S::Value;
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for KeySeed<'_, '_, S> {
-    type Value = Option<S::Value>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
+    fn deserialize<D: Deserializer<'de>>(self, metadata: D) -> Result<S::Value, D::Error> {
+        let Self { inner, seen, in_metadata } = self;
+        inner.deserialize(Noting { inner: metadata, seen, in_metadata })
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for KeySeed<'_, '_, S> {
-    type Value = Option<S::Value>;
+/// Reads a key.
+struct NotingKey<'s, S>(Noting<'s, S>);
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for NotingKey<'_, S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, key: D) -> Result<S::Value, D::Error> {
+        key.deserialize_str(self)
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for NotingKey<'_, S> {
+    type Value = S::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E: Error>(self, key: &str) -> Result<Self::Value, E> {
-        *self.last = bit(key, self.level.in_metadata);
-        self.level.seen.note(*self.last);
-        if *self.last == MANAGED_FIELDS && self.level.options.managed_fields == ManagedFields::Drop {
-            return Ok(None);
-        }
-        self.seed.take().map(|seed| seed.deserialize(key.into_deserializer())).transpose()
-    }
-}
-
-/// Reads the metadata, whose members are watched too.
-struct MetadataSeed<'s, S> {
-    seed: S,
-    level: MemberLevel<'s>,
-}
-
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for MetadataSeed<'_, S> {
-    type Value = S::Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
-        self.seed.deserialize(ObjectReader { inner, level: self.level })
+    fn visit_str<E: Error>(self, key: &str) -> Result<S::Value, E> {
+        let Noting { inner, seen, in_metadata } = self.0;
+        seen.note(bit(key, in_metadata));
+        inner.deserialize(key.into_deserializer())
     }
 }

@@ -8,10 +8,10 @@
 //!
 //! 1. `client/response` waits for chunks of the body, each under a deadline.
 //! 2. A list: `list_body` cuts the chunks into items. A watch: `frames` cuts them into lines, one an event.
-//! 3. Lists and initial events are decoded by `decode_pool`, in order, if the runtime has several threads; changes are
-//!    decoded where they are read.
+//! 3. Lists and initial events are decoded by `decode_pool`, in order, on all threads of the runtime; changes are decoded
+//!    where they are read.
 //! 4. `decode` makes a [`FetchedItem`]. A typed object as API servers send it is read once: `read` decodes it, and `members`
-//!    sees on the way who it is, leaves out `managedFields` and fills in the type that lists leave out.
+//!    sees on the way who it is, and leaves out `managedFields`.
 //! 5. Any other object is read by its parts (`read`): `serde_json` checks all of its text, and finds who it is.
 //! 6. Compact caches keep a [`RawObject`]: the text, compressed (`dictionary`), with UID and version (`text`).
 //! 7. What does not decode becomes [`FetchedItem::Unreadable`]; `scrub` removes content from the error.
@@ -20,47 +20,42 @@
 //! Nothing is taken from bytes that `serde_json` rejects.
 
 mod options;
-mod identity;
-mod item;
 mod error;
 mod json;
-mod cut;
 mod members;
 mod scrub;
 mod retry_after;
 mod status;
 mod read;
-mod label_filter;
 mod dictionary;
 mod text;
 mod raw;
+mod item;
 mod decode;
 mod list_body;
 mod decode_pool;
-mod list_items;
 mod frames;
 mod client;
 #[cfg(test)]
-pub(crate) mod panicky;
+pub(crate) mod tests;
 
 pub use client::ClientListWatch;
 #[doc(hidden)]
-pub use client::Deadlines;
-#[doc(hidden)]
 pub use decode::Representation;
-pub use error::ListWatchError;
-pub use identity::{Identity, Unreadable};
+pub use error::{Identity, ListWatchError, Unreadable};
 pub use item::FetchedItem;
 #[doc(hidden)]
 pub use members::ManagedFields;
+#[doc(hidden)]
+pub use options::Deadlines;
 pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
 #[doc(hidden)]
 pub use raw::{ItemForm, RawObject};
 #[doc(hidden)]
 pub use text::ObjectText;
 
-pub(crate) use label_filter::LabelFilter;
 pub(crate) use retry_after::retry_after;
+pub(crate) use text::LabelFilter;
 
 use std::{future::Future, sync::Arc};
 
@@ -102,7 +97,11 @@ pub trait ListerWatcher<K>: Send + Sync + 'static {
 }
 
 /// A source that is shared.
-impl<K: 'static, L: ListerWatcher<K>> ListerWatcher<K> for Arc<L> {
+impl<K, L> ListerWatcher<K> for Arc<L>
+where
+    K: 'static,
+    L: ListerWatcher<K>,
+{
     fn list(
         &self,
         options: &ListOptions,

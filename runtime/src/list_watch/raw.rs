@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     dictionary::Dictionary,
-    identity::{Identity, Unreadable},
+    error::{Identity, Unreadable},
     json::{self, NotJson},
     read::ObjectParts,
     scrub,

@@ -1,12 +1,16 @@
 //! Reads an object: into its type, or only what says who it is.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error},
+};
+use serde_json::value::RawValue;
 
 use super::{
-    identity::Identity,
+    error::Identity,
     json::{self, Raw, decoded, elements, raw},
-    members::{ManagedFields, ObjectReader, ReadOptions, SeenMembers},
+    members::{ManagedFields, Noting, SeenMembers},
     scrub,
 };
 use crate::{object::ObjectKey, users_code::contained};
@@ -16,42 +20,28 @@ const LONGEST_PATH: usize = 200;
 
 pub(super) const NO_NAME: &str = "metadata.name: missing";
 
-/// Why a text does not become its type.
-#[derive(Debug)]
-pub(super) enum DecodeFailure {
-    /// The type panicked.
-    Panic,
-    /// The text is not JSON, or not what the type accepts.
-    Refused(serde_json::Error),
+/// Decodes a text into its type in one pass, and notes its members; `None` if that fails.
+pub(super) fn typed<K: DeserializeOwned>(text: &str, seen: &mut SeenMembers) -> Option<K> {
+    let decode = || {
+        let mut inner = serde_json::Deserializer::from_str(text);
+        let decoded = K::deserialize(Noting::new(&mut inner, seen))?;
+        inner.end().map(|()| decoded)
+    };
+    contained(decode)?.ok()
 }
 
 /// Decodes a text into its type, a user's; a panic of the type is a failure like others.
-pub(super) fn typed<K: DeserializeOwned>(
-    text: &str,
-    options: ReadOptions<'_>,
-    seen: &mut SeenMembers,
-) -> Result<K, DecodeFailure> {
-    let decode = || {
-        let mut inner = serde_json::Deserializer::from_str(text);
-        let decoded = K::deserialize(ObjectReader::new(&mut inner, options, seen))?;
-        inner.end().map(|()| decoded)
-    };
-    contained(decode).ok_or(DecodeFailure::Panic)?.map_err(DecodeFailure::Refused)
-}
-
-/// Decodes a text into its type.
 ///
 /// # Errors
 /// Why it does not decode, with the path of the failure and without content.
-pub(super) fn typed_or_why<K: DeserializeOwned>(text: &str, options: ReadOptions<'_>) -> Result<K, String> {
-    typed(text, options, &mut SeenMembers::default()).map_err(|failure| match failure {
-        DecodeFailure::Panic => "its type panicked as it was decoded".to_owned(),
-        DecodeFailure::Refused(error) => {
-            let reason = scrub::without_content(&error);
-            match path_of_failure::<K>(text) {
-                Some(path) => format!("{path}: {reason}"),
-                None => reason,
-            }
+pub(super) fn typed_or_why<K: DeserializeOwned>(text: &str) -> Result<K, String> {
+    let decoded = contained(|| serde_json::from_str(text));
+    let decoded = decoded.ok_or_else(|| "its type panicked as it was decoded".to_owned())?;
+    decoded.map_err(|error| {
+        let reason = scrub::without_content(&error);
+        match path_of_failure::<K>(text) {
+            Some(path) => format!("{path}: {reason}"),
+            None => reason,
         }
     })
 }
@@ -68,24 +58,24 @@ fn path_of_failure<K: DeserializeOwned>(text: &str) -> Option<String> {
 }
 
 /// What says who and of what type an object is, as it is written.
-#[derive(Debug, Default)]
-pub(super) struct ObjectParts<'a> {
-    pub(super) api_version: Raw<'a>,
-    pub(super) kind: Raw<'a>,
-    /// The metadata's; all absent if the metadata is not an object.
-    pub(super) metadata: MetadataParts<'a>,
-}
-
-#[derive(Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-#[derive(Default)]
-struct OuterParts<'a> {
+pub(super) struct ObjectParts<'a> {
     #[serde(borrow, deserialize_with = "raw")]
     api_version: Raw<'a>,
     #[serde(borrow, deserialize_with = "raw")]
     kind: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
-    metadata: Raw<'a>,
+    /// The metadata's; all absent if the metadata is not an object.
+    #[serde(borrow, deserialize_with = "metadata")]
+    pub(super) metadata: MetadataParts<'a>,
+}
+
+fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MetadataParts<'de>, D::Error> {
+    let metadata = <&RawValue>::deserialize(deserializer)?.get();
+    match metadata.starts_with('{') {
+        true => serde_json::from_str(metadata).map_err(Error::custom),
+        false => Ok(MetadataParts::default()),
+    }
 }
 
 /// The members of an object's metadata.
@@ -103,6 +93,8 @@ pub(super) struct MetadataParts<'a> {
     #[serde(borrow, deserialize_with = "raw")]
     pub(super) labels: Raw<'a>,
     #[serde(borrow, deserialize_with = "raw")]
+    pub(super) annotations: Raw<'a>,
+    #[serde(borrow, deserialize_with = "raw")]
     pub(super) owner_references: Raw<'a>,
     #[serde(borrow, deserialize_with = "raw")]
     managed_fields: Raw<'a>,
@@ -118,10 +110,7 @@ impl<'a> ObjectParts<'a> {
     /// # Errors
     /// It is not JSON, not an object, or says something twice that says who or of what type it is.
     pub(super) fn of(text: &'a str) -> Result<Self, serde_json::Error> {
-        let OuterParts { api_version, kind, metadata } = json::object(text)?;
-        let metadata = metadata.filter(|metadata| metadata.get().starts_with('{'));
-        let metadata = metadata.map(|metadata| serde_json::from_str(metadata.get())).transpose()?;
-        Ok(Self { api_version, kind, metadata: metadata.unwrap_or_default() })
+        json::object(text)
     }
 
     /// Returns apiVersion and kind, as far as the object says them.
@@ -130,18 +119,17 @@ impl<'a> ObjectParts<'a> {
     }
 
     /// Returns the object's text as a compact cache keeps it: without managedFields, and with its type.
-    pub(super) fn lean(&self, text: &str, options: ReadOptions<'_>) -> String {
+    pub(super) fn lean(&self, text: &str, types: (&str, &str), managed_fields: ManagedFields) -> String {
         let mut lean = String::with_capacity(text.len());
         let (start, end) = (text.find('{').map_or(0, |at| at + 1), text.len());
         lean.push('{');
-        let (api_version, kind) = options.type_names.unwrap_or_default();
-        for (said, key, value) in [(self.api_version, "apiVersion", api_version), (self.kind, "kind", kind)] {
-            if said.is_none() && options.type_names.is_some() {
+        for (said, key, value) in [(self.api_version, "apiVersion", types.0), (self.kind, "kind", types.1)] {
+            if said.is_none() {
                 lean.extend(["\"", key, "\":\"", value, "\","]);
             }
         }
         match self.metadata.managed_fields {
-            Some(value) if options.managed_fields == ManagedFields::Drop => {
+            Some(value) if managed_fields == ManagedFields::Drop => {
                 let cut = member_around(text, value.get());
                 lean.extend([&text[start..cut.start], &text[cut.end..end]]);
             }

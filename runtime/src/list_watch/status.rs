@@ -4,119 +4,71 @@ use kube::core::{
     Status,
     response::{StatusCause, StatusDetails, StatusSummary},
 };
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::Value;
 
-use super::json::{self, decoded, lenient};
+use super::json;
 
 /// Longest text of an answer that is repeated if the answer is not a Status.
 const REPEATED: usize = 200;
 
-/// The members of a Status that can be read.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct StatusParts {
-    #[serde(deserialize_with = "lenient")]
-    kind: Option<String>,
-    #[serde(deserialize_with = "lenient")]
-    status: Option<String>,
-    #[serde(deserialize_with = "lenient")]
-    code: Option<u16>,
-    #[serde(deserialize_with = "lenient")]
-    message: Option<String>,
-    #[serde(deserialize_with = "lenient")]
-    reason: Option<String>,
-    #[serde(deserialize_with = "lenient")]
-    details: Option<DetailsParts>,
+/// Reads a text that says that it is a Status.
+pub(super) fn status_of(text: &str) -> Option<Status> {
+    let members: Value = json::object(text).ok()?;
+    (members["kind"] == "Status").then(|| made_of(&members))
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct DetailsParts {
-    #[serde(deserialize_with = "lenient")]
-    name: Option<String>,
-    #[serde(deserialize_with = "lenient")]
-    group: Option<String>,
-    #[serde(deserialize_with = "lenient")]
-    kind: Option<String>,
-    #[serde(deserialize_with = "lenient")]
-    uid: Option<String>,
-    #[serde(deserialize_with = "lenient")]
-    causes: Option<Vec<Box<RawValue>>>,
-    #[serde(deserialize_with = "lenient")]
-    retry_after_seconds: Option<u32>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct CauseParts {
-    #[serde(deserialize_with = "lenient")]
-    reason: Option<String>,
-    #[serde(deserialize_with = "lenient")]
-    message: Option<String>,
-    #[serde(deserialize_with = "lenient")]
-    field: Option<String>,
-}
-
-impl StatusParts {
-    /// Reads an object; `None` if the text is not one.
-    pub(super) fn of(text: &str) -> Option<Self> {
-        json::object(text).ok()
-    }
-
-    /// Returns whether it says that it is a Status.
-    pub(super) fn is_status(&self) -> bool {
-        self.kind.as_deref() == Some("Status")
-    }
-
-    /// Returns whether it has a code.
-    pub(super) fn has_code(&self) -> bool {
-        self.code.is_some()
-    }
-
-    pub(super) fn into_status(self) -> Status {
-        Status {
-            status: match self.status.as_deref() {
-                Some("Success") => Some(StatusSummary::Success),
-                Some("Failure") => Some(StatusSummary::Failure),
-                _ => None,
-            },
-            code: self.code.unwrap_or_default(),
-            message: self.message.unwrap_or_default(),
-            metadata: None,
-            reason: self.reason.unwrap_or_default(),
-            details: self.details.map(DetailsParts::into_details),
+/// Reads the object of an ERROR event, which is to be a Status.
+pub(super) fn status_of_error(text: &str) -> Status {
+    let members: Value = json::object(text).unwrap_or_default();
+    match members["kind"] == "Status" || members["code"].is_u64() {
+        true => made_of(&members),
+        false => {
+            Status::failure("the server sent an error without saying which", "InternalError").with_code(500)
         }
     }
 }
 
-impl DetailsParts {
-    fn into_details(self) -> StatusDetails {
-        let causes = self.causes.unwrap_or_default();
-        let cause = |raw: Box<RawValue>| {
-            let CauseParts { reason, message, field } = decoded(Some(&raw)).unwrap_or_default();
-            StatusCause {
-                reason: reason.unwrap_or_default(),
-                message: message.unwrap_or_default(),
-                field: field.unwrap_or_default(),
-            }
-        };
-        StatusDetails {
-            name: self.name.unwrap_or_default(),
-            group: self.group.unwrap_or_default(),
-            kind: self.kind.unwrap_or_default(),
-            uid: self.uid.unwrap_or_default(),
-            causes: causes.into_iter().map(cause).collect(),
-            retry_after_seconds: self.retry_after_seconds.unwrap_or_default(),
-        }
+fn made_of(members: &Value) -> Status {
+    let (details, text) = (&members["details"], |name| text_of(members, name));
+    let detail = |name| text_of(details, name);
+    Status {
+        status: match members["status"].as_str() {
+            Some("Success") => Some(StatusSummary::Success),
+            Some("Failure") => Some(StatusSummary::Failure),
+            _ => None,
+        },
+        code: number_of(members, "code"),
+        message: text("message"),
+        metadata: None,
+        reason: text("reason"),
+        details: details.is_object().then(|| StatusDetails {
+            name: detail("name"),
+            group: detail("group"),
+            kind: detail("kind"),
+            uid: detail("uid"),
+            causes: details["causes"].as_array().into_iter().flatten().map(cause).collect(),
+            retry_after_seconds: number_of(details, "retryAfterSeconds"),
+        }),
     }
+}
+
+fn cause(of: &Value) -> StatusCause {
+    let [reason, message, field] = ["reason", "message", "field"].map(|name| text_of(of, name));
+    StatusCause { reason, message, field }
+}
+
+fn text_of(members: &Value, name: &str) -> String {
+    members[name].as_str().unwrap_or_default().to_owned()
+}
+
+fn number_of<N: TryFrom<u64> + Default>(members: &Value, name: &str) -> N {
+    members[name].as_u64().and_then(|number| number.try_into().ok()).unwrap_or_default()
 }
 
 /// Makes a Status of an HTTP answer that failed, whatever its body is.
 pub(super) fn status_of_answer(code: http::StatusCode, body: &[u8]) -> Status {
     let text = std::str::from_utf8(body).ok();
-    if let Some(status) = text.and_then(StatusParts::of).filter(StatusParts::is_status) {
-        let status = status.into_status();
+    if let Some(status) = text.and_then(status_of) {
         return Status { code: if status.code == 0 { code.as_u16() } else { status.code }, ..status };
     }
     let said = text.and_then(|text| text.trim().lines().next());
@@ -133,7 +85,7 @@ mod tests {
     use super::*;
 
     fn status(text: &str) -> Status {
-        StatusParts::of(text).unwrap().into_status()
+        status_of(text).unwrap()
     }
 
     #[test]

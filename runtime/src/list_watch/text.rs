@@ -1,7 +1,8 @@
 //! An object's JSON, compressed, and what is at hand without decompressing it.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, hash::BuildHasher, sync::Arc};
 
+use foldhash::quality::FixedState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -9,10 +10,8 @@ use serde_json::value::RawValue;
 
 use super::{
     dictionary::{Compressed, Dictionary},
-    identity::{Identity, Unreadable},
+    error::{Identity, Unreadable},
     json::{decoded, elements},
-    label_filter::LabelFilter,
-    members::ReadOptions,
     read::{self, MetadataParts, ObjectParts},
     scrub,
 };
@@ -123,7 +122,7 @@ impl ObjectText {
     /// # Errors
     /// The object does not decode, or its type panics on it; the error has the path of the failure, and no content.
     pub fn decode<K: Object>(&self) -> Result<K, Box<Unreadable>> {
-        read::typed_or_why(&self.json(), ReadOptions::AS_WRITTEN)
+        read::typed_or_why(&self.json())
             .map_err(|error| Box::new(Unreadable { identity: self.identity(), error }))
     }
 
@@ -157,6 +156,32 @@ impl fmt::Debug for ObjectText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (uid, version) = (self.uid(), self.resource_version());
         f.debug_struct("ObjectText").field("uid", &uid).field("resource_version", &version).finish()
+    }
+}
+
+/// Digests labels into 64 bits: a bit of another digest is missing only if one of its labels is.
+///
+/// It is kept next to each stored object, so that a scan does not touch most of what does not match.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LabelFilter(u64);
+
+impl LabelFilter {
+    /// Digests one label into four bits, seldom fewer: few labels then look alike.
+    pub(crate) fn of(key: &str, value: &str) -> Self {
+        // The same in every run: labels made to collide only cost a scan what it saves.
+        let hash = FixedState::with_seed(0).hash_one((key, value));
+        Self([0, 6, 12, 18].iter().fold(0, |bits, shift| bits | 1 << (hash >> shift & 63)))
+    }
+
+    #[inline]
+    pub(crate) fn holds(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl<'l> FromIterator<(&'l String, &'l String)> for LabelFilter {
+    fn from_iter<I: IntoIterator<Item = (&'l String, &'l String)>>(labels: I) -> Self {
+        Self(labels.into_iter().fold(0, |bits, (key, value)| bits | Self::of(key, value).0))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     clock::after,
     controller::{Stop, Term, Terms, Waits},
     informer::TermStart,
-    leader_election::{Candidate, Follows, Leadership},
+    leader_election::{Candidate, Follows},
 };
 
 /// A replica's part in an election, for as long as its manager runs.
@@ -28,14 +28,6 @@ pub(super) struct Campaign {
     start: Arc<TermStart>,
     grace_period: Duration,
     in_flight: WorkInFlight,
-}
-
-/// What follows a term.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum After {
-    AnotherOne,
-    /// The manager stops, and everything has ended.
-    TheEnd,
 }
 
 impl Campaign {
@@ -59,17 +51,18 @@ impl Campaign {
             () = stop.finish.cancelled() => return,
             () = any_could_start(&waits) => {}
         }
-        while self.term().await == After::AnotherOne {}
+        while self.term().await {}
         match self.in_flight.leftovers().named() {
             None => self.candidate.release().await,
             Some(who) => self.candidate.leave(&who),
         }
     }
 
-    async fn term(&mut self) -> After {
+    /// Returns whether another term may follow: not once the manager stops, and everything has ended.
+    async fn term(&mut self) -> bool {
         let follows = tokio::select! {
             biased;
-            () = self.stop.finish.cancelled() => return After::TheEnd,
+            () = self.stop.finish.cancelled() => return false,
             follows = self.candidate.win() => follows,
         };
         if follows == Follows::Anything {
@@ -89,7 +82,7 @@ impl Campaign {
         tokio::select! {
             biased;
             _ = self.candidate.hold() => {}
-            () = stopped => return After::TheEnd,
+            () = stopped => return false,
         }
         stop.finish.cancel();
         self.terms.send_replace(None);
@@ -106,7 +99,7 @@ impl Campaign {
                 "the term is over, but work of {who} still runs: another replica may start at the same time"
             );
         }
-        After::AnotherOne
+        true
     }
 }
 
@@ -115,10 +108,4 @@ async fn any_could_start(waits: &[Arc<Waits>]) {
     if !waits.is_empty() {
         select_all(waits.iter().map(|waits| waits.any_could_run().boxed())).await;
     }
-}
-
-/// An election that a manager holds once it runs.
-pub(super) struct HeldElection {
-    pub(super) candidate: Result<Candidate, crate::leader_election::ElectionError>,
-    pub(super) leadership: Leadership,
 }

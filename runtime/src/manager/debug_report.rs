@@ -4,10 +4,10 @@
 
 use serde::Serialize;
 
-use super::{health::HealthReport, process::ManagerProcess};
+use super::health::HealthReport;
 use crate::{
     clock::Moment,
-    controller::{ControllerReport, KeyReports},
+    controller::ControllerReport,
     informer::InformerReport,
     leader_election::{LeaderState, Leadership},
 };
@@ -91,70 +91,30 @@ pub(super) struct SearchReport {
     pub(super) answers: Vec<String>,
 }
 
-impl SearchReport {
-    pub(super) fn new(key: &str, reports: &KeyReports) -> Self {
-        let answers = match reports.is_empty() {
-            true => vec!["this manager runs no controller".to_owned()],
-            false => reports.iter().map(ToString::to_string).collect(),
-        };
-        Self { key: key.to_owned(), answers }
-    }
-}
-
-impl DebugReport {
-    pub(super) async fn new(
-        process: Option<&ManagerProcess>,
-        (health, readiness): (HealthReport, HealthReport),
-        search: Option<SearchReport>,
-        controllers: Vec<ControllerReport>,
-    ) -> Self {
-        let version = match process {
-            Some(process) => process.server_version().await,
-            None => None,
-        };
+impl ProgramReport {
+    pub(super) fn new(started: Option<Moment>) -> Self {
+        let file = std::env::current_exe().ok();
+        let name =
+            file.as_ref().and_then(|file| file.file_name()).map(|name| name.to_string_lossy().into_owned());
         Self {
-            at: Moment::now(),
-            program: program(process),
-            server: ServerReport {
-                url: process.and_then(|process| process.cluster.url.clone()),
-                version,
-                namespace: process.map(|process| process.client.default_namespace().to_owned()),
-            },
-            leadership: process.and_then(|process| process.leadership.as_ref()).map(leadership),
-            health,
-            readiness,
-            search,
-            controllers,
-            informers: process.map(|process| process.factories.reports()).unwrap_or_default(),
+            name: name.unwrap_or_else(|| "not known".to_owned()),
+            watchkeeper: env!("CARGO_PKG_VERSION"),
+            process: std::process::id(),
+            started,
         }
     }
 }
 
-fn program(process: Option<&ManagerProcess>) -> ProgramReport {
-    let file = std::env::current_exe().ok();
-    let name =
-        file.as_ref().and_then(|file| file.file_name()).map(|name| name.to_string_lossy().into_owned());
-    ProgramReport {
-        name: name.unwrap_or_else(|| "not known".to_owned()),
-        watchkeeper: env!("CARGO_PKG_VERSION"),
-        process: std::process::id(),
-        started: process.map(|process| process.started),
-    }
-}
-
-fn leadership(leadership: &Leadership) -> LeaderReport {
-    let identity = leadership.identity().to_owned();
-    let (state, leader) = match leadership.state() {
-        LeaderState::Leads => ("leads", Some(identity.clone())),
-        LeaderState::StandsBy { holder } => ("stands by", holder),
-        LeaderState::Ends => ("ends", None),
-        LeaderState::Idle => ("idle", None),
-    };
-    LeaderReport {
-        lease: leadership.lease().to_string(),
-        identity,
-        state,
-        since: leadership.since().into(),
-        leader,
+impl LeaderReport {
+    pub(super) fn new(leadership: &Leadership) -> Self {
+        let identity = leadership.identity().to_owned();
+        let (state, leader) = match leadership.state() {
+            LeaderState::Leads => ("leads", Some(identity.clone())),
+            LeaderState::StandsBy { holder } => ("stands by", holder),
+            LeaderState::Ends => ("ends", None),
+            LeaderState::Idle => ("idle", None),
+        };
+        let (lease, since) = (leadership.lease().to_string(), leadership.since().into());
+        Self { lease, identity, state, since, leader }
     }
 }

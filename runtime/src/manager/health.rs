@@ -2,15 +2,19 @@
 
 use std::{fmt, sync::Arc};
 
+use parking_lot::Mutex;
 use serde::Serialize;
+use tower::BoxError;
 
 use super::process::ManagerProcess;
 use crate::{
+    chain::one_line,
     clock::{Moment, readable},
     controller::{ControllerCore, ControllerPhase},
     informer::{FailureCause, SyncPhase, SyncState},
     leader_election::{LeaderState, Leadership},
     plain::plain,
+    users_code::contained,
 };
 
 /// What those read who may not see why a check fails.
@@ -64,10 +68,6 @@ impl HealthCheck {
 }
 
 impl HealthReport {
-    pub(super) fn new(probe: &'static str, checks: Vec<HealthCheck>) -> Self {
-        Self { probe, checks }
-    }
-
     /// Returns whether every check passes.
     pub fn is_ok(&self) -> bool {
         self.checks.iter().all(HealthCheck::is_ok)
@@ -119,18 +119,42 @@ impl fmt::Display for HealthCheck {
     }
 }
 
-/// A controller that was started; `None` once it has ended and nobody holds it.
-pub(super) struct ControllerStatus {
-    pub(super) name: Arc<str>,
-    pub(super) controller: Option<Arc<ControllerCore>>,
+/// The checks that a program added to one probe.
+#[derive(Default)]
+pub(super) struct ProgramChecks(Mutex<Vec<Arc<RunCheck>>>);
+
+type RunCheck = dyn Fn() -> HealthCheck + Send + Sync;
+
+impl ProgramChecks {
+    /// Adds a check; one that panics fails.
+    pub(super) fn add<E: Into<BoxError>>(
+        &self,
+        name: String,
+        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
+    ) {
+        let run = move || match contained(|| check().map_err(|error| one_line(&*error.into()))) {
+            Some(Ok(())) => HealthCheck::passed(&*name),
+            Some(Err(error)) => HealthCheck::failed(&*name, None, error),
+            None => HealthCheck::failed(&*name, None, "the check panicked"),
+        };
+        self.0.lock().push(Arc::new(run));
+    }
+
+    pub(super) fn run(&self) -> Vec<HealthCheck> {
+        let added = self.0.lock().clone();
+        added.iter().map(|run| run()).collect()
+    }
 }
+
+/// The name of a controller that was started, and the controller until it has ended and nobody holds it.
+pub(super) type ControllerStatus = (Arc<str>, Option<Arc<ControllerCore>>);
 
 /// Checks what only a new process could mend.
 pub(super) fn of_process(process: Option<&ManagerProcess>) -> Vec<HealthCheck> {
     let mut checks = vec![HealthCheck::passed("ping")];
     let Some(process) = process else { return checks };
     checks.extend(process.leadership.as_ref().map(leads_by_a_lease));
-    checks.extend(process.factories.sync_states().iter().filter(|state| is_lost(state)).map(lost));
+    checks.extend(process.clusters.sync_states().iter().filter(|state| is_lost(state)).map(lost));
     checks
 }
 
@@ -148,9 +172,9 @@ fn is_lost(state: &SyncState) -> bool {
 }
 
 fn lost(state: &SyncState) -> HealthCheck {
-    let why = state.failure.as_ref().map_or_else(String::new, |failure| failure.message.clone());
-    let since = state.failure.as_ref().map(|failure| failure.since);
-    HealthCheck::failed(format!("cache/{}", state.name()), since, format!("its informer is over: {why}"))
+    let (since, why) = state.failure.as_ref().map(|failure| (failure.since, &*failure.message)).unzip();
+    let why = format!("its informer is over: {}", why.unwrap_or_default());
+    HealthCheck::failed(format!("cache/{}", state.name()), since, why)
 }
 
 /// Checks whether controllers could work.
@@ -161,13 +185,13 @@ pub(super) fn readiness_of(
     let Some(process) = process else {
         return vec![HealthCheck::failed("manager", None, "it has not started")];
     };
-    if process.stops() {
+    if process.stop.is_cancelled() {
         return vec![HealthCheck::failed("manager", None, "it stops, or has stopped")];
     }
     let mut checks = vec![HealthCheck::passed("manager")];
     checks.extend(process.leadership.as_ref().map(stands));
     checks.extend(controllers.iter().map(|status| could_work(status, process.started)));
-    let states = process.factories.sync_states();
+    let states = process.clusters.sync_states();
     checks.extend(states.iter().filter_map(|state| synced(state, process.started)));
     checks
 }
@@ -184,10 +208,10 @@ fn stands(leadership: &Leadership) -> HealthCheck {
     })
 }
 
-fn could_work(status: &ControllerStatus, started: Moment) -> HealthCheck {
-    let name = format!("controller/{}", status.name);
+fn could_work((name, controller): &ControllerStatus, started: Moment) -> HealthCheck {
+    let name = format!("controller/{name}");
     let stopped = |name| HealthCheck::failed(name, None, "it has stopped");
-    let Some(controller) = &status.controller else { return stopped(name) };
+    let Some(controller) = controller else { return stopped(name) };
     match controller.phase() {
         ControllerPhase::Stopped => stopped(name),
         ControllerPhase::WaitsForCaches => {

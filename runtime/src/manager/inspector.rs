@@ -9,13 +9,15 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{
-    checks::{Probe, ProgramChecks},
-    debug_report::{DebugReport, SearchReport},
-    health::{self, ControllerStatus, HealthReport},
+    debug_report::{DebugReport, LeaderReport, ProgramReport, SearchReport, ServerReport},
+    health::{self, HealthReport, ProgramChecks},
     process::ManagerProcess,
 };
+#[cfg(feature = "webhooks")]
+use crate::informer::{SyncPhase, SyncState};
 use crate::{
-    controller::{ControllerCore, ControllerReport, KeyReport, KeyReports, Why},
+    clock::Moment,
+    controller::{ControllerCore, KeyReport, KeyReports, Why},
     informer::Watched,
     object::ObjectKey,
 };
@@ -36,7 +38,8 @@ pub struct Inspector {
 struct InspectedManager {
     controllers: Mutex<Vec<StartedController>>,
     process: OnceLock<ManagerProcess>,
-    checks: ProgramChecks,
+    health_checks: ProgramChecks,
+    readiness_checks: ProgramChecks,
 }
 
 /// A controller that was started, and what is left of it.
@@ -47,19 +50,12 @@ struct StartedController {
 }
 
 impl StartedController {
-    fn status(&self) -> ControllerStatus {
-        ControllerStatus { name: self.name.clone(), controller: self.controller.upgrade() }
-    }
-
     /// Returns how the controller stands to all objects of a name; it has an answer, whether or not there is one.
     fn reports_by_name(&self, name: &str) -> Vec<KeyReport> {
-        let Some(controller) = self.controller.upgrade() else {
-            return vec![self.report(&ObjectKey::cluster(name))];
-        };
-        let found = controller.find(name);
+        let found = self.controller.upgrade().map(|controller| controller.find(name)).unwrap_or_default();
         match found.is_empty() {
-            true => vec![controller.report(&ObjectKey::cluster(name))],
-            false => found.iter().map(|key| controller.report(key)).collect(),
+            true => vec![self.report(&ObjectKey::cluster(name))],
+            false => found.iter().map(|key| self.report(key)).collect(),
         }
     }
 
@@ -91,30 +87,50 @@ impl Inspector {
     /// [check](super::Manager::health_check) of the program's own does.
     pub fn health(&self) -> HealthReport {
         let mut checks = health::of_process(self.manager.process.get());
-        checks.extend(self.manager.checks.run(Probe::Health));
-        HealthReport::new("healthz", checks)
+        checks.extend(self.manager.health_checks.run());
+        HealthReport { probe: "healthz", checks }
     }
 
     /// Tells whether the manager does its work, as `/readyz` does: each cache that has not synced is named.
     ///
     /// A replica that stands by is ready. One that has not started, or stops, is not.
     pub fn readiness(&self) -> HealthReport {
-        let statuses: Vec<_> = self.controllers().iter().map(StartedController::status).collect();
+        let status = |known: &StartedController| (known.name.clone(), known.controller.upgrade());
+        let statuses: Vec<_> = self.controllers().iter().map(status).collect();
         let mut checks = health::readiness_of(self.manager.process.get(), &statuses);
-        checks.extend(self.manager.checks.run(Probe::Readiness));
-        HealthReport::new("readyz", checks)
+        checks.extend(self.manager.readiness_checks.run());
+        HealthReport { probe: "readyz", checks }
     }
 
     /// Tells how all stands, as `/debug` does; with a key it also says how each controller stands to that.
     ///
     /// Asks the server for its version, for a second at most. A key is `namespace/name`, or a name alone.
     pub async fn debug_report(&self, key: Option<&str>) -> DebugReport {
-        let (health, readiness) = (self.health(), self.readiness());
-        let search = key.map(|key| SearchReport::new(key, &self.find(key)));
-        let controllers = self.live();
-        let controllers: Vec<ControllerReport> =
-            controllers.iter().map(|controller| controller.overview(LISTED)).collect();
-        DebugReport::new(self.manager.process.get(), (health, readiness), search, controllers).await
+        let search = key.map(|key| {
+            let answers: Vec<_> = self.find(key).iter().map(ToString::to_string).collect();
+            let none = || vec!["this manager runs no controller".to_owned()];
+            SearchReport { key: key.to_owned(), answers: if answers.is_empty() { none() } else { answers } }
+        });
+        let process = self.manager.process.get();
+        let version = match process {
+            Some(process) => process.server_version().await,
+            None => None,
+        };
+        DebugReport {
+            at: Moment::now(),
+            program: ProgramReport::new(process.map(|process| process.started)),
+            server: ServerReport {
+                url: process.and_then(|process| process.cluster.url.clone()),
+                version,
+                namespace: process.map(|process| process.client.default_namespace().to_owned()),
+            },
+            leadership: process.and_then(|process| process.leadership.as_ref()).map(LeaderReport::new),
+            health: self.health(),
+            readiness: self.readiness(),
+            search,
+            controllers: self.live().iter().map(|controller| controller.overview(LISTED)).collect(),
+            informers: process.map(|process| process.clusters.reports()).unwrap_or_default(),
+        }
     }
 
     /// Returns how each controller stands to a key, whatever it reconciles.
@@ -132,8 +148,19 @@ impl Inspector {
         let _ = self.manager.process.set(process);
     }
 
-    pub(super) fn checks(&self) -> &ProgramChecks {
-        &self.manager.checks
+    /// Returns whether all caches have synced that were started.
+    #[cfg(feature = "webhooks")]
+    pub(super) fn caches_have_synced(&self) -> bool {
+        let is_synced = |state: &SyncState| state.phase != SyncPhase::Syncing;
+        self.manager.process.get().is_some_and(|process| process.clusters.sync_states().iter().all(is_synced))
+    }
+
+    pub(super) fn health_checks(&self) -> &ProgramChecks {
+        &self.manager.health_checks
+    }
+
+    pub(super) fn readiness_checks(&self) -> &ProgramChecks {
+        &self.manager.readiness_checks
     }
 
     fn live(&self) -> Vec<Arc<ControllerCore>> {
@@ -142,8 +169,7 @@ impl Inspector {
 
     /// Names what runs, in one line; `None` if nothing does.
     pub(super) fn in_flight(&self) -> Option<String> {
-        let controllers = self.live();
-        let running: Vec<_> = controllers.iter().filter_map(|controller| controller.in_flight()).collect();
+        let running: Vec<_> = self.live().iter().filter_map(|controller| controller.in_flight()).collect();
         (!running.is_empty()).then(|| running.join(", "))
     }
 

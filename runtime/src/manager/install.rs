@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use http::StatusCode;
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -15,6 +14,7 @@ use kube::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
+use super::lineage::{LINEAGE, Succession, fingerprint, succession};
 use crate::{
     backoff::{Backoff, BackoffSchedule},
     clock::readable,
@@ -42,25 +42,29 @@ pub(super) struct Installer {
     version: String,
     name: String,
     backoff: Backoff,
-    failing: Option<ServerFailure>,
-    is_dry_run: bool,
+    /// Since when the server fails, and when that is logged again.
+    failing: Option<(Instant, Option<Reminder>)>,
+    dry_run: bool,
 }
 
-/// Since when the server fails, and when that is logged again.
-struct ServerFailure {
-    since: Instant,
-    reminder: Option<Reminder>,
+/// What is asked of the server.
+#[derive(Clone, Copy, Debug)]
+enum InstallStep {
+    Apply,
+    /// Whether the server has accepted the CRD.
+    Established,
+    /// Whether discovery shows the resource.
+    Discovered,
+    /// Whether the objects can be listed and watched.
+    ///
+    /// A server reports a CRD as established a moment before it serves it (404), and then refuses watches while its
+    /// cache fills (429). Only a list that the cache answers shows when it is ready: at any version, and with a
+    /// selector.
+    Listed,
 }
 
-/// The state of a CRD.
-enum CrdState {
-    Done,
-    NotYet,
-    Refused(String),
-}
-
-/// A request under way.
-type RequestFuture<T> = BoxFuture<'static, Result<T, kube::Error>>;
+/// Whether a step is done; an error says why it never will be.
+type StepState = Result<bool, String>;
 
 impl Installer {
     pub(super) fn new(
@@ -68,69 +72,51 @@ impl Installer {
         definition: CustomResourceDefinition,
         version: String,
         seed: u64,
-        is_dry_run: bool,
+        dry_run: bool,
     ) -> Self {
         let [first, longest] = WAITS;
         let backoff = Backoff::new(BackoffSchedule::doubling(first, longest), seed);
-        Self { name: definition.name_any(), client, definition, version, backoff, failing: None, is_dry_run }
+        Self { name: definition.name_any(), client, definition, version, backoff, failing: None, dry_run }
     }
 
     pub(super) async fn install(mut self) -> Result<(), Error> {
-        let api = Api::<CustomResourceDefinition>::all(self.client.clone());
-        let (name, definition) = (self.name.clone(), self.definition.clone());
-        let applied = {
-            let (api, name, definition) = (api.clone(), name.clone(), definition.clone());
-            move || -> RequestFuture<CustomResourceDefinition> {
-                let (api, name, patch) = (api.clone(), name.clone(), Patch::Apply(definition.clone()));
-                let who = PatchParams::apply("watchkeeper").force();
-                Box::pin(async move { api.patch(&name, &who, &patch).await })
-            }
-        };
-        self.retry(applied).await?;
-        if self.is_dry_run {
+        self.finish(InstallStep::Apply).await?;
+        if self.dry_run {
             return Ok(());
         }
-        self.wait_until_ready(&established(api, name)).await?;
-        let spec = definition.spec;
-        let discovery = format!("/apis/{}/{}", spec.group, self.version);
-        let found = discovered(self.client.clone(), discovery.clone(), spec.names.plural.clone());
-        self.wait_until_ready(&found).await?;
+        self.finish(InstallStep::Established).await?;
+        self.finish(InstallStep::Discovered).await?;
         // The conversion webhook may be this program, which answers only once it runs.
-        if spec.conversion.is_some_and(|conversion| conversion.strategy == "Webhook") {
-            return Ok(());
+        let conversion = self.definition.spec.conversion.as_ref();
+        match conversion.is_some_and(|conversion| conversion.strategy == "Webhook") {
+            true => Ok(()),
+            false => self.finish(InstallStep::Listed).await,
         }
-        let path = format!("{discovery}/{}", spec.names.plural);
-        self.wait_until_ready(&listed(self.client.clone(), path)).await
     }
 
-    /// Asks until the CRD is ready; the time of an outage does not count.
-    async fn wait_until_ready(
-        &mut self,
-        look: &(impl Fn() -> RequestFuture<CrdState> + Sync),
-    ) -> Result<(), Error> {
+    /// Asks until a step is done; the time of an outage does not count.
+    async fn finish(&mut self, step: InstallStep) -> Result<(), Error> {
         let mut looked = Duration::ZERO;
         while looked < PATIENCE {
-            match self.retry(look).await? {
-                CrdState::Done => return Ok(()),
-                CrdState::Refused(why) => return Err(self.refused(why)),
-                CrdState::NotYet => sleep(LOOK_EVERY).await,
+            if self.retry(step).await?.map_err(|why| self.refused(why, None))? {
+                return Ok(());
             }
+            sleep(LOOK_EVERY).await;
             looked += LOOK_EVERY;
         }
-        Err(self.refused(format!("the server has not established and served it within {PATIENCE:?}")))
+        Err(self.refused(format!("the server has not established and served it within {PATIENCE:?}"), None))
     }
 
     /// Sends a request until it is answered, or refused for good.
-    async fn retry<T>(&mut self, ask: impl Fn() -> RequestFuture<T>) -> Result<T, Error> {
+    async fn retry(&mut self, step: InstallStep) -> Result<StepState, Error> {
         loop {
-            let (code, why) = match timeout(DEADLINE, ask()).await {
+            let (code, why) = match timeout(DEADLINE, self.ask(step)).await {
                 Ok(Ok(answer)) => {
                     self.succeeded();
                     return Ok(answer);
                 }
                 Ok(Err(kube::Error::Api(status))) if !passes(status.code) => {
-                    let (name, why) = (self.name.clone(), explained(&status));
-                    return Err(Error::Definition { name, why, status: Some(status) });
+                    return Err(self.refused(explained(&status), Some(status)));
                 }
                 Ok(Err(error @ (kube::Error::Auth(_) | kube::Error::BuildRequest(_)))) => {
                     return Err(error.into());
@@ -147,18 +133,75 @@ impl Installer {
         }
     }
 
+    async fn ask(&self, step: InstallStep) -> kube::Result<StepState> {
+        let api = Api::<CustomResourceDefinition>::all(self.client.clone());
+        let spec = &self.definition.spec;
+        let path = format!("/apis/{}/{}", spec.group, self.version);
+        let get = |path: &str| http::Request::get(path).body(Vec::new()).expect("names make a path");
+        let found = match step {
+            InstallStep::Apply => return self.apply(&api).await,
+            InstallStep::Established => return api.get(&self.name).await.map(established),
+            InstallStep::Discovered => self
+                .client
+                .request::<APIResourceList>(get(&path))
+                .await
+                .map(|list| list.resources.iter().any(|one| one.name == spec.names.plural)),
+            InstallStep::Listed => {
+                let query = "resourceVersion=0&fieldSelector=metadata.name%3Dnone";
+                let path = format!("{path}/{}?{query}", spec.names.plural);
+                self.client.request_text(get(&path)).await.map(|_| true)
+            }
+        };
+        match found {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Ok(false)),
+            // Permission to install does not imply permission to look or to list.
+            Err(kube::Error::Api(status)) if !passes(status.code) => Ok(Ok(true)),
+            found => found.map(Ok),
+        }
+    }
+
+    /// Applies the CRD, unless the one in the cluster has replaced it.
+    async fn apply(&self, api: &Api<CustomResourceDefinition>) -> Result<StepState, kube::Error> {
+        let found = match api.get_opt(&self.name).await {
+            // Permission to install does not imply permission to look.
+            Err(kube::Error::Api(status)) if status.code == 403 => None,
+            found => found?,
+        };
+        let mut definition = self.definition.clone();
+        let lineage = match found.as_ref().map(|found| succession(&definition, found)) {
+            None => fingerprint(&definition),
+            Some(Succession::Apply(lineage)) => lineage,
+            Some(Succession::Refuse(why)) => return Ok(Err(why)),
+            Some(Succession::Replaced) => {
+                let name = &self.name;
+                tracing::warn!(
+                    crd = %name,
+                    "a later CRD {name} has replaced this program's: it stays (to install this one again, remove its \
+                     annotation {LINEAGE})"
+                );
+                return Ok(Ok(true));
+            }
+        };
+        definition.annotations_mut().insert(LINEAGE.to_owned(), lineage);
+        // If somebody else changes it meanwhile, it is compared again.
+        definition.metadata.resource_version = found.and_then(|found| found.metadata.resource_version);
+        let who = PatchParams::apply("watchkeeper").force();
+        api.patch(&self.name, &who, &Patch::Apply(&definition)).await?;
+        Ok(Ok(true))
+    }
+
     /// Logs from time to time that the server fails, but not that it is overloaded for a moment.
     fn log_failure(&mut self, code: u16, why: &str, wait: Duration) {
         let now = Instant::now();
-        let failing = self.failing.get_or_insert(ServerFailure { since: now, reminder: None });
-        let lasting = now - failing.since;
-        let still = match &mut failing.reminder {
+        let (since, reminder) = self.failing.get_or_insert((now, None));
+        let lasting = now - *since;
+        let still = match reminder {
             Some(reminder) => match reminder.is_due(now) {
                 true => format!("still after {}: ", readable(lasting)),
                 false => return,
             },
             None if code != 429 || lasting >= Duration::from_secs(1) => {
-                failing.reminder = Some(Reminder::begin(now));
+                *reminder = Some(Reminder::begin(now));
                 String::new()
             }
             None => return,
@@ -172,76 +215,25 @@ impl Installer {
 
     fn succeeded(&mut self) {
         self.backoff.reset();
-        if let Some(failing) = self.failing.take().filter(|failing| failing.reminder.is_some()) {
-            let (name, lasted) = (&self.name, readable(failing.since.elapsed()));
+        if let Some((since, Some(_))) = self.failing.take() {
+            let (name, lasted) = (&self.name, readable(since.elapsed()));
             tracing::info!(crd = %name, "the server answers again after {lasted}: installing {name}");
         }
     }
 
-    fn refused(&self, why: String) -> Error {
-        Error::Definition { name: self.name.clone(), why, status: None }
+    fn refused(&self, why: String, status: Option<Box<Status>>) -> Error {
+        Error::Definition { name: self.name.clone(), why, status }
     }
 }
 
-/// Asks whether the server has accepted the CRD.
-fn established(
-    api: Api<CustomResourceDefinition>,
-    name: String,
-) -> impl Fn() -> RequestFuture<CrdState> + Sync {
-    move || {
-        let (api, name) = (api.clone(), name.clone());
-        Box::pin(async move {
-            let found = api.get(&name).await?;
-            let conditions = found.status.and_then(|status| status.conditions).unwrap_or_default();
-            let says =
-                |kind: &str, status: &str| conditions.iter().find(|c| c.type_ == kind && c.status == status);
-            Ok(match says("NamesAccepted", "False") {
-                _ if says("Established", "True").is_some() => CrdState::Done,
-                Some(refused) => {
-                    CrdState::Refused(said(refused.message.as_deref().unwrap_or_default()).to_string())
-                }
-                None => CrdState::NotYet,
-            })
-        })
-    }
-}
-
-/// Asks whether discovery shows the resource.
-fn discovered(client: Client, path: String, plural: String) -> impl Fn() -> RequestFuture<CrdState> + Sync {
-    move || {
-        let request = http::Request::get(&path).body(Vec::new()).expect("names make a path");
-        let (client, plural) = (client.clone(), plural.clone());
-        Box::pin(async move {
-            match client.request::<APIResourceList>(request).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(CrdState::NotYet),
-                // Permission to install does not imply permission to look.
-                Err(kube::Error::Api(status)) if !passes(status.code) => Ok(CrdState::Done),
-                answer => answer.map(|list| match list.resources.iter().any(|one| one.name == plural) {
-                    true => CrdState::Done,
-                    false => CrdState::NotYet,
-                }),
-            }
-        })
-    }
-}
-
-/// Asks whether the objects at a path can be watched.
-///
-/// A server reports a CRD as established a moment before it serves it (404), and then refuses watches while its
-/// cache fills (429). Only a list that the cache answers shows when it is ready: at any version, and with a selector.
-fn listed(client: Client, path: String) -> impl Fn() -> RequestFuture<CrdState> + Sync {
-    let path = format!("{path}?resourceVersion=0&fieldSelector=metadata.name%3Dnone");
-    move || {
-        let request = http::Request::get(&path).body(Vec::new()).expect("names make a path");
-        let client = client.clone();
-        Box::pin(async move {
-            match client.request_text(request).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(CrdState::NotYet),
-                // Permission to install does not imply permission to list.
-                Err(kube::Error::Api(status)) if !passes(status.code) => Ok(CrdState::Done),
-                answer => answer.map(|_| CrdState::Done),
-            }
-        })
+/// Reads whether the server has accepted a CRD.
+fn established(found: CustomResourceDefinition) -> StepState {
+    let conditions = found.status.and_then(|status| status.conditions).unwrap_or_default();
+    let says = |kind: &str, status: &str| conditions.iter().find(|c| c.type_ == kind && c.status == status);
+    match says("NamesAccepted", "False") {
+        _ if says("Established", "True").is_some() => Ok(true),
+        Some(refused) => Err(said(refused.message.as_deref().unwrap_or_default()).to_string()),
+        None => Ok(false),
     }
 }
 

@@ -4,26 +4,24 @@
 //! reads have synced. Order of a stop: workers finish what runs, then informers close their watches, then HTTP ends.
 //! SIGTERM and SIGINT stop; a second signal ends the process.
 
-mod factories;
 mod process;
 mod health;
-mod checks;
 mod debug_report;
 mod inspector;
 mod campaign;
-#[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
-mod crypto_provider;
 mod dry_run;
 mod client;
 #[cfg(feature = "http")]
 pub mod http;
+mod lineage;
 mod install;
 mod rules;
-mod clusters;
 mod serve;
 mod running;
 mod signals;
 mod tasks;
+#[cfg(feature = "webhooks")]
+mod webhooks;
 
 pub use crate::controller::Cluster;
 pub use client::client;
@@ -46,24 +44,22 @@ use std::{
     time::Duration,
 };
 
-use campaign::HeldElection;
-use checks::Probe;
-use clusters::Clusters;
 use dry_run::DryRun;
-use factories::Factories;
 use futures::future::BoxFuture;
 use kube::CustomResourceExt;
-use process::{ClientOrigin, ManagerProcess};
+use parking_lot::Mutex;
+use process::{ClientOrigin, Clusters, ManagerProcess};
 use prometheus_client::registry::Registry;
-use running::ManagerParts;
+use running::ManagerEnd;
 use serve::Serve;
-use tasks::{Runs, Task};
+use tasks::Task;
+use tower::BoxError;
 
 use crate::{
     backoff::random_seed,
     chain::one_line,
     clock::{Moment, WallClock},
-    controller::{Controller, ControllerEnv, Leftovers, Plan, RunningController, Stop, TraceIds, Watch},
+    controller::{Controller, ControllerEnv, Leftovers, Plan, RunningController, TraceIds, Watch},
     error::Error,
     informer::{InformerBuilder, Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -114,12 +110,12 @@ pub struct Manager {
     /// A client that does not depend on leadership: for informers and the Lease.
     direct: kube::Client,
     client_taken: AtomicBool,
-    election: Option<HeldElection>,
+    election: Option<(Result<Candidate, ElectionError>, Leadership)>,
     clock: WallClock,
     /// Its own cluster: the informers that controllers and the program asked for.
     own: Cluster,
     /// The other clusters that it reads from.
-    clusters: Clusters,
+    clusters: Mutex<Vec<Cluster>>,
     plans: Vec<Plan>,
     tasks: Vec<Task>,
     grace_period: Duration,
@@ -130,6 +126,8 @@ pub struct Manager {
     trace_ids: TraceIds,
     cluster: ClientOrigin,
     serve: Serve,
+    #[cfg(feature = "webhooks")]
+    api: webhooks::ProgramApi,
 }
 
 impl Manager {
@@ -165,7 +163,7 @@ impl Manager {
             client,
             client_taken: AtomicBool::new(false),
             election: None,
-            clusters: Clusters::default(),
+            clusters: Mutex::default(),
             plans: Vec::new(),
             tasks: Vec::new(),
             grace_period: GRACE_PERIOD,
@@ -175,6 +173,8 @@ impl Manager {
             trace_ids: TraceIds::default(),
             cluster: ClientOrigin::default(),
             serve: Serve::default(),
+            #[cfg(feature = "webhooks")]
+            api: webhooks::ProgramApi::default(),
         }
     }
 
@@ -186,11 +186,7 @@ impl Manager {
     /// [`Error::Configuration`] where none is found, [`Error::Client`] where it can't be used.
     pub async fn infer() -> Result<Self, Error> {
         let (client, cluster) = client::infer().await?;
-        Ok(Self::inferred(client, cluster))
-    }
-
-    fn inferred(client: kube::Client, cluster: ClientOrigin) -> Self {
-        Self { cluster, ..Self::new(client) }
+        Ok(Self { cluster, ..Self::new(client) })
     }
 
     /// Returns the client that controllers use.
@@ -224,13 +220,13 @@ impl Manager {
         if !self.dry_run.is_on() {
             self.client = gated(&self.direct, &gate);
         }
-        self.election = Some(HeldElection { candidate, leadership });
+        self.election = Some((candidate, leadership));
         self
     }
 
     /// Returns a handle that shows the state of this replica's election, if it takes part in one.
     pub fn leadership(&self) -> Option<Leadership> {
-        self.election.as_ref().map(|held| held.leadership.clone())
+        self.election.as_ref().map(|(_, leadership)| leadership.clone())
     }
 
     /// Writes nothing: the server is asked to try each write, which is logged with what it would change.
@@ -303,10 +299,12 @@ impl Manager {
             }
         }
         rules.add_reads(&self.own);
-        self.election.iter().for_each(|held| rules.lead(held.leadership.lease()));
+        self.election.iter().for_each(|(_, leadership)| rules.lead(leadership.lease()));
         if self.serve.reviews() {
             rules.review();
         }
+        #[cfg(feature = "webhooks")]
+        self.api.rules(&mut rules, self.direct.default_namespace(), &self.role_name());
         rules
     }
 
@@ -339,32 +337,24 @@ impl Manager {
     /// })
     /// # }
     /// ```
-    pub fn task<F, E>(
+    pub fn task<F: Future<Output = Result<(), E>> + Send + 'static, E: Into<BoxError>>(
         mut self,
         name: impl Into<String>,
         run: impl Fn(Stopping) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.tasks.push(Task::new(name.into(), Runs::Always, run));
+    ) -> Self {
+        self.tasks.push(Task::new(name.into(), false, run));
         self
     }
 
     /// Runs a task in the replica that leads: once in each term, which also ends it.
     ///
     /// Without [`leader_election`](Self::leader_election), and otherwise, it is like [`task`](Self::task).
-    pub fn leader_task<F, E>(
+    pub fn leader_task<F: Future<Output = Result<(), E>> + Send + 'static, E: Into<BoxError>>(
         mut self,
         name: impl Into<String>,
         run: impl Fn(Stopping) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.tasks.push(Task::new(name.into(), Runs::WhileLeading, run));
+    ) -> Self {
+        self.tasks.push(Task::new(name.into(), true, run));
         self
     }
 
@@ -378,29 +368,23 @@ impl Manager {
     /// manager.health_check("disk", move || if disk_is_full() { Err("the disk is full") } else { Ok(()) })
     /// # }
     /// ```
-    pub fn health_check<E>(
+    pub fn health_check<E: Into<BoxError>>(
         self,
         name: impl Into<String>,
         check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
-    ) -> Self
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.inspector.checks().add(Probe::Health, name.into(), check);
+    ) -> Self {
+        self.inspector.health_checks().add(name.into(), check);
         self
     }
 
     /// Adds a check to `/readyz`: while it fails, the program does not do its work. Otherwise like
     /// [`health_check`](Self::health_check).
-    pub fn readiness_check<E>(
+    pub fn readiness_check<E: Into<BoxError>>(
         self,
         name: impl Into<String>,
         check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
-    ) -> Self
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.inspector.checks().add(Probe::Readiness, name.into(), check);
+    ) -> Self {
+        self.inspector.readiness_checks().add(name.into(), check);
         self
     }
 
@@ -429,7 +413,7 @@ impl Manager {
     /// nothing.
     #[cfg(feature = "http")]
     pub fn http_service(&self) -> HttpService {
-        self.serve.service(&self.inspector, &self.metrics, &self.direct)
+        self.serve.service((&self.inspector, &self.metrics, &self.direct))
     }
 
     /// Names the trace of a run: its id is in the run's log lines, and in the annotations of its events.
@@ -501,10 +485,10 @@ impl Manager {
     ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
         // The future holds the client, not the manager, so that it can be sent to another thread.
         let seed = self.seed.unwrap_or_else(random_seed);
-        let (version, is_dry_run) = (K::api_resource().version, self.dry_run.is_on());
+        let (version, dry_run) = (K::api_resource().version, self.dry_run.is_on());
         let install =
-            install::Installer::new(self.direct.clone(), K::crd(), version, seed, is_dry_run).install();
-        let (serve, cluster) = (self.serve.clone(), self.cluster.clone());
+            install::Installer::new(self.direct.clone(), K::crd(), version, seed, dry_run).install();
+        let (serve, in_a_pod) = (self.serve.clone(), self.cluster.in_a_pod);
         let (inspector, metrics, client) = (self.inspector(), self.metrics(), self.direct.clone());
         // Boxed, so that the futures of programs that await it stay small.
         Box::pin(async move {
@@ -513,15 +497,87 @@ impl Manager {
                 return installed;
             }
             // If the port can't be taken, the start fails later.
-            let port = serve.bind(&cluster).unwrap_or_else(|error| {
+            let port = serve.bind(in_a_pod).unwrap_or_else(|error| {
                 tracing::warn!(%error, "probes are not answered while CRDs are installed");
                 Default::default()
             });
-            let mut served = serve.start(port, &inspector, &metrics, &client);
+            let mut served = serve.start(port, (&inspector, &metrics, &client));
             let installed = install.await;
             served.stop().await;
             installed
         })
+    }
+
+    /// Installs a kind with all its versions, in every replica and as soon as the manager runs.
+    ///
+    /// The CRD has all versions that `#[informer(versions(..))]` lists, and the [webhooks](Self::webhooks) convert
+    /// them. A CRD of a later program is never replaced by that of an earlier one, such as a replica that is about to
+    /// be replaced: an annotation keeps the order. A version in which objects may still be stored is never dropped: the
+    /// manager ends with [`Error::Definition`] instead. Otherwise this is like [`install_crd`](Self::install_crd), but the
+    /// program does not wait.
+    #[cfg(feature = "webhooks")]
+    pub fn kind<K>(mut self) -> Self
+    where
+        K: crate::versions::Versioned + crate::writes::TypedObject + CustomResourceExt,
+    {
+        self.api.kinds.push(crate::versions::Conversions::<K>::shared());
+        self
+    }
+
+    /// Serves webhooks, in every replica: see [`Webhooks`](crate::webhook::Webhooks).
+    ///
+    /// The replica that leads applies the webhook configurations. They and the Secret of certificates are named after the
+    /// program's first controller, with `-webhooks` at the end. So is the Service, after the first part of that name:
+    /// `stalls-webhooks` for `stalls.market.example.dev`. It is in the namespace of the client, unless the webhooks say
+    /// otherwise. In a [dry run](Self::dry_run) nothing is served.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use watchkeeper::{prelude::*, webhook::{Validator, Webhooks}};
+    /// # fn validated(manager: Manager, rules: impl Validator<ConfigMap>) -> Manager {
+    /// manager.webhooks(Webhooks::new(":9443").validates::<ConfigMap>(rules))
+    /// # }
+    /// ```
+    #[cfg(feature = "webhooks")]
+    pub fn webhooks(mut self, webhooks: crate::webhook::Webhooks) -> Self {
+        self.api.webhooks = Some(webhooks);
+        self
+    }
+
+    /// Rewrites the objects of a kind that are stored in an older version, and then drops that version from
+    /// `status.storedVersions`.
+    ///
+    /// The replica that leads does so in the background, at most 50 objects a second. After that, a program without the
+    /// older version can install its CRD.
+    #[cfg(feature = "webhooks")]
+    pub fn migrate_storage<K: CustomResourceExt>(mut self) -> Self {
+        self.api.migrated.push(K::crd_name().to_owned());
+        self
+    }
+
+    /// Adds what installs its kinds and serves its webhooks.
+    #[cfg(feature = "webhooks")]
+    fn add_own_tasks(&mut self) -> Result<(), Error> {
+        let parts = webhooks::ApiParts {
+            direct: self.direct.clone(),
+            client: self.client.clone(),
+            clock: self.clock.clone(),
+            inspector: self.inspector.clone(),
+            name: self.role_name(),
+            seed: self.seed.unwrap_or_else(random_seed),
+            dry_run: self.dry_run.is_on(),
+            grace_period: self.grace_period,
+        };
+        let (tasks, webhooks) = self.api.tasks(&parts)?;
+        self.tasks.extend(tasks);
+        self.api.webhooks = webhooks;
+        Ok(())
+    }
+
+    /// Adds nothing: webhooks are not built in.
+    #[cfg(not(feature = "webhooks"))]
+    fn add_own_tasks(&mut self) -> Result<(), Error> {
+        Ok(())
     }
 
     /// Runs until SIGTERM or SIGINT, then stops within the grace period.
@@ -591,24 +647,25 @@ impl Manager {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn spawn(self) -> Running {
-        let clusters = self.clusters.known().clone();
-        let factories = Factories::new(self.own.clone(), clusters);
+        let clusters = Clusters::new(self.own.clone(), self.clusters.lock().clone());
         self.start().unwrap_or_else(|error| {
             tracing::error!(error = one_line(&error), "the manager can't be started");
-            Running::failed(error, &factories)
+            Running::failed(error, clusters)
         })
     }
 
-    fn start(self) -> Result<Running, Error> {
+    fn start(mut self) -> Result<Running, Error> {
+        self.add_own_tasks()?;
         if let Some(sent) = self.dry_run.written_before().filter(|_| self.dry_run.is_on()) {
             return Err(Error::WroteBeforeDryRun(sent.to_owned()));
         }
-        let http = self.serve.bind(&self.cluster)?;
-        let clusters = self.clusters.checked(&self.plans)?;
+        let http = self.serve.bind(self.cluster.in_a_pod)?;
+        let others = self.clusters.into_inner();
+        process::check(&others, &self.plans)?;
         let mut asked = self.own.take_informers();
-        asked.extend(clusters.iter().flat_map(Cluster::take_informers));
-        let leadership = self.election.as_ref().map(|held| held.leadership.clone());
-        let candidate = self.election.map(|held| held.candidate).transpose()?;
+        asked.extend(others.iter().flat_map(Cluster::take_informers));
+        let leadership = self.election.as_ref().map(|(_, leadership)| leadership.clone());
+        let candidate = self.election.map(|(candidate, _)| candidate).transpose()?;
         let candidate = candidate.filter(|_| !self.dry_run.is_on());
         let leftovers = Arc::new(Leftovers::default());
         let env = ControllerEnv {
@@ -630,31 +687,24 @@ impl Manager {
             planned.push(plan.prepare(&env)?);
         }
         planned.iter().for_each(|controller| self.inspector.add(controller.core()));
-        let factories = Factories::new(self.own, clusters);
-        let (grace_period, inspector, stop) = (self.grace_period, self.inspector, Stop::new());
+        let clusters = Clusters::new(self.own, others);
+        let end = ManagerEnd::new(clusters.clone(), self.grace_period);
+        let inspector = self.inspector;
         inspector.begin(ManagerProcess {
             started: Moment::now(),
-            factories: factories.clone(),
+            clusters: clusters.clone(),
             leadership: leadership.filter(|_| candidate.is_some()),
             cluster: self.cluster,
             client: self.direct.clone(),
-            stop: stop.finish.clone(),
+            stop: end.stop.finish.clone(),
             version: Default::default(),
         });
-        let served = self.serve.start(http, &inspector, &self.metrics, &self.direct);
-        factories.start();
-        let tasks = self.tasks;
-        Ok(Running::start(ManagerParts {
-            planned,
-            tasks,
-            candidate,
-            factories,
-            grace_period,
-            inspector,
-            leftovers,
-            stop,
-            served,
-        }))
+        let served = self.serve.start(http, (&inspector, &self.metrics, &self.direct));
+        clusters.start();
+        let running = Running::start(end, planned, self.tasks, candidate, inspector, leftovers, served);
+        #[cfg(feature = "webhooks")]
+        let running = running.with_webhooks(self.api.webhooks);
+        Ok(running)
     }
 
     /// Adds another cluster to read from: what its objects say is watched there, what follows is written here.
@@ -681,7 +731,7 @@ impl Manager {
         let client = client::observed(client, &self.metrics, &self.dry_run);
         let factory = self.own.factory().of_cluster(Arc::clone(&name), client);
         let cluster = Cluster::new(name, factory);
-        self.clusters.add(&cluster);
+        self.clusters.lock().push(cluster.clone());
         cluster
     }
 

@@ -1,15 +1,21 @@
-//! The manager as a process: its start, server, and election.
+//! The manager as a process: its clusters, its start, its server and its election.
 
-use std::{fmt, time::Duration};
+use std::{iter::once, sync::Arc, time::Duration};
 
+use futures::future::join_all;
 use tokio::{
     sync::Mutex,
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::factories::Factories;
-use crate::{clock::Moment, leader_election::Leadership};
+use crate::{
+    clock::Moment,
+    controller::{Cluster, Plan},
+    error::Error,
+    informer::{InformerReport, SyncState},
+    leader_election::Leadership,
+};
 
 /// How long the server may take to say its version.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -21,66 +27,103 @@ const BELIEVED: Duration = Duration::from_secs(60);
 pub(super) struct ClientOrigin {
     /// The server's address, where the manager built the client.
     pub(super) url: Option<String>,
-    pub(super) surroundings: Surroundings,
-}
-
-/// Whether the program runs in the cluster that it works for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Surroundings {
     /// Its configuration is a pod's service account.
-    Pod,
-    /// Anything else, or not known.
-    #[default]
-    Elsewhere,
+    pub(super) in_a_pod: bool,
 }
 
 /// A manager that was started.
 pub(super) struct ManagerProcess {
     pub(super) started: Moment,
-    pub(super) factories: Factories,
+    pub(super) clusters: Clusters,
     pub(super) leadership: Option<Leadership>,
     pub(super) cluster: ClientOrigin,
     /// A client that does not depend on leadership.
     pub(super) client: kube::Client,
     pub(super) stop: CancellationToken,
-    pub(super) version: ServerVersion,
+    /// The server's version, and when it was asked for.
+    pub(super) version: Mutex<Option<(Instant, Option<String>)>>,
 }
 
 impl ManagerProcess {
     /// Asks the server for its version, unless that is known.
     pub(super) async fn server_version(&self) -> Option<String> {
-        self.version.of(&self.client).await
-    }
-
-    pub(super) fn stops(&self) -> bool {
-        self.stop.is_cancelled()
-    }
-}
-
-impl fmt::Debug for ManagerProcess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ManagerProcess").field("cluster", &self.cluster).finish_non_exhaustive()
-    }
-}
-
-/// The server's version, asked for when somebody wants to see it.
-#[derive(Debug, Default)]
-pub(super) struct ServerVersion {
-    known: Mutex<Option<(Instant, Option<String>)>>,
-}
-
-impl ServerVersion {
-    async fn of(&self, client: &kube::Client) -> Option<String> {
         // One asks, the others wait for the answer.
-        let mut known = self.known.lock().await;
+        let mut known = self.version.lock().await;
         if let Some((at, version)) = &*known
             && at.elapsed() < BELIEVED
         {
             return version.clone();
         }
-        let answer = timeout(PATIENCE, client.apiserver_version()).await;
+        let answer = timeout(PATIENCE, self.client.apiserver_version()).await;
         let version = answer.ok().and_then(Result::ok).map(|version| version.git_version);
         *known = Some((Instant::now(), version.clone()));
         version
     }
+}
+
+/// All clusters of a manager, its own one first: started, stopped and shown together. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Clusters(Arc<[Cluster]>);
+
+impl Clusters {
+    pub(super) fn new(own: Cluster, others: Vec<Cluster>) -> Self {
+        Self(once(own).chain(others).collect())
+    }
+
+    /// Returns the manager's own cluster.
+    pub(super) fn own(&self) -> &Cluster {
+        &self.0[0]
+    }
+
+    pub(super) fn start(&self) {
+        self.0.iter().for_each(Cluster::start);
+    }
+
+    /// Stops all without waiting for it.
+    pub(super) fn stop(&self) {
+        self.0.iter().for_each(Cluster::stop);
+    }
+
+    /// Stops all, and waits until no task is left.
+    pub(super) async fn shutdown(&self) {
+        self.stop();
+        join_all(self.0.iter().map(Cluster::shutdown)).await;
+    }
+
+    pub(super) fn sync_states(&self) -> Vec<SyncState> {
+        self.0.iter().flat_map(Cluster::sync_states).collect()
+    }
+
+    pub(super) fn reports(&self) -> Vec<InformerReport> {
+        self.0.iter().flat_map(Cluster::reports).collect()
+    }
+}
+
+/// Checks that each other cluster has a name of its own, and that controllers name no further one.
+pub(super) fn check(others: &[Cluster], plans: &[Plan]) -> Result<(), Error> {
+    let refused = |cluster: &Cluster, problem: &str| {
+        Err(Error::Cluster { name: cluster.name().to_owned(), problem: problem.to_owned() })
+    };
+    for (at, cluster) in others.iter().enumerate() {
+        if !is_a_name(cluster.name()) {
+            return refused(cluster, "its name must be 1 to 63 of a-z, 0-9, '-' and '.'");
+        }
+        if others[..at].iter().any(|other| other.name() == cluster.name()) {
+            return refused(cluster, "another one has that name: give each its own");
+        }
+    }
+    let mut named = plans.iter().flat_map(|plan| &plan.definition.clusters);
+    match named.find(|cluster| !others.iter().any(|one| one.is(cluster))) {
+        None => Ok(()),
+        Some(unknown) => refused(
+            unknown,
+            "it is another manager's: ask the one that runs the controller, by `manager.cluster(..)`",
+        ),
+    }
+}
+
+/// Names are shown in messages, in paths of probes, and as labels.
+fn is_a_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    (1..=63).contains(&name.len()) && name.bytes().all(fits)
 }

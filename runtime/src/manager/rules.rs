@@ -12,8 +12,8 @@ use kube::{CustomResourceExt, ResourceExt as _, core::ObjectMeta};
 use crate::{
     api_request::ApiVerb,
     controller::Cluster,
-    object::ObjectKey,
-    writes::{RightScope, Rights},
+    object::{ObjectKey, Scope},
+    writes::Rights,
 };
 
 /// The least that a program must be allowed to do; made by [`Manager::rules`](super::Manager::rules).
@@ -52,6 +52,12 @@ struct RuleResource {
     name: Option<String>,
 }
 
+impl RuleResource {
+    fn new(group: &str, resource: &str, name: Option<&str>) -> Self {
+        Self { group: group.to_owned(), resource: resource.to_owned(), name: name.map(str::to_owned) }
+    }
+}
+
 impl Rules {
     pub(super) fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), granted: BTreeMap::new() }
@@ -60,19 +66,15 @@ impl Rules {
     /// Adds what one controller, or one cache, needs in some namespaces; in all if there are none. A name is that of the
     /// one object that is meant.
     pub(super) fn add(&mut self, rights: &Rights, namespaces: &[Arc<str>], name: Option<&str>) {
-        let named = name.map(str::to_owned);
         for right in rights.iter() {
-            let everywhere = namespaces.is_empty() || right.scope == RightScope::Cluster;
-            let places: Vec<_> = match everywhere {
-                true => vec![None],
-                false => namespaces.iter().cloned().map(Some).collect(),
-            };
-            let resource = RuleResource {
-                group: right.group.to_string(),
-                resource: right.resource.clone(),
-                name: named.clone(),
-            };
-            places.into_iter().for_each(|place| self.grant(place, resource.clone(), &[right.verb]));
+            let resource = RuleResource::new(&right.group, &right.resource, name);
+            if namespaces.is_empty() || right.scope == Scope::Cluster {
+                self.grant(None, resource, &[right.verb]);
+                continue;
+            }
+            for namespace in namespaces {
+                self.grant(Some(namespace.clone()), resource.clone(), &[right.verb]);
+            }
         }
     }
 
@@ -85,25 +87,18 @@ impl Rules {
 
     /// Adds what it takes to lead by a Lease.
     pub(super) fn lead(&mut self, lease: &ObjectKey) {
-        let of = |name| RuleResource {
-            group: "coordination.k8s.io".to_owned(),
-            resource: "leases".to_owned(),
-            name,
-        };
+        let of = |name| RuleResource::new("coordination.k8s.io", "leases", name);
         let place = lease.namespace().map(Arc::from);
-        self.grant(place.clone(), of(Some(lease.name().to_owned())), &[ApiVerb::Get, ApiVerb::Update]);
+        self.grant(place.clone(), of(Some(lease.name())), &[ApiVerb::Get, ApiVerb::Update]);
         // What is not there yet can't be named.
         self.grant(place, of(None), &[ApiVerb::Create]);
     }
 
     /// Adds what it takes to ask who may see what.
     pub(super) fn review(&mut self) {
-        for (group, resource) in
-            [("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews")]
-        {
-            let (group, resource) = (group.to_owned(), resource.to_owned());
-            self.grant(None, RuleResource { group, resource, name: None }, &[ApiVerb::Create]);
-        }
+        let tokens = RuleResource::new("authentication.k8s.io", "tokenreviews", None);
+        let accesses = RuleResource::new("authorization.k8s.io", "subjectaccessreviews", None);
+        [tokens, accesses].into_iter().for_each(|asked| self.grant(None, asked, &[ApiVerb::Create]));
     }
 
     fn grant(&mut self, place: Option<Arc<str>>, resource: RuleResource, verbs: &[ApiVerb]) {
@@ -112,13 +107,41 @@ impl Rules {
 
     /// Adds what it takes to install a definition, as [`Manager::install_crd`](super::Manager::install_crd) does.
     pub fn with_crd<K: CustomResourceExt>(mut self) -> Self {
-        let of = |name| RuleResource {
-            group: "apiextensions.k8s.io".to_owned(),
-            resource: "customresourcedefinitions".to_owned(),
-            name,
-        };
-        self.grant(None, of(Some(K::crd().name_any())), &[ApiVerb::Get, ApiVerb::Create, ApiVerb::Patch]);
+        self.install(&K::crd().name_any());
         self
+    }
+
+    /// Adds what it takes to install a definition.
+    pub(super) fn install(&mut self, name: &str) {
+        let crd = RuleResource::new("apiextensions.k8s.io", "customresourcedefinitions", Some(name));
+        self.grant(None, crd, &[ApiVerb::Get, ApiVerb::Create, ApiVerb::Patch]);
+    }
+
+    /// Adds what it takes to migrate the objects of a kind.
+    #[cfg(feature = "webhooks")]
+    pub(super) fn migrate(&mut self, name: &str) {
+        let status =
+            RuleResource::new("apiextensions.k8s.io", "customresourcedefinitions/status", Some(name));
+        self.grant(None, status, &[ApiVerb::Update]);
+        if let Some((plural, group)) = name.split_once('.') {
+            let objects = RuleResource::new(group, plural, None);
+            self.grant(None, objects, &[ApiVerb::List, ApiVerb::Update]);
+        }
+    }
+
+    /// Adds what it takes to keep certificates, and to write them and the webhooks into configurations.
+    #[cfg(feature = "webhooks")]
+    pub(super) fn serve_webhooks(&mut self, namespace: &str, name: &str) {
+        let place = Some(Arc::from(namespace));
+        let secrets = |name| RuleResource::new("", "secrets", name);
+        self.grant(place.clone(), secrets(Some(name)), &[ApiVerb::Get, ApiVerb::Update]);
+        // What is not there yet can't be named.
+        self.grant(place, secrets(None), &[ApiVerb::Create]);
+        for plural in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+            let named = |name| RuleResource::new("admissionregistration.k8s.io", plural, name);
+            self.grant(None, named(Some(name)), &[ApiVerb::Get, ApiVerb::Patch]);
+            self.grant(None, named(None), &[ApiVerb::Create]);
+        }
     }
 
     /// Names the roles; after the program's first controller unless named.
@@ -160,37 +183,28 @@ fn policy(granted: &BTreeMap<RuleResource, BTreeSet<ApiVerb>>) -> Vec<PolicyRule
 
 impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cluster = self.cluster_role().map(|role| ("ClusterRole", role.metadata, role.rules));
-        let roles = self.roles().into_iter().map(|role| ("Role", role.metadata, role.rules));
-        for (at, (kind, metadata, rules)) in cluster.into_iter().chain(roles).enumerate() {
+        for (at, (place, granted)) in self.granted.iter().enumerate() {
             if at > 0 {
                 f.write_str("---\n")?;
             }
+            let kind = if place.is_some() { "Role" } else { "ClusterRole" };
             write!(f, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n")?;
             writeln!(f, "  name: {}", quoted(&self.name))?;
-            if let Some(namespace) = &metadata.namespace {
+            if let Some(namespace) = place {
                 writeln!(f, "  namespace: {}", quoted(namespace))?;
             }
             f.write_str("rules:\n")?;
-            rules.iter().flatten().try_for_each(|rule| write_rule(f, rule))?;
+            for (RuleResource { group, resource, name }, verbs) in granted {
+                writeln!(f, "  - apiGroups: [{}]\n    resources: [{}]", quoted(group), quoted(resource))?;
+                if let Some(name) = name {
+                    writeln!(f, "    resourceNames: [{}]", quoted(name))?;
+                }
+                let verbs: Vec<_> = verbs.iter().map(|verb| quoted(verb.as_str())).collect();
+                writeln!(f, "    verbs: [{}]", verbs.join(", "))?;
+            }
         }
         Ok(())
     }
-}
-
-fn write_rule(f: &mut fmt::Formatter<'_>, rule: &PolicyRule) -> fmt::Result {
-    let list = |texts: &[String]| texts.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(", ");
-    let lists = [
-        ("apiGroups", rule.api_groups.as_deref()),
-        ("resources", rule.resources.as_deref()),
-        ("resourceNames", rule.resource_names.as_deref()),
-        ("verbs", Some(&*rule.verbs)),
-    ];
-    let present = lists.into_iter().filter_map(|(field, texts)| Some((field, texts?)));
-    for (at, (field, texts)) in present.enumerate() {
-        writeln!(f, "{}{field}: [{}]", if at == 0 { "  - " } else { "    " }, list(texts))?;
-    }
-    Ok(())
 }
 
 /// Writes a text as YAML reads it as one, whatever it is: as JSON does.

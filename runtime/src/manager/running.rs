@@ -10,14 +10,14 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{
     runtime::Handle,
-    task::{JoinError, JoinHandle, JoinSet},
+    task::{JoinHandle, JoinSet},
     time::{Instant, timeout, timeout_at},
 };
 use tokio_util::task::TaskTracker;
 
 use crate::{
     clock::after,
-    controller::{Cluster, KeyReports, Leftovers, RunningController, Stop, Terms, Watch},
+    controller::{KeyReports, Leftovers, RunningController, Stop, Terms, Watch},
     error::Error,
     informer::{InformerBuilder, Watched},
     leader_election::Candidate,
@@ -27,7 +27,7 @@ use crate::{
 use super::{
     Inspector,
     campaign::Campaign,
-    factories::Factories,
+    process::Clusters,
     serve::Served,
     tasks::{Task, WorkInFlight},
 };
@@ -40,59 +40,36 @@ const ABORT: Duration = Duration::from_secs(1);
 /// Reconciles that run when it is dropped may go on for the grace period, and are then aborted.
 #[must_use = "dropping it stops the manager"]
 pub struct Running {
-    stop: Stop,
+    end: ManagerEnd,
     controllers: JoinSet<Result<(), Error>>,
-    factories: Option<Factories>,
-    /// Its own cluster, for the program to ask for informers; stopped if the start failed.
-    own: Cluster,
-    grace_period: Duration,
     failed: Option<Error>,
     inspector: Inspector,
     campaign: Option<JoinHandle<()>>,
     in_flight: WorkInFlight,
     pub(super) served: Served,
-}
-
-/// What a manager is made of when it starts.
-pub(super) struct ManagerParts {
-    pub(super) planned: Vec<RunningController>,
-    pub(super) tasks: Vec<Task>,
-    pub(super) candidate: Option<Candidate>,
-    pub(super) factories: Factories,
-    pub(super) grace_period: Duration,
-    pub(super) inspector: Inspector,
-    pub(super) leftovers: Arc<Leftovers>,
-    pub(super) stop: Stop,
-    pub(super) served: Served,
+    #[cfg(feature = "webhooks")]
+    pub(super) webhooks: Option<crate::webhook::Webhooks>,
 }
 
 impl Running {
-    pub(super) fn start(parts: ManagerParts) -> Self {
-        let ManagerParts {
-            planned,
-            tasks,
-            candidate,
-            factories,
-            grace_period,
-            inspector,
-            leftovers,
-            stop,
-            served,
-        } = parts;
+    pub(super) fn start(
+        end: ManagerEnd,
+        planned: Vec<RunningController>,
+        tasks: Vec<Task>,
+        candidate: Option<Candidate>,
+        inspector: Inspector,
+        leftovers: Arc<Leftovers>,
+        served: Served,
+    ) -> Self {
+        let (stop, grace_period) = (end.stop.clone(), end.grace_period);
         let tasks: Vec<_> = tasks.into_iter().map(|task| task.noting(&leftovers)).collect();
         let in_flight = WorkInFlight::new(inspector.clone(), &tasks, leftovers);
         let mut controllers = JoinSet::new();
-        let end = ManagerEnd {
-            stop: stop.clone(),
-            factories: factories.clone(),
-            live: TaskTracker::new(),
-            grace_period,
-        };
         let (campaign, terms) = match candidate {
             None => (None, Terms::endless(&stop)),
             Some(candidate) => {
                 // A leader's task waits for no cache.
-                let starts_at_once = tasks.iter().any(Task::is_a_leaders);
+                let starts_at_once = tasks.iter().any(Task::leads);
                 let waits = planned.iter().filter(|_| !starts_at_once);
                 let waits = waits.map(|controller| controller.core().waits.clone()).collect();
                 let (campaign, terms) =
@@ -109,33 +86,32 @@ impl Running {
         }
         end.live.close();
         Self {
-            stop,
+            end,
             controllers,
-            own: factories.own().clone(),
-            factories: Some(factories),
-            grace_period,
             failed: None,
             inspector,
             campaign,
             in_flight,
             served,
+            #[cfg(feature = "webhooks")]
+            webhooks: None,
         }
     }
 
-    pub(super) fn failed(error: Error, factories: &Factories) -> Self {
-        factories.stop();
-        Self {
-            stop: Stop::new(),
-            controllers: JoinSet::new(),
-            factories: None,
-            own: factories.own().clone(),
-            grace_period: Duration::ZERO,
-            failed: Some(error),
-            inspector: Inspector::default(),
-            campaign: None,
-            in_flight: WorkInFlight::default(),
-            served: Served::default(),
-        }
+    #[cfg(feature = "webhooks")]
+    pub(super) fn with_webhooks(mut self, webhooks: Option<crate::webhook::Webhooks>) -> Self {
+        self.webhooks = webhooks;
+        self
+    }
+
+    /// Returns one that could not be started.
+    pub(super) fn failed(error: Error, clusters: Clusters) -> Self {
+        clusters.stop();
+        let (end, served) = (ManagerEnd::new(clusters, Duration::ZERO), Served::default());
+        let inspector = Inspector::default();
+        let mut running = Self::start(end, Vec::new(), Vec::new(), None, inspector, Arc::default(), served);
+        running.failed = Some(error);
+        running
     }
 
     /// Reads a kind from the shared cache, also one that nobody watched so far: it begins at once, and fills.
@@ -164,12 +140,12 @@ impl Running {
     /// # }
     /// ```
     pub fn informer<W: Watched<DynamicType = ()>>(&self) -> InformerBuilder<W> {
-        self.own.informer()
+        self.end.clusters.own().informer()
     }
 
     /// Asks for the shared informer of a [`Watch`], as [`informer`](Self::informer) does.
     pub fn informer_of<W: Watched>(&self, watch: Watch<W>) -> InformerBuilder<W> {
-        watch.cluster.clone().unwrap_or_else(|| self.own.clone()).informer_of(watch)
+        watch.cluster.clone().unwrap_or_else(|| self.end.clusters.own().clone()).informer_of(watch)
     }
 
     /// Returns the address at which HTTP is served, if any.
@@ -211,16 +187,13 @@ impl Running {
     /// Boxed: so it is compiled here, once, and not in each program that awaits it.
     fn end(mut self) -> BoxFuture<'static, Result<(), Error>> {
         Box::pin(async move {
-            if self.factories.is_none() {
-                return self.failed.take().map_or(Ok(()), Err);
-            }
-            let grace_period = self.grace_period;
-            let until = after(Instant::now(), grace_period.saturating_add(ABORT));
-            self.stop.finish.cancel();
+            let period = self.end.grace_period;
+            let until = after(Instant::now(), period.saturating_add(ABORT));
+            self.end.stop.finish.cancel();
             let mut late = None;
-            if timeout(grace_period, self.join()).await.is_err() {
+            if timeout(period, self.join()).await.is_err() {
                 late = self.in_flight.named();
-                self.stop.abort.cancel();
+                self.end.stop.abort.cancel();
                 if timeout_at(until, self.join()).await.is_err() {
                     late.get_or_insert_with(|| "one that can't be named".to_owned());
                 }
@@ -233,22 +206,14 @@ impl Running {
                     campaign.abort();
                 }
             };
-            let factories = self.factories.take();
-            let silent = async {
-                match factories {
-                    Some(factories) => timeout_at(until, factories.shutdown()).await.is_ok(),
-                    None => true,
-                }
-            };
+            let silent = timeout_at(until, self.end.clusters.shutdown());
             let ((), silent) = tokio::join!(given_up, silent);
-            let deaf = !silent;
             let late = late.or_else(|| self.in_flight.leftovers().named());
             self.served.stop().await;
-            let period = grace_period;
-            let stopped = match (late, deaf) {
+            let stopped = match (late, silent) {
                 (Some(reconciles), _) => Err(Error::PastGracePeriod { period, reconciles }),
-                (None, true) => Err(Error::HandlerPastGracePeriod { period }),
-                (None, false) => Ok(()),
+                (None, Err(_)) => Err(Error::HandlerPastGracePeriod { period }),
+                (None, Ok(())) => Ok(()),
             };
             // Why a controller gave up says more than what its end waited for.
             self.failed.take().map_or(stopped, Err)
@@ -265,49 +230,50 @@ impl Running {
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`.
     pub async fn ended(&mut self) -> Result<(), Error> {
-        while self.failed.is_none() {
-            let Some(ended) = self.controllers.join_next().await else { return Ok(()) };
-            self.take_note(ended);
-        }
+        while self.failed.is_none() && self.next_end().await {}
         self.failed.take().map_or(Ok(()), Err)
     }
 
-    async fn join(&mut self) {
-        while let Some(ended) = self.controllers.join_next().await {
-            self.take_note(ended);
-        }
-    }
-
-    fn take_note(&mut self, ended: Result<Result<(), Error>, JoinError>) {
+    /// Waits until one more has ended; returns whether there was one.
+    async fn next_end(&mut self) -> bool {
+        let Some(ended) = self.controllers.join_next().await else { return false };
         match ended {
-            Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 self.failed.get_or_insert(error);
             }
             Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-            Err(_) => {}
+            Ok(Ok(())) | Err(_) => {}
         }
+        true
+    }
+
+    async fn join(&mut self) {
+        while self.next_end().await {}
     }
 }
 
-/// What it takes to end a manager that nobody awaits.
+/// What it takes to end a manager.
 #[derive(Clone)]
-struct ManagerEnd {
-    stop: Stop,
-    factories: Factories,
-    /// The controllers that run.
+pub(super) struct ManagerEnd {
+    pub(super) stop: Stop,
+    clusters: Clusters,
+    /// The controllers and tasks that run.
     live: TaskTracker,
     grace_period: Duration,
 }
 
 impl ManagerEnd {
+    pub(super) fn new(clusters: Clusters, grace_period: Duration) -> Self {
+        Self { stop: Stop::new(), clusters, live: TaskTracker::new(), grace_period }
+    }
+
     /// Ends everything, as a stop does.
     async fn all(self) {
         self.stop.finish.cancel();
         if timeout(self.grace_period, self.live.wait()).await.is_err() {
             self.stop.abort.cancel();
         }
-        self.factories.stop();
+        self.clusters.stop();
     }
 }
 
@@ -329,22 +295,17 @@ async fn ending_all_by_a_panic(
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.stop.finish.cancel();
-        if let Some(factories) = &self.factories {
-            factories.stop();
-        }
-        let mut controllers = mem::take(&mut self.controllers);
-        let (abort, grace_period) = (self.stop.abort.clone(), self.grace_period);
-        let mut served = mem::take(&mut self.served);
+        self.end.stop.finish.cancel();
+        self.end.clusters.stop();
+        let (mut controllers, mut served) = (mem::take(&mut self.controllers), mem::take(&mut self.served));
         if controllers.is_empty() {
             return;
         }
         // Without a runtime nothing can be waited for: dropping the set aborts what is in it.
         if let Ok(runtime) = Handle::try_current() {
+            let end = self.end.clone();
             runtime.spawn(async move {
-                let _ =
-                    timeout(grace_period, async { while controllers.join_next().await.is_some() {} }).await;
-                abort.cancel();
+                end.all().await;
                 while controllers.join_next().await.is_some() {}
                 served.stop().await;
             });

@@ -5,65 +5,56 @@ pub(super) use built_in::{Serve, Served};
 #[cfg(not(feature = "http"))]
 pub(super) use left_out::{Serve, Served};
 
+/// What answers are made of: a client that does not depend on leadership is the last.
+type Sources<'a> = (&'a super::Inspector, &'a crate::metrics::Metrics, &'a kube::Client);
+
 #[cfg(feature = "http")]
 mod built_in {
+    use super::Sources;
     use crate::{
         error::Error,
         manager::{
-            Http, HttpService, Inspector,
+            Http, HttpService,
             http::{Bound, IN_A_POD, Serving},
-            process::{ClientOrigin, Surroundings},
         },
-        metrics::Metrics,
     };
 
     /// What is to be served, and where.
     #[derive(Clone, Default)]
-    pub(in crate::manager) struct Serve {
+    pub(crate) struct Serve {
         /// `None`: nothing was said.
-        pub(in crate::manager) http: Option<Http>,
+        pub(crate) http: Option<Http>,
     }
 
     /// What is served.
     #[derive(Default)]
-    pub(in crate::manager) struct Served {
-        pub(in crate::manager) service: Option<HttpService>,
-        pub(in crate::manager) serving: Option<Serving>,
+    pub(crate) struct Served {
+        pub(crate) service: Option<HttpService>,
+        pub(crate) serving: Option<Serving>,
     }
 
     impl Serve {
-        pub(in crate::manager) fn reviews(&self) -> bool {
+        pub(crate) fn reviews(&self) -> bool {
             self.http.as_ref().is_some_and(Http::reviews)
         }
 
         /// Takes the port, if there is to be one.
-        pub(in crate::manager) fn bind(&self, cluster: &ClientOrigin) -> Result<Option<Bound>, Error> {
-            match (&self.http, cluster.surroundings) {
-                (Some(http), _) => Bound::take(http),
-                (None, Surroundings::Pod) => Bound::take(&Http::on(IN_A_POD)),
-                (None, Surroundings::Elsewhere) => Ok(None),
+        pub(crate) fn bind(&self, in_a_pod: bool) -> Result<Option<Bound>, Error> {
+            match &self.http {
+                Some(http) => Bound::take(http),
+                None if in_a_pod => Bound::take(&Http::on(IN_A_POD)),
+                None => Ok(None),
             }
         }
 
-        pub(in crate::manager) fn service(
-            &self,
-            inspector: &Inspector,
-            metrics: &Metrics,
-            client: &kube::Client,
-        ) -> HttpService {
+        pub(crate) fn service(&self, (inspector, metrics, client): Sources<'_>) -> HttpService {
             let settings = self.http.clone().unwrap_or_else(Http::off);
             HttpService::new(&settings, inspector.clone(), metrics.clone(), client)
         }
 
         /// Answers from now on.
-        pub(in crate::manager) fn start(
-            &self,
-            bound: Option<Bound>,
-            inspector: &Inspector,
-            metrics: &Metrics,
-            client: &kube::Client,
-        ) -> Served {
-            let service = self.service(inspector, metrics, client);
+        pub(crate) fn start(&self, bound: Option<Bound>, sources: Sources<'_>) -> Served {
+            let service = self.service(sources);
             let serving = bound.map(|bound| bound.serve(service.clone()));
             Served { service: Some(service), serving }
         }
@@ -71,7 +62,7 @@ mod built_in {
 
     impl Served {
         /// Gives the port up.
-        pub(in crate::manager) async fn stop(&mut self) {
+        pub(crate) async fn stop(&mut self) {
             if let Some(serving) = self.serving.take() {
                 serving.stop().await;
             }
@@ -81,39 +72,30 @@ mod built_in {
 
 #[cfg(not(feature = "http"))]
 mod left_out {
-    use crate::{
-        error::Error,
-        manager::{Inspector, process::ClientOrigin},
-        metrics::Metrics,
-    };
+    use super::Sources;
+    use crate::error::Error;
 
     #[derive(Clone, Default)]
-    pub(in crate::manager) struct Serve;
+    pub(crate) struct Serve;
 
     #[derive(Default)]
-    pub(in crate::manager) struct Served;
+    pub(crate) struct Served;
 
     impl Serve {
-        pub(in crate::manager) fn reviews(&self) -> bool {
+        pub(crate) fn reviews(&self) -> bool {
             false
         }
 
-        pub(in crate::manager) fn bind(&self, _: &ClientOrigin) -> Result<(), Error> {
+        pub(crate) fn bind(&self, _: bool) -> Result<(), Error> {
             Ok(())
         }
 
-        pub(in crate::manager) fn start(
-            &self,
-            (): (),
-            _: &Inspector,
-            _: &Metrics,
-            _: &kube::Client,
-        ) -> Served {
+        pub(crate) fn start(&self, (): (), _: Sources<'_>) -> Served {
             Served
         }
     }
 
     impl Served {
-        pub(in crate::manager) async fn stop(&mut self) {}
+        pub(crate) async fn stop(&mut self) {}
     }
 }

@@ -3,13 +3,7 @@
 //! They are waited for on a thread of their own. The second one ends the process, whatever the program's own threads do,
 //! and also once the manager has stopped: neither what still runs then nor a `main` that does not return prevents it.
 
-use std::{
-    future::pending,
-    io,
-    sync::{Arc, mpsc},
-    thread,
-    time::Duration,
-};
+use std::{future::pending, io, sync::Arc, thread, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{runtime::Builder, sync::watch, time::sleep};
@@ -54,37 +48,32 @@ impl Signals {
     /// Waits for the `n`-th signal and returns it.
     pub(super) async fn nth(&mut self, count: usize) -> Signal {
         let came = self.came.wait_for(|came| came.len() >= count).await;
-        let last = came.ok().and_then(|came| came.get(count - 1).copied());
-        match last {
+        match came.ok().and_then(|came| came.get(count - 1).copied()) {
             Some(signal) => signal,
             None => pending().await,
         }
     }
 }
 
-/// Starts the thread that listens; a runtime of its own, since the program's may be blocked.
+/// Starts the thread that listens; with a runtime of its own, since the program's may be blocked.
 fn begin() -> io::Result<Arc<Came>> {
-    let (came, (ready, begun)) = (Arc::new(watch::Sender::new(Vec::new())), mpsc::sync_channel(1));
-    let noted = came.clone();
-    let listen = move || {
-        let listened = Builder::new_current_thread().enable_all().build().and_then(|runtime| {
-            let signals = runtime.block_on(async { system::Signals::listen() })?;
-            Ok((runtime, signals))
-        });
-        match listened {
-            Ok((runtime, mut signals)) => {
-                let _ = ready.send(Ok(()));
-                let next = async || {
-                    let (name, code) = signals.next().await;
-                    Signal { name, code }
-                };
-                std::process::exit(runtime.block_on(until_the_end(next, &noted)));
-            }
-            Err(error) => drop(ready.send(Err(error))),
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let signals = {
+        let _entered = runtime.enter();
+        listen()
+    };
+    let next = match signals {
+        Ok(next) => next,
+        Err(error) => {
+            // Otherwise it would wait for its threads, which the caller's runtime does not allow.
+            runtime.shutdown_background();
+            return Err(error);
         }
     };
-    thread::Builder::new().name("watchkeeper-signals".to_owned()).spawn(listen)?;
-    begun.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+    let came = Arc::new(watch::Sender::new(Vec::new()));
+    let noted = came.clone();
+    let run = move || std::process::exit(runtime.block_on(until_the_end(next, &noted)));
+    thread::Builder::new().name("watchkeeper-signals".to_owned()).spawn(run)?;
     Ok(came)
 }
 
@@ -103,70 +92,35 @@ async fn until_the_end(mut next: impl AsyncFnMut() -> Signal, came: &Came) -> i3
     }
 }
 
+/// Listens to what stops a process.
 #[cfg(unix)]
-mod system {
-    use std::io;
+fn listen() -> io::Result<impl AsyncFnMut() -> Signal + Send> {
+    use tokio::signal::unix::{SignalKind, signal};
 
-    use tokio::signal::unix::{Signal, SignalKind, signal};
-
-    pub(super) struct Signals {
-        interrupt: Signal,
-        terminate: Signal,
-    }
-
-    impl Signals {
-        pub(super) fn listen() -> io::Result<Self> {
-            Ok(Self {
-                interrupt: signal(SignalKind::interrupt())?,
-                terminate: signal(SignalKind::terminate())?,
-            })
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move || {
+        tokio::select! {
+            _ = interrupt.recv() => Signal { name: "SIGINT", code: 130 },
+            _ = terminate.recv() => Signal { name: "SIGTERM", code: 143 },
         }
-
-        /// Waits for the next signal: its name, and the code with which it ends a process.
-        pub(super) async fn next(&mut self) -> (&'static str, i32) {
-            tokio::select! {
-                _ = self.interrupt.recv() => ("SIGINT", 130),
-                _ = self.terminate.recv() => ("SIGTERM", 143),
-            }
-        }
-    }
+    })
 }
 
+/// Listens to what stops a process.
 #[cfg(windows)]
-mod system {
-    use std::io;
+fn listen() -> io::Result<impl AsyncFnMut() -> Signal + Send> {
+    use tokio::signal::windows::{ctrl_break, ctrl_c, ctrl_close, ctrl_shutdown};
 
-    use tokio::signal::windows::{
-        CtrlBreak, CtrlC, CtrlClose, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close, ctrl_shutdown,
-    };
-
-    pub(super) struct Signals {
-        interrupt: CtrlC,
-        break_off: CtrlBreak,
-        close: CtrlClose,
-        shutdown: CtrlShutdown,
-    }
-
-    impl Signals {
-        pub(super) fn listen() -> io::Result<Self> {
-            Ok(Self {
-                interrupt: ctrl_c()?,
-                break_off: ctrl_break()?,
-                close: ctrl_close()?,
-                shutdown: ctrl_shutdown()?,
-            })
+    let (mut interrupt, mut break_off) = (ctrl_c()?, ctrl_break()?);
+    let (mut close, mut shutdown) = (ctrl_close()?, ctrl_shutdown()?);
+    Ok(async move || {
+        tokio::select! {
+            _ = interrupt.recv() => Signal { name: "CTRL-C", code: 130 },
+            _ = break_off.recv() => Signal { name: "CTRL-BREAK", code: 130 },
+            _ = close.recv() => Signal { name: "CTRL-CLOSE", code: 143 },
+            _ = shutdown.recv() => Signal { name: "CTRL-SHUTDOWN", code: 143 },
         }
-
-        /// Waits for the next signal: its name, and the code with which it ends a process.
-        pub(super) async fn next(&mut self) -> (&'static str, i32) {
-            tokio::select! {
-                _ = self.interrupt.recv() => ("CTRL-C", 130),
-                _ = self.break_off.recv() => ("CTRL-BREAK", 130),
-                _ = self.close.recv() => ("CTRL-CLOSE", 143),
-                _ = self.shutdown.recv() => ("CTRL-SHUTDOWN", 143),
-            }
-        }
-    }
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::{
     any::Any,
-    fmt,
     future::Future,
     panic::AssertUnwindSafe,
     sync::{
@@ -13,6 +12,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
+use tower::BoxError;
 
 use super::Inspector;
 use crate::{
@@ -48,20 +48,12 @@ type Run = dyn Fn(Stopping) -> BoxFuture<'static, Result<(), Error>> + Send + Sy
 /// A task that a manager runs.
 pub(super) struct Task {
     name: Arc<str>,
-    runs: Runs,
+    /// It runs once in each term of leadership; others run once, for as long as the manager does.
+    leads: bool,
     run: Arc<Run>,
     running: Arc<AtomicBool>,
     /// Where work is noted that outlives the task, if it is a leader's.
     leftovers: Option<Arc<Leftovers>>,
-}
-
-/// When a task runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Runs {
-    /// Once, for as long as the manager does.
-    Always,
-    /// Once in each term.
-    WhileLeading,
 }
 
 /// Names what runs: reconciles and tasks.
@@ -93,30 +85,26 @@ impl WorkInFlight {
 }
 
 impl Task {
-    pub(super) fn new<F, E>(
+    pub(super) fn new<F: Future<Output = Result<(), E>> + Send + 'static, E: Into<BoxError>>(
         name: String,
-        runs: Runs,
+        leads: bool,
         run: impl Fn(Stopping) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    ) -> Self {
         let run = move |stopping| -> BoxFuture<'static, Result<(), Error>> {
             let ends = run(stopping);
             Box::pin(async move { ends.await.map_err(Error::other) })
         };
-        Self { name: name.into(), runs, run: Arc::new(run), running: Arc::default(), leftovers: None }
+        Self { name: name.into(), leads, run: Arc::new(run), running: Arc::default(), leftovers: None }
     }
 
     /// Whether it runs only while this replica leads.
-    pub(super) fn is_a_leaders(&self) -> bool {
-        self.runs == Runs::WhileLeading
+    pub(super) fn leads(&self) -> bool {
+        self.leads
     }
 
     /// Notes in a leader's task what outlives it.
     pub(super) fn noting(mut self, leftovers: &Arc<Leftovers>) -> Self {
-        self.leftovers = self.is_a_leaders().then(|| leftovers.clone());
+        self.leftovers = self.leads.then(|| leftovers.clone());
         self
     }
 
@@ -125,16 +113,14 @@ impl Task {
     /// # Errors
     /// What the task failed with.
     pub(super) async fn attend(self, stop: Stop, mut terms: Terms) -> Result<(), Error> {
-        match self.runs {
-            Runs::Always => self.during(&Term::endless(&stop)).await,
-            Runs::WhileLeading => {
-                while let Some(term) = terms.next(&stop).await {
-                    self.during(&term).await?;
-                    term.stop.finish.cancelled().await;
-                }
-                Ok(())
-            }
+        if !self.leads {
+            return self.during(&Term::endless(&stop)).await;
         }
+        while let Some(term) = terms.next(&stop).await {
+            self.during(&term).await?;
+            term.stop.finish.cancelled().await;
+        }
+        Ok(())
     }
 
     /// Runs for a time at most, and is dropped when what runs in it is.
@@ -172,11 +158,5 @@ impl Drop for TaskScope<'_> {
             let held: Arc<dyn Any + Send + Sync> = self.held.clone();
             leftovers.add(format!("task {}", self.task.name), Arc::downgrade(&held));
         }
-    }
-}
-
-impl fmt::Debug for Task {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").field("name", &self.name).field("runs", &self.runs).finish_non_exhaustive()
     }
 }

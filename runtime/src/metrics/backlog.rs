@@ -12,7 +12,6 @@ use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{MetricType, gauge::ConstGauge},
-    registry::Registry,
 };
 
 /// An informer, as a scrape sees it.
@@ -32,28 +31,26 @@ pub(crate) struct BacklogReport {
     pub(crate) oldest: Duration,
 }
 
-/// An informer, and its kind.
-type NamedSource = (String, Weak<dyn BacklogSource>);
+/// A kind, and an informer of it.
+type BacklogEntry = (String, Weak<dyn BacklogSource>);
 
 /// The informers that report, by kind. An informer that was dropped reports no longer.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct BacklogMetrics {
-    sources: Arc<Mutex<Vec<NamedSource>>>,
+    sources: Arc<Mutex<Vec<BacklogEntry>>>,
 }
 
 impl BacklogMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register_collector(Box::new(self.clone()));
-    }
-
     /// Reports an informer of a kind from now on. Others of that kind are added up.
     pub(super) fn add(&self, kind: String, source: Weak<dyn BacklogSource>) {
         let mut sources = self.sources.lock();
         sources.retain(|(_, source)| source.strong_count() > 0);
         sources.push((kind, source));
     }
+}
 
-    fn reports(&self) -> BTreeMap<String, BacklogReport> {
+impl Collector for BacklogMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let sources = self.sources.lock().clone();
         let mut reports = BTreeMap::<String, BacklogReport>::new();
         for (kind, source) in sources {
@@ -63,43 +60,20 @@ impl BacklogMetrics {
             all.depth += one.depth;
             all.oldest = all.oldest.max(one.oldest);
         }
-        reports
-    }
-}
-
-impl fmt::Debug for BacklogMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BacklogMetrics")
-    }
-}
-
-impl Collector for BacklogMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let reports = self.reports();
-        for (name, help, value) in [
-            ("handlers", "Handlers of informers", handlers as fn(&BacklogReport) -> f64),
-            ("handler_backlog", "Notifications that wait for handlers", depth),
-            ("handler_backlog_age_seconds", "How long the oldest of them has waited", age),
+        type Read = fn(&BacklogReport) -> f64;
+        for (name, help, read) in [
+            ("handlers", "Handlers of informers", (|report| report.handlers as f64) as Read),
+            ("handler_backlog", "Notifications that wait for handlers", |report| report.depth as f64),
+            ("handler_backlog_age_seconds", "How long the oldest of them has waited", |report| {
+                report.oldest.as_secs_f64()
+            }),
         ] {
             let name = format!("watchkeeper_informer_{name}");
             let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
             for (kind, report) in &reports {
-                let labels = [("name", kind.as_str())];
-                ConstGauge::new(value(report)).encode(family.encode_family(&labels)?)?;
+                ConstGauge::new(read(report)).encode(family.encode_family(&[("name", kind.as_str())])?)?;
             }
         }
         Ok(())
     }
-}
-
-fn handlers(report: &BacklogReport) -> f64 {
-    report.handlers as f64
-}
-
-fn depth(report: &BacklogReport) -> f64 {
-    report.depth as f64
-}
-
-fn age(report: &BacklogReport) -> f64 {
-    report.oldest.as_secs_f64()
 }

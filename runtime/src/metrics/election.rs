@@ -6,13 +6,15 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use super::registered::added;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LeaseLabels {
     name: String,
 }
 
 /// The metrics of elections.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct ElectionMetrics {
     leads: Family<LeaseLabels, Gauge>,
     slow_path: Family<LeaseLabels, Counter>,
@@ -27,12 +29,10 @@ pub(crate) struct ElectionMeter {
 
 impl ElectionMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
         let help = "Whether this replica leads by the Lease of that name (1) or not (0)";
-        registry.register("leader_election_master_status", help, metrics.leads.clone());
+        let leads = added(registry, "leader_election_master_status", help);
         let help = "How often a leader had to read its Lease before it could renew it";
-        registry.register("leader_election_slowpath", help, metrics.slow_path.clone());
-        metrics
+        Self { leads, slow_path: added(registry, "leader_election_slowpath", help) }
     }
 
     /// Returns the metrics of a candidate for a Lease. From then on they are in each scrape.

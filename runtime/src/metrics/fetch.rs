@@ -19,7 +19,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::backlog::{BacklogMetrics, BacklogSource};
+use super::{
+    backlog::{BacklogMetrics, BacklogSource},
+    registered::added,
+};
 use crate::object::Kind;
 
 /// A watch that ends before this without an event counts as short.
@@ -68,69 +71,64 @@ pub(crate) struct FetchMetrics {
     backlogs: BacklogMetrics,
 }
 
-impl Default for FetchMetrics {
-    fn default() -> Self {
-        Self {
-            lists: Family::default(),
-            list_seconds: Family::new_with_constructor(seconds),
-            list_items: Family::new_with_constructor(items),
-            watches: Family::default(),
-            short_watches: Family::default(),
-            watch_seconds: Family::new_with_constructor(seconds),
-            watch_items: Family::new_with_constructor(items),
-            last_version: Family::default(),
-            failures: Family::default(),
-            epochs: Family::default(),
-            handler_panics: Family::default(),
-            queued: Family::default(),
-            store_version: Family::default(),
-            objects: Family::default(),
-            unreadable: Family::default(),
-            backlogs: BacklogMetrics::default(),
-        }
-    }
-}
-
-/// 5 ms to 11 min, in steps of a factor of two.
-fn seconds() -> Histogram {
-    Histogram::new(exponential_buckets(0.005, 2.0, 18))
-}
-
-/// 1 to 4 million, in steps of a factor of four.
-fn items() -> Histogram {
-    Histogram::new(exponential_buckets(1.0, 4.0, 12))
-}
-
 impl FetchMetrics {
-    pub(super) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        let m = metrics.clone();
-        registry.register("reflector_lists", "Lists that were begun", m.lists);
-        registry.register("reflector_list_duration_seconds", "How long lists took", m.list_seconds);
-        registry.register("reflector_items_per_list", "Items of a list", m.list_items);
-        registry.register("reflector_watches", "Watches that were opened", m.watches);
-        let help = "Watches that ended within a second without an event";
-        registry.register("reflector_short_watches", help, m.short_watches);
-        registry.register("reflector_watch_duration_seconds", "How long watches lived", m.watch_seconds);
-        registry.register("reflector_items_per_watch", "Events of a watch", m.watch_items);
-        registry.register(
-            "reflector_last_resource_version",
-            "The last version that was seen",
-            m.last_version,
-        );
-        let help = "Lists, openings and streams that failed, by cause";
-        registry.register("watchkeeper_reflector_failures", help, m.failures);
-        let help = "Lists that were started again because the server had lost its history";
-        registry.register("watchkeeper_reflector_epochs", help, m.epochs);
-        let help = "Calls of handlers, mappings and predicates that panicked";
-        registry.register("watchkeeper_informer_panics", help, m.handler_panics);
-        registry.register("informer_queued_items", "Deltas that wait to be applied", m.queued);
-        let help = "The version that the cache shows at least";
-        registry.register("informer_store_resource_version", help, m.store_version);
-        registry.register("watchkeeper_informer_objects", "Objects in the cache", m.objects);
-        let help = "Objects whose latest state could not be read";
-        registry.register("watchkeeper_informer_unreadable_objects", help, m.unreadable);
-        m.backlogs.register(registry);
+    pub(super) fn register(r: &mut Registry) -> Self {
+        // 5 ms to 11 min, and 1 to 4 million.
+        let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(0.005, 2.0, 18));
+        let items: fn() -> Histogram = || Histogram::new(exponential_buckets(1.0, 4.0, 12));
+        let histograms = |r: &mut Registry, name, help, buckets| {
+            let family = Histograms::new_with_constructor(buckets);
+            r.register(name, help, family.clone());
+            family
+        };
+        let metrics = Self {
+            lists: added(r, "reflector_lists", "Lists that were begun"),
+            list_seconds: histograms(r, "reflector_list_duration_seconds", "How long lists took", seconds),
+            list_items: histograms(r, "reflector_items_per_list", "Items of a list", items),
+            watches: added(r, "reflector_watches", "Watches that were opened"),
+            short_watches: added(
+                r,
+                "reflector_short_watches",
+                "Watches that ended within a second without an event",
+            ),
+            watch_seconds: histograms(
+                r,
+                "reflector_watch_duration_seconds",
+                "How long watches lived",
+                seconds,
+            ),
+            watch_items: histograms(r, "reflector_items_per_watch", "Events of a watch", items),
+            last_version: added(r, "reflector_last_resource_version", "The last version that was seen"),
+            failures: added(
+                r,
+                "watchkeeper_reflector_failures",
+                "Lists, openings and streams that failed, by cause",
+            ),
+            epochs: added(
+                r,
+                "watchkeeper_reflector_epochs",
+                "Lists that were started again because the server had lost its history",
+            ),
+            handler_panics: added(
+                r,
+                "watchkeeper_informer_panics",
+                "Calls of handlers, mappings and predicates that panicked",
+            ),
+            queued: added(r, "informer_queued_items", "Deltas that wait to be applied"),
+            store_version: added(
+                r,
+                "informer_store_resource_version",
+                "The version that the cache shows at least",
+            ),
+            objects: added(r, "watchkeeper_informer_objects", "Objects in the cache"),
+            unreadable: added(
+                r,
+                "watchkeeper_informer_unreadable_objects",
+                "Objects whose latest state could not be read",
+            ),
+            backlogs: BacklogMetrics::default(),
+        };
+        r.register_collector(Box::new(metrics.backlogs.clone()));
         metrics
     }
 
@@ -194,7 +192,7 @@ pub(crate) struct FetchMeter {
 
 impl Default for FetchMeter {
     fn default() -> Self {
-        FetchMetrics::default().meter("")
+        FetchMetrics::register(&mut Registry::default()).meter("")
     }
 }
 

@@ -7,18 +7,16 @@ mod backlog;
 mod durations;
 mod election;
 mod fetch;
-mod format;
 mod process;
 mod queue;
 mod reconcile;
+mod registered;
 mod requests;
 
 pub(crate) use backlog::{BacklogReport, BacklogSource};
 pub(crate) use durations::Durations;
 pub(crate) use election::{ElectionMeter, ElectionMetrics};
 pub(crate) use fetch::{CacheMeter, FetchMeter, FetchMetrics};
-#[doc(hidden)]
-pub use format::Format;
 pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};
 pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
 pub(crate) use requests::RequestMetrics;
@@ -35,7 +33,7 @@ use crate::users_code::contained;
 
 /// The media type of the text that [`Metrics::encode`] returns.
 #[doc(hidden)]
-pub const CONTENT_TYPE: &str = Format::OpenMetrics.content_type();
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Holds the metrics of one manager or factory. Clones share them.
 #[derive(Clone)]
@@ -57,7 +55,8 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
         let fetch = FetchMetrics::register(&mut registry);
-        let queue = QueueMetrics::register(&mut registry);
+        let queue = QueueMetrics::default();
+        registry.register_collector(Box::new(queue.clone()));
         let reconcile = ReconcileMetrics::register(&mut registry);
         let requests = RequestMetrics::register(&mut registry);
         let election = ElectionMetrics::register(&mut registry);
@@ -101,11 +100,6 @@ impl Metrics {
         // Writing to a string does not fail.
         let _ = encode_eof(&mut text);
         text
-    }
-
-    /// Returns all metrics in a format. For a scrape, use the one that [`Format::accepted`] returns.
-    pub fn encode_as(&self, format: Format) -> String {
-        format::written_as(self.encode(), format)
     }
 
     pub(crate) fn fetch(&self) -> &FetchMetrics {

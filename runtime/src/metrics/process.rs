@@ -24,46 +24,25 @@ pub(super) fn register(registry: &mut Registry) {
     }
 }
 
-/// The numbers of a process. A number that cannot be read is left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Usage {
-    cpu_seconds: Option<f64>,
-    start_time: Option<f64>,
-    resident: Option<f64>,
-    virtual_memory: Option<f64>,
-    open_files: Option<f64>,
-    most_files: Option<f64>,
-}
+/// A name, a help text, and a value that may be missing.
+type Number = (&'static str, &'static str, Option<f64>);
 
-impl Usage {
-    fn now() -> Self {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let open_files =
-            fs::read_dir("/proc/self/fd").ok().map(|files| files.count().saturating_sub(1) as f64);
-        let parsed = Self::parse(
-            &read("/proc/self/stat"),
-            &read("/proc/self/status"),
-            &read("/proc/self/limits"),
-            &read("/proc/stat"),
-        );
-        Self { open_files, ..parsed }
-    }
-
-    fn parse(stat: &str, status: &str, limits: &str, machine: &str) -> Self {
-        // The second field is the program's name, in parentheses, and may hold anything.
-        let fields: Vec<_> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-        // Numbered as in proc(5), where the field after the name is the third.
-        let ticks = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / TICKS_PER_SECOND);
-        let booted = number_after(machine, "btime ");
-        Self {
-            cpu_seconds: ticks(14).zip(ticks(15)).map(|(user, system)| user + system),
-            start_time: booted.zip(ticks(22)).map(|(booted, after)| booted + after),
-            resident: number_after(status, "VmRSS:").map(|kilobytes| kilobytes * KILOBYTE),
-            virtual_memory: number_after(status, "VmSize:").map(|kilobytes| kilobytes * KILOBYTE),
-            open_files: None,
-            most_files: number_after(limits, "Max open files"),
-        }
-    }
+/// Reads the numbers of a process, its time of the processor first, from files of the kernel.
+fn numbers(stat: &str, status: &str, limits: &str, machine: &str) -> [Number; 5] {
+    // The second field is the program's name, in parentheses, and may hold anything.
+    let fields: Vec<_> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    // Numbered as in proc(5), where the field after the name is the third.
+    let ticks = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / TICKS_PER_SECOND);
+    let used = ticks(14).zip(ticks(15)).map(|(user, system)| user + system);
+    let began = number_after(machine, "btime ").zip(ticks(22)).map(|(booted, after)| booted + after);
+    let bytes = |words| number_after(status, words).map(|kilobytes| kilobytes * KILOBYTE);
+    [
+        ("cpu_seconds", "Processor time that the process has used, in user and kernel mode", used),
+        ("start_time_seconds", "When the process began, since the Unix epoch", began),
+        ("resident_memory_bytes", "Memory of the process that is in RAM", bytes("VmRSS:")),
+        ("virtual_memory_bytes", "Address space of the process", bytes("VmSize:")),
+        ("max_fds", "Most file descriptors that may be open", number_after(limits, "Max open files")),
+    ]
 }
 
 /// Reads the number after the words that a line begins with.
@@ -74,19 +53,20 @@ fn number_after(text: &str, words: &str) -> Option<f64> {
 
 impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let usage = Usage::now();
-        if let Some(seconds) = usage.cpu_seconds {
-            let help = "Processor time that the process has used, in user and kernel mode";
-            let family = encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?;
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let [used, others @ ..] = numbers(
+            &read("/proc/self/stat"),
+            &read("/proc/self/status"),
+            &read("/proc/self/limits"),
+            &read("/proc/stat"),
+        );
+        if let (name, help, Some(seconds)) = used {
+            let name = format!("process_{name}");
+            let family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
             ConstCounter::new(seconds).encode(family)?;
         }
-        for (name, help, value) in [
-            ("start_time_seconds", "When the process began, since the Unix epoch", usage.start_time),
-            ("resident_memory_bytes", "Memory of the process that is in RAM", usage.resident),
-            ("virtual_memory_bytes", "Address space of the process", usage.virtual_memory),
-            ("open_fds", "Open file descriptors", usage.open_files),
-            ("max_fds", "Most file descriptors that may be open", usage.most_files),
-        ] {
+        let files = fs::read_dir("/proc/self/fd").ok().map(|files| files.count().saturating_sub(1) as f64);
+        for (name, help, value) in others.into_iter().chain([("open_fds", "Open file descriptors", files)]) {
             let Some(value) = value else { continue };
             let name = format!("process_{name}");
             let family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
@@ -106,17 +86,13 @@ mod tests {
         let stat = "7 (a) b ) S 1 7 7 0 -1 4194560 900 0 0 0 250 50 0 0 20 0 4 0 12345 1000 200 18446744073709551615";
         let status = "Name:\ta\nVmSize:\t    2048 kB\nVmRSS:\t 1024 kB\n";
         let limits = "Limit Soft Hard Units\nMax open files            1024                 524288               files\n";
-        let usage = Usage::parse(stat, status, limits, "cpu 1 2\nbtime 1700000000\n");
-        let known = Usage {
-            cpu_seconds: Some(3.0),
-            start_time: Some(1_700_000_123.45),
-            resident: Some(1_048_576.0),
-            virtual_memory: Some(2_097_152.0),
-            open_files: None,
-            most_files: Some(1_024.0),
-        };
-        assert_eq!(usage, known);
-        assert_eq!(Usage::parse(") ", "VmRSS: much", "Max open files unlimited", "btime"), Usage::default());
-        assert_eq!(Usage::parse("", "", "", ""), Usage::default());
+        let read =
+            |stat, status, limits, machine| numbers(stat, status, limits, machine).map(|number| number.2);
+        assert_eq!(
+            read(stat, status, limits, "cpu 1 2\nbtime 1700000000\n"),
+            [3.0, 1_700_000_123.45, 1_048_576.0, 2_097_152.0, 1_024.0].map(Some)
+        );
+        assert_eq!(read(") ", "VmRSS: much", "Max open files unlimited", "btime"), [None; 5]);
+        assert_eq!(read("", "", "", ""), [None; 5]);
     }
 }

@@ -8,6 +8,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use super::registered::added;
+
 /// The buckets of controller-runtime, in seconds.
 const BUCKETS: [f64; 40] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
@@ -78,90 +80,63 @@ pub(crate) enum Ended {
 }
 
 impl ReconcileMetrics {
-    pub(super) fn register(registry: &mut Registry) -> Self {
-        let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
+    pub(super) fn register(r: &mut Registry) -> Self {
+        let time: fn() -> Histogram = || Histogram::new(BUCKETS);
         let metrics = Self {
-            total: Family::default(),
-            errors: Family::default(),
-            terminal_errors: Family::default(),
-            panics: Family::default(),
-            timeouts: Family::default(),
-            paced: Family::default(),
-            storms: Family::default(),
-            deletions_dropped: Family::default(),
-            overdue: Family::default(),
-            contradicted: Family::default(),
-            events_dropped: Family::default(),
-            time: Family::new_with_constructor(histogram),
-            max_concurrent: Family::default(),
-            active_workers: Family::default(),
-        };
-        metrics.show_in(registry);
-        metrics
-    }
-
-    /// Registers all metrics.
-    fn show_in(&self, registry: &mut Registry) {
-        let counters = [
-            ("controller_runtime_reconcile_errors", "Reconciles that failed", &self.errors),
-            (
+            total: added(r, "controller_runtime_reconcile", "Reconciles by controller and result"),
+            errors: added(r, "controller_runtime_reconcile_errors", "Reconciles that failed"),
+            terminal_errors: added(
+                r,
                 "controller_runtime_terminal_reconcile_errors",
                 "Reconciles that failed for good",
-                &self.terminal_errors,
             ),
-            ("controller_runtime_reconcile_panics", "Reconciles that panicked", &self.panics),
-            (
+            panics: added(r, "controller_runtime_reconcile_panics", "Reconciles that panicked"),
+            timeouts: added(
+                r,
                 "controller_runtime_reconcile_timeouts",
                 "Reconciles ended by the controller's deadline",
-                &self.timeouts,
             ),
-            (
+            paced: added(
+                r,
                 "watchkeeper_paced_reconciles",
                 "Runs that waited because their key writes too often",
-                &self.paced,
             ),
-            ("watchkeeper_storms", "Keys that began to write, or to change, in run after run", &self.storms),
-            (
+            storms: added(
+                r,
+                "watchkeeper_storms",
+                "Keys that began to write, or to change, in run after run",
+            ),
+            deletions_dropped: added(
+                r,
                 "watchkeeper_deletions_dropped",
                 "Deletions that the reconciler never got, or failed on for good",
-                &self.deletions_dropped,
             ),
-            (
+            overdue: added(
+                r,
                 "watchkeeper_own_writes_overdue",
                 "Keys that ran on before their caches showed what they wrote",
-                &self.overdue,
             ),
-            (
+            contradicted: added(
+                r,
                 "watchkeeper_caches_contradicted",
                 "Caches that were listed again because an answer contradicted them",
-                &self.contradicted,
             ),
-            (
+            events_dropped: added(
+                r,
                 "watchkeeper_events_dropped",
                 "Events that were not sent: the server refused them, or there were too many",
-                &self.events_dropped,
             ),
-        ];
-        registry.register(
-            "controller_runtime_reconcile",
-            "Reconciles by controller and result",
-            self.total.clone(),
-        );
-        for (name, help, counter) in counters {
-            registry.register(name, help, counter.clone());
-        }
-        registry.register(
-            "controller_runtime_reconcile_time_seconds",
-            "How long reconciles took",
-            self.time.clone(),
-        );
-        let gauges = [
-            ("controller_runtime_max_concurrent_reconciles", "Most reconciles at once", &self.max_concurrent),
-            ("controller_runtime_active_workers", "Workers that reconcile now", &self.active_workers),
-        ];
-        for (name, help, gauge) in gauges {
-            registry.register(name, help, gauge.clone());
-        }
+            time: Family::new_with_constructor(time),
+            max_concurrent: added(
+                r,
+                "controller_runtime_max_concurrent_reconciles",
+                "Most reconciles at once",
+            ),
+            active_workers: added(r, "controller_runtime_active_workers", "Workers that reconcile now"),
+        };
+        let name = "controller_runtime_reconcile_time_seconds";
+        r.register(name, "How long reconciles took", metrics.time.clone());
+        metrics
     }
 
     /// Returns the metrics of one controller. From then on all of them are in each scrape.

@@ -9,6 +9,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use super::registered::added;
+
 /// The code of a request without a response, as client-go writes it.
 const NO_ANSWER: &str = "<error>";
 
@@ -20,23 +22,22 @@ struct RequestLabels {
 }
 
 /// The metrics of clients.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct RequestMetrics {
     total: Family<RequestLabels, Counter>,
 }
 
 impl RequestMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
         let help = "Requests to the API server by status code, method and host";
-        registry.register("rest_client_requests", help, metrics.total.clone());
-        metrics
+        Self { total: added(registry, "rest_client_requests", help) }
     }
 
-    /// Counts a request. The code is `None` without a response.
-    pub(crate) fn ended(&self, method: &Method, host: &Arc<str>, code: Option<StatusCode>) {
+    /// Counts a request. The host is `None` if the client does not say it, and the code without a response.
+    pub(crate) fn ended(&self, method: &Method, host: Option<Arc<str>>, code: Option<StatusCode>) {
         let code = code.map_or_else(|| NO_ANSWER.to_owned(), |code| code.as_str().to_owned());
-        let of = RequestLabels { code, host: host.clone(), method: known(method) };
+        let of =
+            RequestLabels { code, host: host.unwrap_or_else(|| "unknown".into()), method: known(method) };
         self.total.get_or_create(&of).inc();
     }
 }

@@ -61,19 +61,16 @@ impl ConsistencyCheck {
         version: Option<&str>,
     ) -> Option<ListWatchError> {
         self.due = None;
-        let differences = match timeout(PATIENCE, self.differences(source, store, version)).await {
-            Ok(Ok(differences)) => differences,
-            Ok(Err(why)) => {
-                debug!(kind = %name, %why, "not checked against a list");
-                return None;
-            }
-            Err(_) => {
-                debug!(kind = %name, "not checked against a list: it took too long");
+        let checked = timeout(PATIENCE, self.differences(source, store, version)).await;
+        let differences = match checked.unwrap_or_else(|_| Err("it took too long".to_owned())) {
+            Ok(differences) => differences,
+            Err(why) => {
+                debug!(kind = %name, why, "not checked against a list");
                 return None;
             }
         };
+        debug!(kind = %name, differences = differences.len(), "checked against a list");
         if differences.is_empty() {
-            debug!(kind = %name, "checked against a list: no difference");
             return None;
         }
         let named: Vec<_> = differences.iter().take(NAMED).map(Difference::to_string).collect();
@@ -85,15 +82,15 @@ impl ConsistencyCheck {
         source: &impl ListerWatcher<K>,
         store: &impl ReflectorStore<K>,
         version: Option<&str>,
-    ) -> Result<Vec<Difference>, NotChecked> {
-        let listed = self.list_at(source, version.ok_or(NotChecked::NoVersion)?).await?;
+    ) -> Result<Vec<Difference>, String> {
+        let listed = self.list_at(source, version.ok_or("the version of the watch is not known")?).await?;
         for _ in 0..SETTLES.0 {
             match store.differences(&listed) {
                 Some(differences) => return Ok(differences),
                 None => sleep(SETTLES.1).await,
             }
         }
-        Err(NotChecked::Unsettled)
+        Err("the store has not handled all changes yet".to_owned())
     }
 
     /// Lists what the source held at a version.
@@ -101,40 +98,21 @@ impl ConsistencyCheck {
         &self,
         source: &impl ListerWatcher<K>,
         version: &str,
-    ) -> Result<Vec<FetchedItem<K>>, NotChecked> {
-        let limit = Some(self.page_size);
-        let mut options = ListOptions {
-            resource_version: Some(version.to_owned()),
-            version_match: Some(VersionMatch::Exact),
-            limit,
-            ..ListOptions::default()
-        };
+    ) -> Result<Vec<FetchedItem<K>>, String> {
+        let paged = ListOptions { limit: Some(self.page_size), ..ListOptions::default() };
+        let (resource_version, version_match) = (Some(version.to_owned()), Some(VersionMatch::Exact));
+        let mut options = ListOptions { resource_version, version_match, ..paged.clone() };
         let mut items = Vec::new();
         loop {
-            let page = source.list(&options).await.map_err(NotChecked::List)?;
+            let page = source.list(&options).await.map_err(|error| error.to_string())?;
             if page.resource_version != version {
-                return Err(NotChecked::OtherVersion(page.resource_version));
+                return Err(format!("the list is of version {}", page.resource_version));
             }
             items.extend(page.items);
-            match page.continue_token {
-                Some(token) => {
-                    options = ListOptions { limit, continue_token: Some(token), ..ListOptions::default() };
-                }
-                None => return Ok(items),
+            if page.continue_token.is_none() {
+                return Ok(items);
             }
+            options = ListOptions { continue_token: page.continue_token, ..paged.clone() };
         }
     }
-}
-
-/// Why the store could not be compared; the next check may succeed.
-#[derive(Debug, thiserror::Error)]
-enum NotChecked {
-    #[error("the version of the watch is not known")]
-    NoVersion,
-    #[error("{0}")]
-    List(ListWatchError),
-    #[error("the list is of version {0}")]
-    OtherVersion(String),
-    #[error("the store has not handled all changes yet")]
-    Unsettled,
 }

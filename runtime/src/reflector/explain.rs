@@ -9,41 +9,32 @@ use crate::{chain::one_line, list_watch::ListWatchError, plain::said};
 ///
 /// One line, without any object's content.
 pub fn explain(name: &str, error: &ListWatchError) -> String {
-    let said = said(error.status().map_or("", |status| &status.message));
-    match error {
-        ListWatchError::Unexpected(_) | ListWatchError::Suspended(_) => return format!("{name}: {error}"),
-        ListWatchError::TooLarge { .. } => {
-            return format!(
-                "{name} can't be read: {error}: shrink it, leave it out by a selector, or raise `largest_object`"
-            );
-        }
-        ListWatchError::Inconsistent { .. } => {
-            return format!("{name} is listed again: {error}");
-        }
-        ListWatchError::HeldBack => {
-            return format!("{name} is seen late, by lists alone: {error}: does a proxy buffer answers?");
-        }
-        ListWatchError::Endless { .. } => {
-            return format!("{name} can't be listed in pages: {error}: its continue tokens lead nowhere");
-        }
-        _ => {}
-    }
-    match Fault::of(error) {
-        Fault::NotFound => format!("{name} is not served: install its CRD"),
-        Fault::Forbidden => {
-            format!(
-                "{name} can't be read, a right is missing: allow `list` and `watch` in a Role or ClusterRole ({said})"
-            )
-        }
-        Fault::Unauthorized => format!(
-            "{name} can't be read, the server does not accept the credentials: renew the token or certificate ({said})"
+    let (said, fault) = (said(error.status().map_or("", |status| &status.message)), Fault::of(error));
+    let text = match (error, fault) {
+        (ListWatchError::Unexpected(_) | ListWatchError::Suspended(_), _) => format!(": {error}"),
+        (ListWatchError::TooLarge { .. }, _) => format!(
+            " can't be read: {error}: shrink it, leave it out by a selector, or raise `largest_object`"
         ),
-        Fault::Unreachable if error.status().is_none() => {
-            let cause = error.source().unwrap_or(error);
-            format!("{name} can't be read, {}", unreachable(cause))
+        (_, Fault::Inconsistent) => format!(" is listed again: {error}"),
+        (_, Fault::Blind) => {
+            format!(" is seen late, by lists alone: {error}: does a proxy buffer answers?")
         }
-        _ => format!("{name} can't be read: {}", one_line(error)),
-    }
+        (_, Fault::Endless) => {
+            format!(" can't be listed in pages: {error}: its continue tokens lead nowhere")
+        }
+        (_, Fault::NotFound) => " is not served: install its CRD".to_owned(),
+        (_, Fault::Forbidden) => format!(
+            " can't be read, a right is missing: allow `list` and `watch` in a Role or ClusterRole ({said})"
+        ),
+        (_, Fault::Unauthorized) => format!(
+            " can't be read, the server does not accept the credentials: renew the token or certificate ({said})"
+        ),
+        (_, Fault::Unreachable) if error.status().is_none() => {
+            format!(" can't be read, {}", unreachable(error.source().unwrap_or(error)))
+        }
+        _ => format!(" can't be read: {}", one_line(error)),
+    };
+    format!("{name}{text}")
 }
 
 /// Explains why a request had no answer, and what to check if that is known.

@@ -1,8 +1,13 @@
 //! Decides which failures are logged: when they begin, less and less often while they last, when they end.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::fault::Fault;
@@ -87,14 +92,6 @@ pub enum LogLevel {
     Routine,
 }
 
-/// A trouble that is over.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Recovered {
-    pub(super) lasted: Duration,
-    /// How many kinds failed at most; `None` where it was the kind's own trouble.
-    pub(super) kinds: Option<usize>,
-}
-
 /// One reflector's part in a log.
 #[derive(Debug)]
 pub(super) struct FailureLogEntry {
@@ -106,16 +103,9 @@ pub(super) struct FailureLogEntry {
 
 impl FailureLog {
     pub(super) fn join(&self, name: Cow<'static, str>) -> FailureLogEntry {
-        let number = {
-            let mut shared = self.lock();
-            shared.joined += 1;
-            shared.joined
-        };
-        FailureLogEntry { log: self.clone(), number, name, failure: None }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OngoingFailures> {
-        self.ongoing.lock()
+        let mut ongoing = self.ongoing.lock();
+        ongoing.joined += 1;
+        FailureLogEntry { log: self.clone(), number: ongoing.joined, name, failure: None }
     }
 }
 
@@ -125,7 +115,7 @@ impl FailureLogEntry {
         if fault.is_routine() && attempts <= 1 && self.failure.is_none() {
             return LogLevel::Routine;
         }
-        let failure = match fault.is_the_servers() {
+        let failure = match fault.may_be_chance() {
             true => FailureScope::Server,
             false => FailureScope::Kind(self.name.clone(), fault.label()),
         };
@@ -133,26 +123,29 @@ impl FailureLogEntry {
             self.leave();
             self.failure = Some(failure.clone());
         }
-        self.log.lock().told(now, failure, (self.number, &self.name))
+        let mut ongoing = self.log.ongoing.lock();
+        match ongoing.failures.entry(failure) {
+            Entry::Vacant(new) => {
+                let who = BTreeMap::from([(self.number, self.name.clone())]);
+                new.insert(Ongoing { since: now, reminder: Reminder::begin(now), who, most: 1 });
+                LogLevel::Begins
+            }
+            Entry::Occupied(old) => old.into_mut().repeated(now, self.number, self.name.clone()),
+        }
     }
 
-    /// Notes that all is well; says what is over by that, if it was the last.
-    pub(super) fn healthy(&mut self, now: Instant) -> Option<Recovered> {
-        let kinds = matches!(self.failure, Some(FailureScope::Server));
-        let ended = self.leave()?;
-        Some(Recovered { lasted: now - ended.since, kinds: kinds.then_some(ended.most) })
+    /// Notes that all is well; says how long the failure lasted that is over by that, and how many kinds failed at most.
+    pub(super) fn healthy(&mut self, now: Instant) -> Option<(Duration, usize)> {
+        self.leave().map(|ended| (now - ended.since, ended.most))
     }
 
     /// Takes leave of the trouble; returns it if that leaves nobody.
     fn leave(&mut self) -> Option<Ongoing> {
         let failure = self.failure.take()?;
-        let mut shared = self.log.lock();
+        let mut shared = self.log.ongoing.lock();
         let ongoing = shared.failures.get_mut(&failure)?;
         ongoing.who.remove(&self.number);
-        match ongoing.who.is_empty() {
-            true => shared.failures.remove(&failure),
-            false => None,
-        }
+        ongoing.who.is_empty().then(|| shared.failures.remove(&failure)).flatten()
     }
 }
 
@@ -162,35 +155,17 @@ impl Drop for FailureLogEntry {
     }
 }
 
-impl OngoingFailures {
-    fn told(
-        &mut self,
-        now: Instant,
-        failure: FailureScope,
-        (number, name): (u64, &Cow<'static, str>),
-    ) -> LogLevel {
-        let Some(ongoing) = self.failures.get_mut(&failure) else {
-            let who = BTreeMap::from([(number, name.clone())]);
-            self.failures
-                .insert(failure, Ongoing { since: now, reminder: Reminder::begin(now), who, most: 1 });
-            return LogLevel::Begins;
-        };
-        ongoing.who.insert(number, name.clone());
-        let kinds = ongoing.kinds();
-        ongoing.most = ongoing.most.max(kinds.len());
-        match ongoing.reminder.is_due(now) {
-            true => LogLevel::Lasts { lasting: now - ongoing.since, kinds },
-            false => LogLevel::Repeats,
-        }
-    }
-}
-
 impl Ongoing {
-    fn kinds(&self) -> Vec<Cow<'static, str>> {
+    fn repeated(&mut self, now: Instant, number: u64, name: Cow<'static, str>) -> LogLevel {
+        self.who.insert(number, name);
         let mut kinds: Vec<_> = self.who.values().cloned().collect();
         kinds.sort_unstable();
         kinds.dedup();
-        kinds
+        self.most = self.most.max(kinds.len());
+        match self.reminder.is_due(now) {
+            true => LogLevel::Lasts { lasting: now - self.since, kinds },
+            false => LogLevel::Repeats,
+        }
     }
 }
 
@@ -215,7 +190,7 @@ mod tests {
         let told = told_at(&mut speaker, begun, Fault::Forbidden, 7_200);
         assert_eq!(told, [0, 30, 60, 120, 240, 480, 960, 1_920, 3_840]);
         let over = speaker.healthy(later(begun, 8_000));
-        assert_eq!(over, Some(Recovered { lasted: Duration::from_secs(8_000), kinds: None }));
+        assert_eq!(over, Some((Duration::from_secs(8_000), 1)));
         assert_eq!(speaker.healthy(later(begun, 8_001)), None);
         assert_eq!(speaker.failed(later(begun, 9_000), Fault::Forbidden, 1), LogLevel::Begins);
     }
@@ -243,7 +218,7 @@ mod tests {
         assert_eq!(kinds[0].healthy(later(begun, 40)), None);
         drop(kinds.remove(1));
         let over = kinds[1].healthy(later(begun, 41));
-        assert_eq!(over, Some(Recovered { lasted: Duration::from_secs(41), kinds: Some(3) }));
+        assert_eq!(over, Some((Duration::from_secs(41), 3)));
     }
 
     #[test]

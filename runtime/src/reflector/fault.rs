@@ -82,21 +82,6 @@ impl Fault {
             _ => Self::Other,
         }
     }
-}
-
-impl Fault {
-    /// Returns whether it is the server's, whatever it is asked for.
-    pub(super) fn is_the_servers(self) -> bool {
-        matches!(
-            self,
-            Self::Unreachable
-                | Self::Overloaded
-                | Self::Unauthorized
-                | Self::Internal
-                | Self::CutShort
-                | Self::Idle
-        )
-    }
 
     /// Returns whether it comes about where nothing is wrong: versions expire, streams are cut, machines sleep.
     pub(super) fn is_routine(self) -> bool {
@@ -108,9 +93,9 @@ impl Fault {
         matches!(self, Self::Unreachable | Self::CutShort)
     }
 
-    /// Returns whether another attempt may succeed at any moment, whatever was asked for.
+    /// Returns whether it is the server's: another attempt may succeed at any moment, whatever was asked for.
     pub(super) fn may_be_chance(self) -> bool {
-        self.is_of_an_outage() || matches!(self, Self::Overloaded | Self::Unauthorized)
+        self.is_of_an_outage() || matches!(self, Self::Overloaded | Self::Unauthorized | Self::Idle)
     }
 
     /// Returns whether it is likely to end for all kinds of a server at once.
@@ -125,22 +110,7 @@ impl Fault {
 
     /// Returns whether a question has no answer for this kind, and will have none soon.
     pub(super) fn leaves_unknown(self) -> bool {
-        matches!(self, Self::Forbidden | Self::NotFound | Self::NotAllowed | Self::Rejected | Self::Other)
-    }
-
-    /// Returns whether the server, or who speaks for it, has looked at the request.
-    pub(super) fn is_an_answer(self) -> bool {
-        matches!(
-            self,
-            Self::Expired
-                | Self::TooLarge
-                | Self::Overloaded
-                | Self::Unauthorized
-                | Self::Forbidden
-                | Self::NotFound
-                | Self::NotAllowed
-                | Self::Rejected
-        )
+        self.is_refused_for_good() || matches!(self, Self::Rejected | Self::Other)
     }
 
     /// Names the sort of failure, for metrics.

@@ -3,7 +3,6 @@
 //! [`Reflector`] is a short shell: it does what `state` decides, hands what comes to a [`ReflectorStore`], and
 //! reports every failure. It knows the source and the store by their traits alone.
 
-mod part;
 mod sink;
 mod consistency;
 mod server;
@@ -13,11 +12,9 @@ mod explain;
 mod failure_log;
 mod watch_error;
 mod pacing;
-mod pages;
-mod snapshot;
 mod state;
+mod gathered;
 mod reporter;
-mod stream;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -28,12 +25,12 @@ pub use explain::explain;
 #[doc(hidden)]
 pub use failure_log::{FailureLog, LogLevel};
 #[doc(hidden)]
-pub use part::FetchPart;
-#[doc(hidden)]
 pub use server::Server;
 #[doc(hidden)]
 pub use sink::{Difference, Epoch, FetchReport, StoreChange};
 pub use sink::{List, ReflectorStore};
+#[doc(hidden)]
+pub use watch_error::FetchPart;
 pub use watch_error::{WatchError, WatchErrorHandler};
 
 pub(crate) use explain::unreachable;
@@ -46,7 +43,7 @@ use std::{borrow::Cow, fmt, marker::PhantomData, sync::Arc};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::{list_watch::ListerWatcher, object::Object, users_code::contained};
+use crate::{clock::after, list_watch::ListerWatcher, object::Object, users_code::contained};
 
 /// Keeps a store equal to what a source holds: one list, then watches, and a list again where nothing else helps.
 ///
@@ -103,10 +100,9 @@ async fn resync<K, S: ReflectorStore<K>>(
     period: Option<std::time::Duration>,
     store: Arc<S>,
 ) -> std::convert::Infallible {
-    let period = period.filter(|period| !period.is_zero()).map(|period| period.max(FINEST));
-    let first = period.and_then(|period| Some((Instant::now().checked_add(period)?, period)));
-    let Some((first, period)) = first else { return std::future::pending().await };
-    let mut ticks = interval_at(first, period);
+    let Some(period) = period.filter(|period| !period.is_zero()) else { return std::future::pending().await };
+    let period = period.max(FINEST);
+    let mut ticks = interval_at(after(Instant::now(), period), period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

@@ -18,40 +18,31 @@ const VERY_SOON: Duration = Duration::from_millis(800);
 /// Failures in a row may be chance for this long while the server answers; after that they are the kind's own.
 const BY_CHANCE: Duration = Duration::from_secs(60);
 
-/// How soon to list again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Urgency {
-    /// Without delay if it is the first time since all was well: a list of another sort is likely to succeed.
-    AtOnceTheFirstTime,
-    /// After the delay.
-    BackOff,
-}
-
 /// Counts failures of each sort, and forgets each at its own time.
 #[derive(Debug)]
 pub(super) struct Pacing {
-    reopening: Retries,
+    pub(super) reopening: Retries,
     /// Before a request of a list is sent again that failed as any request may fail.
-    rereading: Retries,
+    pub(super) rereading: Retries,
     relisting: Backoff,
-    /// Before a start after a panic, which may be that of the user's own schedule.
+    /// Before a start after a panic. The schedule is not the user's, which may be what panicked.
     restarting: Backoff,
     /// Before a kind that is not served is asked for again: a definition may be installed at any time.
     absent: Backoff,
     /// When the last list succeeded, if nothing has asked for another since.
-    listed: Option<Instant>,
+    pub(super) listed: Option<Instant>,
     /// A list without delay is still allowed.
     at_once_left: bool,
     /// Requests to the server succeed, of this reflector or of others.
-    server_answers: bool,
+    pub(super) server_answers: bool,
 }
 
 /// A back-off that stays short while the server answers, until the failures can't be chance any more.
 #[derive(Debug)]
-struct Retries {
-    backoff: Backoff,
+pub(super) struct Retries {
+    pub(super) backoff: Backoff,
     /// Since when all has failed although the server answered.
-    since: Option<Instant>,
+    pub(super) since: Option<Instant>,
 }
 
 impl Retries {
@@ -80,7 +71,7 @@ impl Retries {
     }
 
     /// Resets the back-off and returns its first delay; `None` if the kind fails for reasons of its own.
-    fn hurry(&mut self, now: Instant) -> Option<Duration> {
+    pub(super) fn hurry(&mut self, now: Instant) -> Option<Duration> {
         if self.is_its_own(now) {
             return None;
         }
@@ -90,7 +81,7 @@ impl Retries {
         Some(step)
     }
 
-    fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.backoff.reset();
         self.since = None;
     }
@@ -98,21 +89,17 @@ impl Retries {
 
 impl Pacing {
     pub(super) fn new(schedule: &BackoffSchedule, seed: u64) -> Self {
+        let backoff = |offset| Backoff::new(schedule.clone(), seed.wrapping_add(offset));
         Self {
             reopening: Retries::new(schedule, seed),
             rereading: Retries::new(schedule, seed.wrapping_add(5)),
-            relisting: Backoff::new(schedule.clone(), seed.wrapping_add(1)),
-            restarting: Backoff::new(own(schedule), seed.wrapping_add(3)),
-            absent: Backoff::new(schedule.clone(), seed.wrapping_add(4)),
+            relisting: backoff(1),
+            restarting: Backoff::new(BackoffSchedule::default(), seed.wrapping_add(3)),
+            absent: backoff(4),
             listed: None,
             at_once_left: true,
             server_answers: false,
         }
-    }
-
-    /// Notes whether the server answers any reflector.
-    pub(super) fn note_reach(&mut self, server_answers: bool) {
-        self.server_answers = server_answers;
     }
 
     /// Returns how long to wait before the watch is opened again.
@@ -123,47 +110,6 @@ impl Pacing {
     /// Returns how long to wait before a request of a list is sent again.
     pub(super) fn reread(&mut self, now: Instant) -> Duration {
         self.rereading.next(now, self.server_answers)
-    }
-
-    /// Counts the requests of a list that failed in a row as any request may fail.
-    pub(super) fn failed_reads(&self) -> u32 {
-        self.rereading.backoff.failures()
-    }
-
-    /// Resets the reopening delay and returns its first step.
-    pub(super) fn reopen_in_a_hurry(&mut self, now: Instant) -> Option<Duration> {
-        self.reopening.hurry(now)
-    }
-
-    /// Resets the delay between requests of a list and returns its first step.
-    pub(super) fn reread_in_a_hurry(&mut self, now: Instant) -> Option<Duration> {
-        self.rereading.hurry(now)
-    }
-
-    /// Resets the reopening delay: a stream has brought something, or was open for long.
-    pub(super) fn stream_was_good(&mut self) {
-        self.reopening.reset();
-    }
-
-    /// Notes that a watch was open for a moment: the kind is reachable.
-    pub(super) fn stream_was_open(&mut self) {
-        self.reopening.since = None;
-    }
-
-    /// Notes that a streaming list was opened; how often it may be cut is counted elsewhere.
-    pub(super) fn list_opened(&mut self) {
-        self.rereading.backoff.reset();
-    }
-
-    /// Notes that a page of a list was read.
-    pub(super) fn page_read(&mut self) {
-        self.rereading.reset();
-    }
-
-    /// Notes that a list was taken.
-    pub(super) fn listed(&mut self, now: Instant) {
-        self.rereading.reset();
-        self.listed = Some(now);
     }
 
     /// Returns how long to wait before starting again after a panic.
@@ -193,20 +139,18 @@ impl Pacing {
     /// Returns how long to wait before listing again; the delay counts from the list before, if one was taken.
     ///
     /// It limits how often a kind is listed, and the time of a watch in between counts.
-    pub(super) fn relist(&mut self, now: Instant, urgency: Urgency) -> Duration {
+    pub(super) fn relist(&mut self, now: Instant) -> Duration {
         let listed = self.forget_if_healthy(now);
-        if urgency == Urgency::AtOnceTheFirstTime && std::mem::take(&mut self.at_once_left) {
-            return Duration::ZERO;
-        }
         self.relisting.next_delay().saturating_sub(listed)
     }
-}
 
-/// The schedule itself, unless it is a function that may panic.
-fn own(schedule: &BackoffSchedule) -> BackoffSchedule {
-    match schedule {
-        BackoffSchedule::Exponential { .. } => schedule.clone(),
-        BackoffSchedule::Custom(_) => BackoffSchedule::default(),
+    /// The same, but without delay if it is the first time since all was well: a list of another sort may succeed.
+    pub(super) fn relist_soon(&mut self, now: Instant) -> Duration {
+        let listed = self.forget_if_healthy(now);
+        match std::mem::take(&mut self.at_once_left) {
+            true => Duration::ZERO,
+            false => self.relisting.next_delay().saturating_sub(listed),
+        }
     }
 }
 
@@ -217,13 +161,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn delays_grow_from_the_first_step_when_the_server_falls_silent() {
         let mut pacing = Pacing::new(&BackoffSchedule::default(), 7);
-        pacing.note_reach(true);
+        pacing.server_answers = true;
         for _ in 0..6 {
             let delay = pacing.reopen(Instant::now());
             assert!(delay < 2 * VERY_SOON, "{delay:?} while the server answers");
             tokio::time::advance(delay).await;
         }
-        pacing.note_reach(false);
+        pacing.server_answers = false;
         for step in [VERY_SOON, 2 * VERY_SOON, 4 * VERY_SOON] {
             let delay = pacing.reopen(Instant::now());
             assert!((step..2 * step).contains(&delay), "{delay:?} is not in [{step:?}, {:?})", 2 * step);

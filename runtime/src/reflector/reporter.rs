@@ -7,11 +7,10 @@ use tracing::{debug, info};
 
 use super::{
     config::ReflectorConfig,
-    failure_log::{FailureLogEntry, LogLevel, Recovered},
+    failure_log::{FailureLogEntry, LogLevel},
     fault::Fault,
-    part::FetchPart,
     sink::FetchReport,
-    watch_error::{WatchError, WatchErrorHandler},
+    watch_error::{FetchPart, WatchError, WatchErrorHandler},
 };
 use crate::{
     clock::readable,
@@ -27,29 +26,25 @@ pub(super) struct Reporter {
     pub(super) name: Cow<'static, str>,
     store: Box<dyn Fn(FetchReport) + Send + Sync>,
     handler: WatchErrorHandler,
-    meter: FetchMeter,
+    pub(super) meter: FetchMeter,
     /// How many failures of each part in a row.
-    attempts: Attempts,
+    attempts: [u32; 2],
     speaker: FailureLogEntry,
     /// How much the stream under way had skipped.
     skipped: u32,
     /// When the list under way began.
-    listing: Option<Instant>,
+    pub(super) listing: Option<Instant>,
 }
 
 impl Reporter {
-    pub(super) fn new(store: impl Fn(FetchReport) + Send + Sync + 'static, config: &ReflectorConfig) -> Self {
-        Self::reporting_to(Box::new(store), config)
-    }
-
-    fn reporting_to(store: Box<dyn Fn(FetchReport) + Send + Sync>, config: &ReflectorConfig) -> Self {
+    pub(super) fn new(store: Box<dyn Fn(FetchReport) + Send + Sync>, config: &ReflectorConfig) -> Self {
         let meter = config.metrics.as_ref().map(Metrics::fetch).map(|metrics| metrics.meter(&config.name));
         Self {
             name: config.name.clone(),
             store,
             handler: config.on_error.clone(),
             meter: meter.unwrap_or_default(),
-            attempts: Attempts::default(),
+            attempts: [0; 2],
             speaker: config.log.join(config.name.clone()),
             skipped: 0,
             listing: None,
@@ -58,20 +53,20 @@ impl Reporter {
 
     /// Returns whether a part has failed, and has not succeeded since.
     pub(super) fn is_failing(&self, part: FetchPart) -> bool {
-        *self.attempts.of(part) > 0
+        self.attempts[part as usize] > 0
     }
 
     /// Notes a success, which is one of its own part alone.
     pub(super) fn healthy(&mut self, part: FetchPart) {
-        let failed = std::mem::take(self.attempts.of_mut(part)) > 0;
-        if failed && self.attempts.is_clear() {
+        let failed = std::mem::take(&mut self.attempts[part as usize]) > 0;
+        if failed && self.attempts == [0; 2] {
             self.say_what_is_over();
         }
         self.report(FetchReport::Healthy(part));
     }
 
     pub(super) fn failed(&mut self, part: FetchPart, error: ListWatchError, retry_in: Duration) {
-        let attempts = self.attempts.of_mut(part);
+        let attempts = &mut self.attempts[part as usize];
         *attempts = attempts.saturating_add(1);
         let attempts = *attempts;
         let fault = Fault::of(&error);
@@ -82,11 +77,11 @@ impl Reporter {
     }
 
     fn say_what_is_over(&mut self) {
-        let Some(Recovered { lasted, kinds }) = self.speaker.healthy(Instant::now()) else { return };
+        let Some((lasted, kinds)) = self.speaker.healthy(Instant::now()) else { return };
         let (name, lasted) = (&self.name, readable(lasted));
         match kinds {
-            Some(kinds) if kinds > 1 => info!(kinds, "all {kinds} kinds can be read again, after {lasted}"),
-            _ => info!(kind = %name, "{name} can be read again, after {lasted}"),
+            1 => info!(kind = %name, "{name} can be read again, after {lasted}"),
+            _ => info!(kinds, "all {kinds} kinds can be read again, after {lasted}"),
         }
     }
 
@@ -120,11 +115,6 @@ impl Reporter {
         }
     }
 
-    /// Notes that the list under way came to nothing.
-    pub(super) fn list_given_up(&mut self) {
-        self.listing = None;
-    }
-
     pub(super) fn listed(&mut self, items: usize) {
         if let Some(begun) = self.listing.take() {
             self.meter.listed(begun.elapsed(), items);
@@ -136,14 +126,6 @@ impl Reporter {
         self.meter.watch_opened();
     }
 
-    pub(super) fn watch_ended(&self, opened: Instant, events: usize) {
-        self.meter.watch_ended(opened.elapsed(), events);
-    }
-
-    pub(super) fn epoch_began(&self) {
-        self.meter.epoch_began();
-    }
-
     pub(super) fn reached(&self, version: Option<&str>) {
         if let Some(version) = version.and_then(|version| version.parse().ok()) {
             self.meter.reached(version);
@@ -153,32 +135,5 @@ impl Reporter {
     fn tell(&self, report: impl FnOnce(WatchError) -> FetchReport, error: WatchError) {
         self.handler.tell(&error);
         self.report(report(error));
-    }
-}
-
-/// Counts the failures in a row of each part.
-#[derive(Debug, Default)]
-struct Attempts {
-    list: u32,
-    watch: u32,
-}
-
-impl Attempts {
-    fn of(&self, part: FetchPart) -> &u32 {
-        match part {
-            FetchPart::List => &self.list,
-            FetchPart::Watch => &self.watch,
-        }
-    }
-
-    fn of_mut(&mut self, part: FetchPart) -> &mut u32 {
-        match part {
-            FetchPart::List => &mut self.list,
-            FetchPart::Watch => &mut self.watch,
-        }
-    }
-
-    fn is_clear(&self) -> bool {
-        self.list == 0 && self.watch == 0
     }
 }

@@ -1,11 +1,17 @@
 //! Does what the state decides: asks the source, fills the store, reports failures.
 
-use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    panic::AssertUnwindSafe,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{FutureExt, StreamExt};
 use tokio::{
     task::coop::consume_budget,
-    time::{Instant, sleep},
+    time::{Instant, Sleep, sleep},
 };
 use tracing::{debug, info, warn};
 
@@ -13,15 +19,12 @@ use super::{
     ReflectorConfig, ReflectorStore, StoreChange,
     consistency::ConsistencyCheck,
     fault::Fault,
-    pages::Pages,
-    part::FetchPart,
+    gathered::{Gathered, PATIENCE},
     reporter::Reporter,
     server::{ServerEvent, ServerMember},
     sink::{Epoch, FetchReport, List},
-    snapshot::{InitialObjects, PATIENCE},
-    state::{Brought, Ending, LIVED, Listed, OnLoss, ReflectorState, Step, StreamPhase},
-    stream::{Flow, next_batch, set_alarm},
-    watch_error::rounded,
+    state::{Brought, Ending, LIVED, Listed, ReflectorState, Step},
+    watch_error::{FetchPart, rounded},
 };
 use crate::{
     backoff::random_seed,
@@ -30,6 +33,12 @@ use crate::{
     object::Object,
     users_code::discard,
 };
+
+/// Most events that the store gets at once.
+const BATCH: usize = 256;
+
+/// How often an open stream is checked for what only time shows. A quiet informer wakes up this often.
+const LOOK: Duration = Duration::from_secs(30);
 
 /// The wall clock runs ahead this far only if the machine was suspended.
 const SUSPENDED: Duration = Duration::from_secs(30);
@@ -45,10 +54,8 @@ pub(super) struct ReflectorLoop<K, L, S> {
     clock: WallClock,
     member: ServerMember,
     state: ReflectorState,
-    /// The pages of the list under way.
-    pages: Pages<K>,
-    /// How many events the open stream has brought.
-    heard: usize,
+    /// What the list under way has brought.
+    gathered: Gathered<K>,
     /// How many objects the last list showed, if nothing has come since.
     count: Option<usize>,
     /// What it does now.
@@ -70,8 +77,6 @@ enum StreamEnd {
     Overdue,
     /// The initial events are older than what was seen; this is their version.
     TooOld(String),
-    /// The server lost its history.
-    HistoryLost,
     /// What was read may be from before the server lost its history.
     Outdated,
     /// The store wants a list.
@@ -88,7 +93,7 @@ where
         let seed = config.seed.unwrap_or_else(random_seed);
         let state = ReflectorState::new(config, seed);
         let told = store.clone();
-        let reporter = Reporter::new(move |report| told.report(report), config);
+        let reporter = Reporter::new(Box::new(move |report| told.report(report)), config);
         Self {
             source,
             store,
@@ -96,8 +101,7 @@ where
             clock: config.clock.clone(),
             member: config.server.join(),
             state,
-            pages: Pages::new(),
-            heard: 0,
+            gathered: Gathered::new(),
             count: None,
             part: FetchPart::List,
             asked_at: 0,
@@ -121,10 +125,18 @@ where
     async fn step(&mut self) {
         // A recovery is left for the next wait: it may have come while this reflector was busy.
         if self.member.take_loss() {
-            self.compare_soon();
+            self.compare();
         }
-        self.state.note_reach(self.member.server_answers());
-        match self.state.next() {
+        self.state.pacing.server_answers = self.member.server_answers();
+        if self.gathered.version.is_none() {
+            self.asked_at = self.member.losses();
+        }
+        let step = self.state.next();
+        self.part = match step {
+            Step::List(_) | Step::Stream(_) => FetchPart::List,
+            Step::Sleep(_) | Step::Probe | Step::Watch(_) => FetchPart::Watch,
+        };
+        match step {
             Step::Sleep(wait) => self.sleep(wait).await,
             Step::Probe => self.probe().await,
             Step::List(options) => self.list(&options).await,
@@ -137,76 +149,61 @@ where
     ///
     /// What the store did not take is lost, so that everything is listed again.
     fn restart(&mut self) {
-        self.pages = Pages::new();
+        self.drop_list();
         self.member.watch_ended();
-        self.reporter.list_given_up();
         self.state.restarted(Instant::now());
-        self.reporter.failed(self.part, ListWatchError::Panicked, self.state.wait());
+        self.reporter.failed(self.part, ListWatchError::Panicked, self.state.wait);
     }
 
     async fn list(&mut self, options: &ListOptions) {
-        self.part = FetchPart::List;
-        if self.pages.is_empty() {
-            self.asked_at = self.member.losses();
-        }
         self.reporter.listing();
         let page = match self.source.list(options).await {
             Ok(page) => page,
-            Err(error) => return self.list_failed(error),
+            Err(error) => return self.list_failed(error, false),
         };
         self.member.succeeded();
-        self.pages.add(page.items, page.resource_version, &*self.store).await;
-        let version = self.pages.version().to_owned();
+        self.gathered.add_page(page.items, page.resource_version, &*self.store).await;
+        let version = self.gathered.version.clone().unwrap_or_default();
         match self.state.page_read(&version, page.continue_token) {
             Listed::More => {}
-            Listed::Whole(epoch) => {
-                let list = self.pages.take(epoch);
-                self.replace(list);
-            }
-            Listed::TooOld => {
-                self.pages = Pages::new();
-                self.refuse(&version);
-            }
-            Listed::Endless(pages) => self.list_failed(ListWatchError::Endless { pages }),
+            Listed::Whole(epoch) => self.replace(version, epoch),
+            Listed::TooOld => self.refuse(&version),
+            Listed::Endless(pages) => self.list_failed(ListWatchError::Endless { pages }, false),
         }
-    }
-
-    fn list_failed(&mut self, error: ListWatchError) {
-        if !self.state.list_failed(Instant::now(), &error) {
-            self.pages = Pages::new();
-            self.reporter.list_given_up();
-        }
-        self.failed(error);
     }
 
     async fn stream(&mut self, options: &ListOptions) {
-        self.part = FetchPart::List;
-        self.asked_at = self.member.losses();
         self.reporter.listing();
         match self.source.watch(options).await {
             Ok(stream) => {
                 self.state.stream_opened();
-                self.follow(stream, Some(InitialObjects::new(Instant::now()))).await;
+                self.gathered = Gathered::new();
+                self.follow(stream, true).await;
             }
-            Err(error) => {
-                self.reporter.list_given_up();
-                self.state.stream_failed(Instant::now(), &error, StreamPhase::Opening);
-                self.warn_of_falling_back("the server refuses them");
-                match error.is_forbidden() || error.is_not_found() {
-                    // A list follows at once, and reports the error if it fails as well.
-                    true => self.reporter.passed_over(&error),
-                    false => self.failed(error),
-                }
-            }
+            Err(error) => self.list_failed(error, true),
+        }
+    }
+
+    /// Goes on from a list that failed, in pages or streamed.
+    fn list_failed(&mut self, error: ListWatchError, streamed: bool) {
+        if !self.state.list_failed(Instant::now(), &error, streamed) {
+            self.drop_list();
+        }
+        if streamed {
+            self.warn_of_falling_back("the server refuses them");
+        }
+        match streamed && (error.is_forbidden() || error.is_not_found()) {
+            // A list follows at once, and reports the error if it fails as well.
+            true => self.reporter.passed_over(&error),
+            false => self.failed(error),
         }
     }
 
     async fn watch(&mut self, options: &ListOptions) {
-        self.part = FetchPart::Watch;
         match self.source.watch(options).await {
             Ok(stream) if self.state.watch_opened(Instant::now()) => {
                 self.watch_is_back();
-                self.follow(stream, None).await;
+                self.follow(stream, false).await;
             }
             Ok(_) => {
                 self.member.succeeded();
@@ -220,48 +217,51 @@ where
     }
 
     async fn probe(&mut self) {
-        self.part = FetchPart::Watch;
-        self.asked_at = self.member.losses();
         match self.source.latest_version().await {
             Ok(latest) => {
                 self.member.succeeded();
                 self.state.probed(Instant::now(), latest.as_deref());
-                match self.state.next_epoch() {
+                match self.state.epoch {
                     Epoch::New => self.found_loss(),
                     Epoch::Same => self.is_current(),
                 }
             }
             Err(error) => match self.state.probe_failed(Instant::now(), &error) {
-                true => self.cant_ask(&error),
+                true => {
+                    debug!(kind = %self.reporter.name, %error, "the latest version can't be asked for");
+                    self.note_reach(&error);
+                    self.is_current();
+                }
                 false => self.failed(error),
             },
         }
     }
 
-    fn replace(&mut self, list: List<K>) {
-        let (count, version, epoch) =
-            (list.items.len() + list.unchanged.len(), list.resource_version.clone(), list.epoch);
+    /// Hands what was gathered to the store.
+    fn replace(&mut self, version: String, epoch: Epoch) {
+        let list = std::mem::replace(&mut self.gathered, Gathered::new()).into_list(version.clone(), epoch);
+        let count = list.items.len() + list.unchanged.len();
         debug!(kind = %self.reporter.name, items = count, unchanged = list.unchanged.len(), version, ?epoch, "listed");
         // Before the store handles it: other reflectors must not go on meanwhile.
-        if epoch == Epoch::New && self.state.next_epoch() == Epoch::Same {
+        if epoch == Epoch::New && self.state.epoch == Epoch::Same {
             self.found_loss();
             self.asked_at = self.member.losses();
         }
-        let missed = self.state.looks_for_missed() && self.shows_missed(&list);
+        let missed = self.state.silence.looks && self.shows_missed(&list);
         self.count = Some(count);
         self.reporter.listed(count);
         if epoch == Epoch::New {
-            self.reporter.epoch_began();
+            self.reporter.meter.epoch_began();
         }
         self.store.replace(list);
         self.state.replaced(Instant::now(), &version);
-        self.reporter.reached(self.state.version());
+        self.reporter.reached(self.state.version.as_deref());
         self.reporter.healthy(FetchPart::List);
         self.is_current();
         self.watch_is_back();
-        self.state.looked(missed);
+        self.state.silence.looked(missed);
         if missed {
-            self.reporter.failed(FetchPart::Watch, ListWatchError::HeldBack, self.state.wait());
+            self.reporter.failed(FetchPart::Watch, ListWatchError::HeldBack, self.state.wait);
         }
     }
 
@@ -274,42 +274,24 @@ where
         list.items.iter().any(later) || self.count.is_some_and(|before| before != count)
     }
 
-    /// Goes on from a stream that ended before its list was whole.
-    fn list_ended(&mut self, end: StreamEnd) {
+    /// Goes on from a stream that ended, perhaps before its list was whole.
+    fn ended(&mut self, end: StreamEnd, in_list: bool, ending: Ending) {
         let now = Instant::now();
-        self.reporter.list_given_up();
         match end {
-            StreamEnd::Closed => {
-                self.state.stream_cut(now);
-                self.failed(ListWatchError::CutShort);
+            StreamEnd::Outdated => {
+                self.compare();
             }
+            StreamEnd::Contradicted => self.list_to_compare(),
+            StreamEnd::TooOld(version) => self.refuse(&version),
             StreamEnd::Overdue => {
-                self.state.stream_overdue();
+                self.drop_list();
+                self.state.never_stream();
                 self.warn_of_falling_back("their end did not come in time: a proxy may drop it");
                 self.failed(ListWatchError::Deadline(PATIENCE));
             }
-            StreamEnd::TooOld(version) => self.refuse(&version),
-            StreamEnd::Outdated | StreamEnd::HistoryLost => self.compare_soon(),
-            StreamEnd::Contradicted => {}
-            StreamEnd::Failed(error) => {
-                self.state.stream_failed(now, &error, StreamPhase::Reading);
-                self.warn_of_falling_back("the server refuses them");
-                self.failed(error);
-            }
-        }
-    }
-
-    /// Goes on from a watch that ended.
-    fn watch_ended(&mut self, end: StreamEnd, ending: Ending) {
-        let now = Instant::now();
-        match end {
-            StreamEnd::HistoryLost => {
-                self.state.history_lost(now);
-                self.found_loss();
-            }
-            StreamEnd::Contradicted => self.list_to_compare(),
-            StreamEnd::Outdated => self.compare_soon(),
-            StreamEnd::Closed | StreamEnd::Overdue | StreamEnd::TooOld(_) => {
+            StreamEnd::Closed if in_list => self.list_failed(ListWatchError::CutShort, true),
+            StreamEnd::Failed(error) if in_list => self.list_failed(error, true),
+            StreamEnd::Closed => {
                 if self.state.watch_closed(now, ending) {
                     self.failed(ListWatchError::ClosedAtOnce);
                 }
@@ -327,13 +309,15 @@ where
     }
 
     fn refuse(&mut self, version: &str) {
+        self.drop_list();
         self.state.list_refused(Instant::now());
-        self.failed(ListWatchError::Unreadable(too_old(version)));
+        let why = format!("the list is of version {version}, older than what was seen before");
+        self.failed(ListWatchError::Unreadable(why));
     }
 
     fn failed(&mut self, error: ListWatchError) {
         self.note_reach(&error);
-        let wait = self.state.wait();
+        let wait = self.state.wait;
         self.reporter.failed(self.part, error, wait);
     }
 
@@ -345,128 +329,116 @@ where
     }
 
     fn log_long_outage(&self) {
-        let (name, wait) = (&self.reporter.name, rounded(self.state.wait()));
+        let (name, wait) = (&self.reporter.name, rounded(self.state.wait));
         info!(kind = %name, "{name} was out of reach for long: listing it in {wait:?}");
     }
 
     // Streams.
 
     /// Reads a stream to its end: first what belongs to the list, if it starts with one, then changes.
-    async fn follow(&mut self, stream: WatchStream<K>, mut snapshot: Option<InitialObjects<K>>) {
-        let (mut stream, mut batch) = (stream.fuse(), Vec::new());
+    async fn follow(&mut self, stream: WatchStream<K>, mut in_list: bool) {
+        let mut batches = stream.ready_chunks(BATCH);
         let mut ending = Ending { opened: Instant::now(), brought: Brought::Nothing };
-        let opened = ending.opened;
+        let (opened, mut heard) = (ending.opened, 0);
         let mut lead = Lead::start(self.clock.clone());
-        let mut alarm = Box::pin(sleep(LIVED));
+        let store = self.store.clone();
+        let (mut alarm, mut wants_list) = (pin!(sleep(LIVED)), pin!(store.wants_list()));
         self.reporter.watch_opened();
         self.member.watch_opened();
-        self.heard = 0;
+        let (mut lost, mut check) = (pin!(self.member.lost()), pin!(self.check.due()));
         let end = loop {
-            let until = match &snapshot {
-                Some(snapshot) => Some(snapshot.overdue()),
-                None => self.awaits_proof().then(|| ending.opened + LIVED),
+            // A stream that is always ready must let others run, and cancellation be seen.
+            consume_budget().await;
+            let until = match in_list {
+                true => Some(self.gathered.overdue()),
+                false => self.awaits_proof().then(|| ending.opened + LIVED),
             };
-            let next = tokio::select! {
+            set_alarm(alarm.as_mut(), until);
+            // The alarm comes before the events: a stream that is always ready must not delay it.
+            tokio::select! {
                 biased;
-                event = self.member.next_event() => {
-                    match self.on_server_event(event, snapshot.is_some()).await {
-                        Some(end) => break end,
-                        None => continue,
+                () = &mut lost => match self.member.take_loss() {
+                    true => break StreamEnd::Outdated,
+                    false => lost.set(self.member.lost()),
+                },
+                () = &mut wants_list, if !in_list => break StreamEnd::Contradicted,
+                () = &mut check, if !in_list => match self.finds_difference().await {
+                    true => break StreamEnd::Contradicted,
+                    false => check.set(self.check.due()),
+                },
+                () = alarm.as_mut() => {
+                    let (ahead, is_over) = (lead.measure(), until.is_some_and(|until| until <= Instant::now()));
+                    match in_list {
+                        _ if ahead >= SUSPENDED => {
+                            break StreamEnd::Failed(ListWatchError::Suspended(rounded(ahead)));
+                        }
+                        true if is_over => break StreamEnd::Overdue,
+                        // It was open for long without a failure: the watch works, even if nothing happens.
+                        false if is_over => self.reporter.healthy(FetchPart::Watch),
+                        _ => {}
                     }
                 }
-                () = self.store.wants_list(), if snapshot.is_none() => break StreamEnd::Contradicted,
-                () = self.check.due(), if snapshot.is_none() => match self.finds_difference().await {
-                    false => continue,
-                    true => break StreamEnd::Contradicted,
-                },
-                next = next_batch(&mut stream, &mut batch, alarm.as_mut()) => next,
-            };
-            match next {
-                Some(Flow::GoesOn) => {
-                    if let Some(end) = self.take(&mut batch, &mut snapshot, &mut ending) {
+                batch = batches.next() => {
+                    let Some(batch) = batch else { break StreamEnd::Closed };
+                    heard += batch.len();
+                    if let Some(end) = self.take(batch, &mut in_list, &mut ending) {
                         break end;
                     }
                 }
-                Some(Flow::Ended) => break StreamEnd::Closed,
-                None if lead.measure() >= SUSPENDED => {
-                    break StreamEnd::Failed(ListWatchError::Suspended(rounded(lead.measure())));
-                }
-                None if until.is_some_and(|until| until <= Instant::now()) => match snapshot {
-                    Some(_) => break StreamEnd::Overdue,
-                    // It was open for long without a failure: the watch works, even if nothing happens.
-                    None => self.reporter.healthy(FetchPart::Watch),
-                },
-                None => {}
             }
-            set_alarm(alarm.as_mut(), until);
         };
-        self.reporter.watch_ended(opened, self.heard);
-        drop(stream);
+        self.reporter.meter.watch_ended(opened.elapsed(), heard);
+        drop(batches);
         self.member.watch_ended();
-        match snapshot {
-            Some(_) => self.list_ended(end),
-            None => self.watch_ended(end, ending),
-        }
+        self.ended(end, in_list, ending);
     }
 
     /// Returns whether a watch that stays open for a while ends a failure.
     ///
     /// If watches hold changes back, only a watch that brings something does.
     fn awaits_proof(&self) -> bool {
-        self.reporter.is_failing(FetchPart::Watch) && !self.state.is_blind()
+        self.reporter.is_failing(FetchPart::Watch) && !self.state.silence.blind
     }
 
     /// Takes the events of a batch; returns how the stream ended, if it did.
     fn take(
         &mut self,
-        batch: &mut Vec<Result<WatchEvent<K>, ListWatchError>>,
-        snapshot: &mut Option<InitialObjects<K>>,
+        batch: Vec<Result<WatchEvent<K>, ListWatchError>>,
+        in_list: &mut bool,
         ending: &mut Ending,
     ) -> Option<StreamEnd> {
         let now = Instant::now();
-        self.heard += batch.len();
         let mut changes = Vec::with_capacity(batch.len());
         let mut end = None;
-        for event in batch.drain(..) {
-            match (event, snapshot.as_mut()) {
-                (Err(error), _) => {
-                    end = Some(StreamEnd::Failed(error));
-                    break;
-                }
+        for event in batch {
+            match (event, *in_list) {
+                (Err(error), _) => end = Some(StreamEnd::Failed(error)),
                 (Ok(WatchEvent::Error(status)), _) => {
                     end = Some(StreamEnd::Failed(ListWatchError::from_status(*status)));
-                    break;
                 }
                 (Ok(WatchEvent::Unexpected(what)), _) => self.reporter.skipped(what),
-                (Ok(event), None) => {
-                    let nameless = event.item().is_some_and(|item| item.key().is_none());
-                    changes.extend(change(event));
-                    if nameless {
-                        // Only a list can show which object it belongs to.
+                (Ok(event), false) => {
+                    // Only a list can show which object it belongs to.
+                    if event.item().is_some_and(|item| !item.is_named()) {
                         end = Some(StreamEnd::Failed(ListWatchError::Unreadable(NAMELESS.to_owned())));
-                        break;
                     }
+                    changes.extend(change(event));
                 }
-                (Ok(event), Some(collected)) => {
-                    let Some(version) = collected.take(event, now, &*self.store) else { continue };
-                    let collected = snapshot.take();
-                    match self.state.judged(&version) {
-                        Listed::Whole(epoch) => {
-                            collected
-                                .into_iter()
-                                .for_each(|list| self.replace(list.into_list(&version, epoch)));
-                        }
-                        Listed::More | Listed::TooOld | Listed::Endless(_) => {
-                            // Still a list that failed, not a watch.
-                            *snapshot = Some(InitialObjects::new(now));
-                            return Some(StreamEnd::TooOld(version));
-                        }
-                    }
+                (Ok(event), true) => {
+                    let Some(version) = self.gathered.add_event(event, now, &*self.store) else { continue };
+                    let Some(epoch) = self.state.judged(&version) else {
+                        return Some(StreamEnd::TooOld(version));
+                    };
+                    self.replace(version, epoch);
+                    *in_list = false;
                     *ending = Ending { opened: now, brought: Brought::Progress };
                     // What follows is a watch, which has delivered.
                     self.part = FetchPart::Watch;
                     self.reporter.healthy(FetchPart::Watch);
                 }
+            }
+            if end.is_some() {
+                break;
             }
         }
         self.apply(changes, ending);
@@ -485,7 +457,7 @@ where
             self.reporter.healthy(FetchPart::Watch);
         }
         ending.brought = ending.brought.max(self.state.delivered(version.as_deref()));
-        self.reporter.reached(self.state.version());
+        self.reporter.reached(self.state.version.as_deref());
     }
 
     // Events of the server, and of the store.
@@ -498,7 +470,7 @@ where
             tokio::select! {
                 biased;
                 event = self.member.next_event() => match event {
-                    ServerEvent::HistoryLost if self.on_history_lost() == OnLoss::Asks => return,
+                    ServerEvent::HistoryLost if self.compare() => return,
                     ServerEvent::HistoryLost => {}
                     ServerEvent::Recovered => {
                         let again = self.state.on_recovery(Instant::now()).and_then(|step| began.checked_add(step));
@@ -510,7 +482,7 @@ where
                 () = self.store.wants_list() => {
                     self.list_to_compare();
                     // Nothing has failed: the wait is only for the next poll.
-                    if self.state.is_well() {
+                    if self.state.blocked.is_none() {
                         return;
                     }
                 }
@@ -519,46 +491,21 @@ where
         }
     }
 
-    /// Handles an event of the server while a stream is open; returns how the stream ends, if it does.
-    ///
-    /// The stream stays open during the request, so that it goes on if the server did not lose what was seen.
-    async fn on_server_event(&mut self, event: ServerEvent, reads_list: bool) -> Option<StreamEnd> {
-        match event {
-            ServerEvent::Recovered => return None,
-            ServerEvent::HistoryLost if reads_list => return Some(StreamEnd::Outdated),
-            ServerEvent::HistoryLost => self.asked_at = self.member.losses(),
-        }
-        match self.source.latest_version().await {
-            Ok(Some(latest)) if self.state.is_past(&latest) => return Some(StreamEnd::HistoryLost),
-            Ok(_) => self.is_current(),
-            Err(error) if Fault::of(&error).leaves_unknown() => self.cant_ask(&error),
-            Err(error) => return Some(StreamEnd::Failed(error)),
-        }
-        None
-    }
-
-    /// Compares this kind with what the server has left, in the next step.
-    fn compare_soon(&mut self) {
-        let _: OnLoss = self.on_history_lost();
-    }
-
-    /// The same; returns whether to stop waiting.
-    fn on_history_lost(&mut self) -> OnLoss {
-        self.drop_pages();
-        let follows = self.state.on_history_lost(Instant::now());
-        if follows == OnLoss::CantAsk {
+    /// Has this kind compared with what the server has left, in the next step; returns whether to stop waiting.
+    fn compare(&mut self) -> bool {
+        self.drop_list();
+        if !self.state.can_ask() {
             self.asked_at = self.member.losses();
             self.is_current();
+            return false;
         }
-        follows
+        self.state.compare(Instant::now())
     }
 
-    /// Forgets the pages of a list that begins again.
-    fn drop_pages(&mut self) {
-        if !self.pages.is_empty() {
-            self.pages = Pages::new();
-            self.reporter.list_given_up();
-        }
+    /// Forgets the list under way.
+    fn drop_list(&mut self) {
+        self.gathered = Gathered::new();
+        self.reporter.listing = None;
     }
 
     /// Reports lost history to the other reflectors, unless they reported it.
@@ -578,25 +525,18 @@ where
         }
     }
 
-    /// Goes on if the collection's version can't be read.
-    fn cant_ask(&mut self, error: &ListWatchError) {
-        debug!(kind = %self.reporter.name, %error, "the latest version can't be asked for");
-        self.note_reach(error);
-        self.is_current();
-    }
-
     /// Lists because the store may show something wrong.
     fn list_to_compare(&mut self) {
         let name = &self.reporter.name;
         debug!(kind = %name, "listing {name} to compare");
-        self.drop_pages();
+        self.drop_list();
         self.state.contradicted();
     }
 
     /// Notes what a failure says about the connection.
     fn note_reach(&mut self, error: &ListWatchError) {
         let fault = Fault::of(error);
-        if fault.is_an_answer() {
+        if error.status().is_some() && !fault.is_of_an_outage() {
             self.member.got_through();
         }
         if fault == Fault::Unreachable {
@@ -607,7 +547,7 @@ where
             self.is_current();
         }
         let lost = fault.is_of_the_connection() && !matches!(error, ListWatchError::ClosedAtOnce);
-        if lost && !self.watch_lost && self.state.version().is_some() {
+        if lost && !self.watch_lost && self.state.version.is_some() {
             self.watch_lost = true;
             self.reporter.report(FetchReport::WatchLost);
         }
@@ -622,7 +562,7 @@ where
 
     /// Compares the store with the source at the version that the watch has reached; returns whether they differ.
     async fn finds_difference(&mut self) -> bool {
-        let (name, version) = (&self.reporter.name, self.state.version());
+        let (name, version) = (&self.reporter.name, self.state.version.as_deref());
         let Some(error) = self.check.run(name, &self.source, &*self.store, version).await else {
             return false;
         };
@@ -631,8 +571,14 @@ where
     }
 }
 
-fn too_old(version: &str) -> String {
-    format!("the list is of version {version}, older than what was seen before")
+/// Sets the alarm to the next look, or to an earlier time that matters.
+fn set_alarm(alarm: Pin<&mut Sleep>, until: Option<Instant>) {
+    let now = Instant::now();
+    let look = if alarm.is_elapsed() { now + LOOK } else { alarm.deadline() };
+    let wanted = until.filter(|until| *until > now).map_or(look, |until| until.min(look));
+    if wanted != alarm.deadline() {
+        alarm.reset(wanted);
+    }
 }
 
 fn change<K>(event: WatchEvent<K>) -> Option<StoreChange<K>> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{part::FetchPart, watch_error::WatchError};
+use super::watch_error::{FetchPart, WatchError};
 use crate::{list_watch::FetchedItem, object::ObjectKey};
 
 /// Takes what a reflector reads.

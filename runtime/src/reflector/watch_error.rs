@@ -2,8 +2,26 @@
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
-use super::{explain::explain, failure_log::LogLevel, part::FetchPart};
+use super::{explain::explain, failure_log::LogLevel};
 use crate::{clock::readable, list_watch::ListWatchError, users_code::contained};
+
+/// Which half of fetching something is about: each fails, and is well again, by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FetchPart {
+    /// Reading what there is: in pages, or as the start of a watch.
+    List,
+    /// Following what changes, the opening and what is asked before it included.
+    Watch,
+}
+
+impl fmt::Display for FetchPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::List => "list",
+            Self::Watch => "watch",
+        })
+    }
+}
 
 /// Describes a list, an opening or a stream that failed, or something in a stream that was skipped.
 ///
@@ -45,19 +63,14 @@ impl WatchError {
         let Self { name, attempts, .. } = self;
         match &self.news {
             LogLevel::Begins => tracing::warn!(kind = %name, attempts, "{self}"),
-            LogLevel::Lasts { lasting, kinds } => {
-                let lasting = readable(*lasting);
-                match kinds.len() {
-                    0 | 1 => tracing::warn!(kind = %name, attempts, "still after {lasting}: {self}"),
-                    count => {
-                        let named = named(kinds);
-                        tracing::warn!(
-                            kind = %name, attempts,
-                            "still after {lasting}: {count} kinds can't be read ({named}); the last error: {self}"
-                        );
-                    }
-                }
+            LogLevel::Lasts { lasting, kinds } if kinds.len() < 2 => {
+                tracing::warn!(kind = %name, attempts, "still after {}: {self}", readable(*lasting));
             }
+            LogLevel::Lasts { lasting, kinds } => tracing::warn!(
+                kind = %name, attempts,
+                "still after {}: {} kinds can't be read ({}); the last error: {self}",
+                readable(*lasting), kinds.len(), named(kinds)
+            ),
             LogLevel::Routine => tracing::info!(kind = %name, "{self}"),
             LogLevel::Repeats => tracing::debug!(kind = %name, attempts, "{self}"),
         }

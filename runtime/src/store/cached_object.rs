@@ -21,6 +21,7 @@ use crate::{
 ///
 /// Key, UID, version, labels and owners are at hand in either form. The object itself is at hand in a typed cache; a
 /// compact one decodes it on demand, or hands out again what somebody still holds.
+#[derive(Clone)]
 pub struct CachedObject<K>(Arc<CachedSlot<K>>);
 
 struct CachedSlot<K> {
@@ -36,7 +37,6 @@ enum StoredForm<K> {
 
 struct CompactObject<K> {
     text: ObjectText,
-    serial: u64,
     decoded: Arc<DecodedObjects<K>>,
     /// Why it does not decode, once that was tried.
     refused: OnceLock<Arc<Unreadable>>,
@@ -52,12 +52,7 @@ impl<K> CachedObject<K> {
         text: ObjectText,
         decoded: &Arc<DecodedObjects<K>>,
     ) -> Self {
-        let compact = CompactObject {
-            text,
-            serial: decoded.serial(),
-            decoded: decoded.clone(),
-            refused: OnceLock::new(),
-        };
+        let compact = CompactObject { text, decoded: decoded.clone(), refused: OnceLock::new() };
         Self::new(key, hash, StoredForm::Compact(Box::new(compact)))
     }
 
@@ -70,12 +65,21 @@ impl<K> CachedObject<K> {
         self.0.hash
     }
 
+    /// Looks at the object if it is typed, otherwise at what is kept of it.
+    fn either<'s, R>(
+        &'s self,
+        typed: impl FnOnce(&'s Arc<K>) -> R,
+        compact: impl FnOnce(&'s CompactObject<K>) -> R,
+    ) -> R {
+        match &self.0.form {
+            StoredForm::Typed(object) => typed(object),
+            StoredForm::Compact(object) => compact(object),
+        }
+    }
+
     /// Returns the object if it is stored so that nothing must be decoded.
     pub(super) fn at_hand(&self) -> Option<&Arc<K>> {
-        match &self.0.form {
-            StoredForm::Typed(object) => Some(object),
-            StoredForm::Compact(_) => None,
-        }
+        self.either(Some, |_| None)
     }
 
     /// Returns the key.
@@ -85,42 +89,17 @@ impl<K> CachedObject<K> {
 
     /// Returns in which form it is stored.
     pub fn form(&self) -> ItemForm {
-        match self.0.form {
-            StoredForm::Typed(_) => ItemForm::Typed,
-            StoredForm::Compact(_) => ItemForm::Bytes,
-        }
+        self.either(|_| ItemForm::Typed, |_| ItemForm::Bytes)
     }
 
     /// Returns why it can't be read, if decoding it was tried and failed.
     pub fn unreadable(&self) -> Option<&Arc<Unreadable>> {
-        match &self.0.form {
-            StoredForm::Typed(_) => None,
-            StoredForm::Compact(compact) => compact.refused.get(),
-        }
+        self.either(|_| None, |compact| compact.refused.get())
     }
 
-    /// Returns the object that is cached instead, if that is stored as the same bytes.
-    ///
-    /// A caller that holds that one decoded, or knows that it does not decode, need not decode it again.
-    pub(crate) fn or_cached(self, cached: Option<&Self>) -> Self {
-        match cached {
-            Some(cached) if self.text().zip(cached.text()).is_some_and(|(one, other)| one.is_same(other)) => {
-                cached.clone()
-            }
-            _ => self,
-        }
-    }
-
-    /// Returns whether it is the compact object of a serial number.
-    pub(super) fn is(&self, serial: u64) -> bool {
-        matches!(&self.0.form, StoredForm::Compact(compact) if compact.serial == serial)
-    }
-
-    fn text(&self) -> Option<&ObjectText> {
-        match &self.0.form {
-            StoredForm::Typed(_) => None,
-            StoredForm::Compact(compact) => Some(&compact.text),
-        }
+    /// Returns the text of an object that is stored as such.
+    pub(super) fn text(&self) -> Option<&ObjectText> {
+        self.either(|_| None, |compact| Some(&compact.text))
     }
 
     /// Counts the bytes of an object that is stored as such.
@@ -135,15 +114,24 @@ impl<K> CachedObject<K> {
 }
 
 impl<K: Object> CachedObject<K> {
+    /// Returns the object that is cached instead, if that is stored as the same bytes.
+    ///
+    /// A caller that holds that one decoded, or knows that it does not decode, need not decode it again.
+    pub(crate) fn or_cached(self, cached: Option<&Self>) -> Self {
+        match cached {
+            Some(cached) if self.text().zip(cached.text()).is_some_and(|(one, other)| one.is_same(other)) => {
+                cached.clone()
+            }
+            _ => self,
+        }
+    }
+
     /// Returns the object, decoding it where it is stored as bytes.
     ///
     /// # Errors
     /// It does not decode: it is unreadable from now on, and a change is awaited.
     pub fn object(&self) -> Result<Arc<K>, Arc<Unreadable>> {
-        match &self.0.form {
-            StoredForm::Typed(object) => Ok(object.clone()),
-            StoredForm::Compact(compact) => compact.object(self.key()),
-        }
+        self.either(|object| Ok(object.clone()), |compact| compact.object(self.key()))
     }
 
     /// Shows the object to a function; one that is decoded for that alone is not kept.
@@ -151,18 +139,6 @@ impl<K: Object> CachedObject<K> {
         match &self.0.form {
             StoredForm::Typed(object) => Ok(look(object)),
             StoredForm::Compact(compact) => compact.with_object(self.key(), look),
-        }
-    }
-
-    /// Shows the object to a function if it is at hand, otherwise its text to another.
-    pub(super) fn with_either<R>(
-        &self,
-        of_object: impl FnOnce(&K) -> R,
-        of_text: impl FnOnce(&ObjectText) -> R,
-    ) -> R {
-        match &self.0.form {
-            StoredForm::Typed(object) => of_object(object),
-            StoredForm::Compact(compact) => of_text(&compact.text),
         }
     }
 
@@ -188,20 +164,17 @@ impl<K: Object> CachedObject<K> {
         }
     }
 
-    /// Returns the UID, where there is one.
+    /// Returns the UID, if it has one.
     pub fn uid(&self) -> Option<&str> {
-        match &self.0.form {
-            StoredForm::Typed(object) => object.meta().uid.as_deref(),
-            StoredForm::Compact(compact) => compact.text.uid(),
-        }
+        self.either(|object| object.meta().uid.as_deref(), |compact| compact.text.uid())
     }
 
-    /// Returns the resource version, where there is one.
+    /// Returns the resource version, if it has one.
     pub fn resource_version(&self) -> Option<&str> {
-        match &self.0.form {
-            StoredForm::Typed(object) => object.meta().resource_version.as_deref(),
-            StoredForm::Compact(compact) => compact.text.resource_version(),
-        }
+        self.either(
+            |object| object.meta().resource_version.as_deref(),
+            |compact| compact.text.resource_version(),
+        )
     }
 
     /// Returns the resource version, where it can be compared.
@@ -221,10 +194,10 @@ impl<K: Object> CachedObject<K> {
 
     /// Returns a digest of its labels.
     pub(super) fn labels(&self) -> LabelFilter {
-        match &self.0.form {
-            StoredForm::Typed(object) => object.meta().labels.iter().flatten().collect(),
-            StoredForm::Compact(compact) => compact.text.label_filter(),
-        }
+        self.either(
+            |object| object.meta().labels.iter().flatten().collect(),
+            |compact| compact.text.label_filter(),
+        )
     }
 
     /// Returns whether its labels meet a selector.
@@ -234,22 +207,18 @@ impl<K: Object> CachedObject<K> {
 
     /// Returns the owners.
     pub fn owners(&self) -> Cow<'_, [OwnerReference]> {
-        match &self.0.form {
-            StoredForm::Typed(object) => {
-                Cow::Borrowed(object.meta().owner_references.as_deref().unwrap_or_default())
-            }
-            StoredForm::Compact(compact) => Cow::Owned(compact.text.owners()),
-        }
+        self.either(
+            |object| Cow::Borrowed(object.meta().owner_references.as_deref().unwrap_or_default()),
+            |compact| Cow::Owned(compact.text.owners()),
+        )
     }
 
     /// Returns the finalizers.
     pub fn finalizers(&self) -> Cow<'_, [String]> {
-        match &self.0.form {
-            StoredForm::Typed(object) => {
-                Cow::Borrowed(object.meta().finalizers.as_deref().unwrap_or_default())
-            }
-            StoredForm::Compact(compact) => Cow::Owned(compact.text.finalizers()),
-        }
+        self.either(
+            |object| Cow::Borrowed(object.meta().finalizers.as_deref().unwrap_or_default()),
+            |compact| Cow::Owned(compact.text.finalizers()),
+        )
     }
 
     /// Returns the metadata, decoding no more than that.
@@ -267,53 +236,60 @@ impl<K: Object> CachedObject<K> {
     }
 }
 
+impl<K> CompactObject<K> {
+    /// Names it for as long as it is stored.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+}
+
 impl<K: Object> CompactObject<K> {
+    /// Returns the object; one that is decoded for this is kept for the next reader.
     fn object(&self, key: &ObjectKey) -> Result<Arc<K>, Arc<Unreadable>> {
-        if let Some(refused) = self.refused.get() {
-            return Err(refused.clone());
-        }
-        if let Some(object) = self.decoded.find(self.serial) {
-            return Ok(object);
-        }
-        match self.decode(key) {
-            Ok(object) => Ok(self.decoded.keep(self.serial, Arc::new(object))),
-            Err(unreadable) => Err(self.refuse(unreadable)),
+        match self.held()? {
+            Some(object) => Ok(object),
+            None => Ok(self.decoded.keep(self.address(), Arc::new(self.decode(key)?))),
         }
     }
 
     fn with_object<R>(&self, key: &ObjectKey, look: impl FnOnce(&K) -> R) -> Result<R, Arc<Unreadable>> {
-        if let Some(refused) = self.refused.get() {
-            return Err(refused.clone());
-        }
-        match self.decoded.find(self.serial) {
+        match self.held()? {
             Some(object) => Ok(look(&object)),
-            None => self.decode(key).map(|object| look(&object)).map_err(|refused| self.refuse(refused)),
+            None => self.decode(key).map(|object| look(&object)),
+        }
+    }
+
+    /// Finds the object if somebody holds it decoded, or why it does not decode.
+    fn held(&self) -> Result<Option<Arc<K>>, Arc<Unreadable>> {
+        match self.refused.get() {
+            Some(refused) => Err(refused.clone()),
+            None => Ok(self.decoded.find(self.address())),
         }
     }
 
     /// Decodes the object; a panic of the user's `Deserialize` is this object's fault, not its reader's.
-    fn decode(&self, key: &ObjectKey) -> Result<K, Box<Unreadable>> {
-        contained(|| self.text.decode::<K>()).unwrap_or_else(|| {
+    ///
+    /// Why it can't be decoded is reported once, at the first read.
+    fn decode(&self, key: &ObjectKey) -> Result<K, Arc<Unreadable>> {
+        let decoded = contained(|| self.text.decode::<K>()).unwrap_or_else(|| {
             let identity = Identity { key: Some(key.clone()), ..self.text.identity() };
             Err(Box::new(Unreadable { identity, error: "decoding it panicked".to_owned() }))
+        });
+        decoded.map_err(|unreadable| {
+            let unreadable: Arc<Unreadable> = Arc::from(unreadable);
+            if self.refused.set(unreadable.clone()).is_ok() {
+                self.decoded.refuse(&unreadable);
+            }
+            unreadable
         })
-    }
-
-    /// The reason why it can't be decoded; reported once, at the first read.
-    fn refuse(&self, unreadable: Box<Unreadable>) -> Arc<Unreadable> {
-        let unreadable: Arc<Unreadable> = Arc::from(unreadable);
-        if self.refused.set(unreadable.clone()).is_ok() {
-            self.decoded.refuse(self.serial, &unreadable);
-        }
-        unreadable
     }
 }
 
 impl<K> Drop for CompactObject<K> {
     fn drop(&mut self) {
-        self.decoded.forget(self.serial);
+        self.decoded.forget(self.address());
         if self.refused.get().is_some() {
-            self.decoded.accept(self.serial);
+            self.decoded.accept();
         }
     }
 }
@@ -342,12 +318,6 @@ impl io::Write for Unwritten<'_> {
     }
 }
 
-impl<K> Clone for CachedObject<K> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
 /// Shows no content.
 impl<K> fmt::Debug for CachedObject<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -361,7 +331,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        list_watch::{RawObject, panicky::Panicky},
+        list_watch::{RawObject, tests::panicky::Panicky},
         store::{Indexer, Lookup},
     };
 

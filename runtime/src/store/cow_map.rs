@@ -23,11 +23,13 @@ const MOST: usize = 8;
 const LEAST: usize = 2;
 
 /// Maps hashes to entries; a clone costs one reference.
+#[derive(Clone)]
 pub(super) struct CowMap<T> {
     len: usize,
     table: CowTable<T>,
 }
 
+#[derive(Clone)]
 enum CowTable<T> {
     Flat(Leaf<T>),
     Wide { bits: u32, root: Branch<Branch<Branch<Leaf<T>>>> },
@@ -61,11 +63,6 @@ impl<T> CowMap<T> {
     /// Starts with one empty leaf.
     pub(super) fn new() -> Self {
         Self { len: 0, table: CowTable::Flat(Arc::new([])) }
-    }
-
-    /// Starts with one entry.
-    pub(super) fn of(hash: u64, entry: T) -> Self {
-        Self { len: 1, table: CowTable::Flat(Arc::new([Some((hash, entry))])) }
     }
 
     /// Counts the entries.
@@ -261,15 +258,6 @@ impl<'m, T> CowIter<'m, T> {
         Self { firsts: [].iter(), seconds: [].iter(), thirds: [].iter(), leaf: [].iter() }
     }
 
-    fn next_hashed(&mut self) -> Option<&'m (u64, T)> {
-        loop {
-            if let Some(slot) = self.leaf.next() {
-                return slot.as_ref();
-            }
-            self.leaf = self.next_leaf()?.iter();
-        }
-    }
-
     fn next_leaf(&mut self) -> Option<&'m Leaf<T>> {
         loop {
             if let Some(leaf) = self.thirds.next() {
@@ -287,7 +275,12 @@ impl<'m, T> Iterator for CowIter<'m, T> {
     type Item = &'m T;
 
     fn next(&mut self) -> Option<&'m T> {
-        self.next_hashed().map(|(_, entry)| entry)
+        loop {
+            if let Some(slot) = self.leaf.next() {
+                return slot.as_ref().map(|(_, entry)| entry);
+            }
+            self.leaf = self.next_leaf()?.iter();
+        }
     }
 
     /// Walks in plain loops, which touch the memory of many entries at once.
@@ -297,16 +290,6 @@ impl<'m, T> Iterator for CowIter<'m, T> {
         let leaves = self.thirds.chain(seconds.flat_map(|branch| branch.iter()));
         let slots = self.leaf.chain(leaves.flat_map(|leaf| leaf.iter()));
         slots.flatten().fold(init, |folded, (_, entry)| f(folded, entry))
-    }
-}
-
-impl<T> Clone for CowMap<T> {
-    fn clone(&self) -> Self {
-        let table = match &self.table {
-            CowTable::Flat(leaf) => CowTable::Flat(leaf.clone()),
-            CowTable::Wide { bits, root } => CowTable::Wide { bits: *bits, root: root.clone() },
-        };
-        Self { len: self.len, table }
     }
 }
 

@@ -2,98 +2,86 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    fmt,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::list_watch::Unreadable;
 
-/// How many tables share the work, so that readers seldom meet.
-const SHARDS: usize = 16;
-/// How many decoded objects a table holds for later reads.
-const RECENT: usize = 16;
-/// Fewest new entries after which a table is swept.
-const LEAST_SWEEP: usize = 64;
+/// How many decoded objects are held for later reads.
+const RECENT: usize = 256;
+/// Fewest new entries after which the table is swept.
+const LEAST_SWEEP: usize = 1_024;
 /// How long memory of objects that nobody holds may last, while the store is written.
 const LAP: Duration = Duration::from_secs(10);
 
 type Report = Box<dyn Fn(&Arc<Unreadable>) + Send + Sync>;
 
-/// Knows the decoded form of compact objects, by serial number, for as long as somebody holds it.
+/// Finds the decoded form of compact objects, by their address, for as long as somebody holds it.
 ///
 /// A weak reference keeps the room of the object itself, if not of what it points to. So dead ones are swept: once as
 /// many new ones came as were alive after the last sweep, and at a write ten seconds after it.
 pub(super) struct DecodedObjects<K> {
-    next: AtomicU64,
     used: AtomicBool,
-    shards: [Mutex<Shard<K>>; SHARDS],
-    refused: Mutex<HashMap<u64, Arc<Unreadable>, foldhash::fast::FixedState>>,
+    table: Mutex<DecodedTable<K>>,
+    refused: AtomicUsize,
     report: OnceLock<Report>,
-    swept: Mutex<Instant>,
 }
 
-struct Shard<K> {
-    alive: HashMap<u64, Weak<K>, foldhash::fast::FixedState>,
+struct DecodedTable<K> {
+    alive: HashMap<usize, Weak<K>, foldhash::fast::FixedState>,
     /// Kept for the next reader: several handlers read one change one after the other.
     recent: VecDeque<Arc<K>>,
     until_sweep: usize,
+    swept: Instant,
 }
 
 impl<K> DecodedObjects<K> {
     pub(super) fn new() -> Self {
-        let shard = || {
-            Mutex::new(Shard { alive: HashMap::default(), recent: VecDeque::new(), until_sweep: LEAST_SWEEP })
+        let table = DecodedTable {
+            alive: HashMap::default(),
+            recent: VecDeque::new(),
+            until_sweep: LEAST_SWEEP,
+            swept: Instant::now(),
         };
-        Self {
-            next: AtomicU64::new(0),
-            used: AtomicBool::new(false),
-            shards: std::array::from_fn(|_| shard()),
-            refused: Mutex::default(),
-            report: OnceLock::new(),
-            swept: Mutex::new(Instant::now()),
-        }
-    }
-
-    /// Numbers an object that is about to be stored; no two are alike.
-    pub(super) fn serial(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
+        let (used, refused, report) = Default::default();
+        Self { used, table: Mutex::new(table), refused, report }
     }
 
     /// Finds an object that somebody holds.
-    pub(super) fn find(&self, serial: u64) -> Option<Arc<K>> {
-        self.shard(serial).alive.get(&serial).and_then(Weak::upgrade)
+    pub(super) fn find(&self, address: usize) -> Option<Arc<K>> {
+        self.table.lock().alive.get(&address).and_then(Weak::upgrade)
     }
 
     /// Remembers a decoded object; if another thread was faster, returns its.
-    pub(super) fn keep(&self, serial: u64, object: Arc<K>) -> Arc<K> {
+    pub(super) fn keep(&self, address: usize, object: Arc<K>) -> Arc<K> {
         self.used.store(true, Ordering::Relaxed);
-        let mut shard = self.shard(serial);
-        if let Some(alive) = shard.alive.get(&serial).and_then(Weak::upgrade) {
+        let mut table = self.table.lock();
+        if let Some(alive) = table.alive.get(&address).and_then(Weak::upgrade) {
             return alive;
         }
-        shard.alive.insert(serial, Arc::downgrade(&object));
-        shard.recent.push_back(object.clone());
-        let old = if shard.recent.len() > RECENT { shard.recent.pop_front() } else { None };
-        shard.until_sweep -= 1;
-        if shard.until_sweep == 0 {
-            shard.sweep();
+        table.alive.insert(address, Arc::downgrade(&object));
+        table.recent.push_back(object.clone());
+        let old = if table.recent.len() > RECENT { table.recent.pop_front() } else { None };
+        table.until_sweep -= 1;
+        if table.until_sweep == 0 {
+            table.sweep();
         }
-        drop(shard);
+        drop(table);
         drop(old); // outside the lock: it may be large
         object
     }
 
     /// Forgets an object that is stored no more.
-    pub(super) fn forget(&self, serial: u64) {
+    pub(super) fn forget(&self, address: usize) {
         if self.used.load(Ordering::Relaxed) {
-            self.shard(serial).alive.remove(&serial);
+            self.table.lock().alive.remove(&address);
         }
     }
 
@@ -103,23 +91,21 @@ impl<K> DecodedObjects<K> {
             return;
         }
         let now = Instant::now();
-        {
-            let mut swept = self.swept.lock();
-            if now.duration_since(*swept) < LAP {
+        let recent = {
+            let mut table = self.table.lock();
+            if now.duration_since(table.swept) < LAP {
                 return;
             }
-            *swept = now;
-        }
-        for shard in &self.shards {
-            let recent = std::mem::take(&mut shard.lock().recent);
-            drop(recent);
-            shard.lock().sweep();
-        }
+            table.swept = now;
+            std::mem::take(&mut table.recent)
+        };
+        drop(recent);
+        self.table.lock().sweep();
     }
 
-    /// Notes an object that does not decode, and says so.
-    pub(super) fn refuse(&self, serial: u64, unreadable: &Arc<Unreadable>) {
-        self.refused.lock().insert(serial, unreadable.clone());
+    /// Counts an object that does not decode, and reports it.
+    pub(super) fn refuse(&self, unreadable: &Arc<Unreadable>) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
         match self.report.get() {
             Some(report) => report(unreadable),
             None => {
@@ -129,42 +115,27 @@ impl<K> DecodedObjects<K> {
         }
     }
 
-    /// Forgets that an object did not decode, since it is stored no more.
-    pub(super) fn accept(&self, serial: u64) {
-        self.refused.lock().remove(&serial);
+    /// Counts an object that did not decode as gone.
+    pub(super) fn accept(&self) {
+        self.refused.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Shows the objects that did not decode, those included that are stored no more but still held by somebody.
-    pub(super) fn refused(&self) -> Vec<(u64, Arc<Unreadable>)> {
-        self.refused.lock().iter().map(|(serial, unreadable)| (*serial, unreadable.clone())).collect()
-    }
-
-    /// Counts them.
+    /// Counts the objects that did not decode, those included that are stored no more but still held by somebody.
     pub(super) fn count_refused(&self) -> usize {
-        self.refused.lock().len()
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Sets the function that is called with objects that do not decode; the first one stays.
     pub(super) fn report_to(&self, report: Report) {
         self.report.set(report).ok();
     }
-
-    fn shard(&self, serial: u64) -> MutexGuard<'_, Shard<K>> {
-        self.shards[serial as usize % SHARDS].lock()
-    }
 }
 
-impl<K> Shard<K> {
+impl<K> DecodedTable<K> {
     fn sweep(&mut self) {
         self.alive.retain(|_, object| object.strong_count() > 0);
         self.alive.shrink_to(self.alive.len() * 2);
         self.until_sweep = self.alive.len().max(LEAST_SWEEP);
-    }
-}
-
-impl<K> fmt::Debug for DecodedObjects<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DecodedObjects")
     }
 }
 
@@ -173,20 +144,20 @@ mod tests {
     use super::*;
 
     fn remembered(decoded: &DecodedObjects<[u8; 100]>) -> usize {
-        decoded.shards.iter().map(|shard| shard.lock().alive.len()).sum()
+        decoded.table.lock().alive.len()
     }
 
-    fn keep_one(decoded: &DecodedObjects<[u8; 100]>) -> Arc<[u8; 100]> {
-        decoded.keep(decoded.serial(), Arc::new([0; 100]))
+    fn keep_one(decoded: &DecodedObjects<[u8; 100]>, address: usize) -> Arc<[u8; 100]> {
+        decoded.keep(address, Arc::new([0; 100]))
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_nobody_holds_is_swept_in_time_and_by_number() {
         let decoded = DecodedObjects::new();
-        (0..100_000).for_each(|_| drop(keep_one(&decoded)));
-        let bound = SHARDS * (LEAST_SWEEP + RECENT);
+        (0..100_000).for_each(|address| drop(keep_one(&decoded, address)));
+        let bound = LEAST_SWEEP + RECENT;
         assert!(remembered(&decoded) <= bound, "{} are remembered", remembered(&decoded));
-        let held: Vec<_> = (0..10_000).map(|_| keep_one(&decoded)).collect();
+        let held: Vec<_> = (0..10_000).map(|address| keep_one(&decoded, 100_000 + address)).collect();
         assert!(remembered(&decoded) >= 10_000);
         drop(held);
         decoded.sweep_if_due();
@@ -199,12 +170,11 @@ mod tests {
     #[test]
     fn the_first_of_two_that_decode_one_object_gives_it_to_both() {
         let decoded = DecodedObjects::new();
-        let (serial, other) = (decoded.serial(), decoded.serial());
-        let first = decoded.keep(serial, Arc::new(1));
-        assert!(Arc::ptr_eq(&decoded.keep(serial, Arc::new(1)), &first));
-        assert!(Arc::ptr_eq(&decoded.find(serial).unwrap(), &first));
-        assert!(decoded.find(other).is_none());
-        decoded.forget(serial);
-        assert!(decoded.find(serial).is_none());
+        let first = decoded.keep(1, Arc::new(1));
+        assert!(Arc::ptr_eq(&decoded.keep(1, Arc::new(1)), &first));
+        assert!(Arc::ptr_eq(&decoded.find(1).unwrap(), &first));
+        assert!(decoded.find(2).is_none());
+        decoded.forget(1);
+        assert!(decoded.find(1).is_none());
     }
 }

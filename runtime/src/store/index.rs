@@ -17,8 +17,7 @@ pub struct IndexValue(PlainValue);
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum PlainValue {
     Bool(bool),
-    Integer(i64),
-    Huge(u64),
+    Integer(i128),
     Text(Arc<str>),
 }
 
@@ -59,21 +58,15 @@ impl From<bool> for IndexValue {
     }
 }
 
-impl From<u64> for IndexValue {
-    fn from(value: u64) -> Self {
-        Self(i64::try_from(value).map_or(PlainValue::Huge(value), PlainValue::Integer))
-    }
-}
-
 impl From<usize> for IndexValue {
     fn from(value: usize) -> Self {
-        (value as u64).into()
+        Self(PlainValue::Integer(value as i128))
     }
 }
 
 impl From<isize> for IndexValue {
     fn from(value: isize) -> Self {
-        (value as i64).into()
+        Self(PlainValue::Integer(value as i128))
     }
 }
 
@@ -87,14 +80,13 @@ macro_rules! from_integers {
     };
 }
 
-from_integers!(i8 i16 i32 i64 u8 u16 u32);
+from_integers!(i8 i16 i32 i64 u8 u16 u32 u64);
 
 impl fmt::Display for IndexValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             PlainValue::Bool(value) => value.fmt(f),
             PlainValue::Integer(value) => value.fmt(f),
-            PlainValue::Huge(value) => value.fmt(f),
             PlainValue::Text(text) => text.fmt(f),
         }
     }
@@ -120,12 +112,14 @@ type OfText = dyn Fn(&ObjectText) -> Values + Send + Sync;
 ///
 /// In a compact cache a function of the whole object costs decoding it on arrival, and again when it changes or
 /// goes. [`label`](Self::label) does not, nor does [`of_part`](Self::of_part), which decodes a few fields.
+#[derive(Clone)]
 pub struct IndexDefinition<K> {
     name: Arc<str>,
     source: ValueSource<K>,
 }
 
 /// Where values come from.
+#[derive(Clone)]
 enum ValueSource<K> {
     Object(Arc<OfObject<K>>),
     /// The object where it is decoded anyway, else a part of it.
@@ -207,23 +201,14 @@ impl<K: Object> IndexDefinition<K> {
             |values: &OfObject<K>| held.with_object(values).map_err(|unreadable| unreadable.error.clone())?;
         let values = || match &self.source {
             ValueSource::Object(values) => of_whole(&**values),
-            ValueSource::Part(of_object, of_text) => held.with_either(&**of_object, &**of_text),
+            ValueSource::Part(of_object, of_text) => {
+                held.text().map_or_else(|| of_whole(&**of_object), |text| of_text(text))
+            }
             ValueSource::Label(key) => {
                 Ok(held.label(key).map(|value| (&*value).into()).into_iter().collect())
             }
         };
         contained(values).unwrap_or_else(|| Err("the index function panicked".to_owned()))
-    }
-}
-
-impl<K> Clone for IndexDefinition<K> {
-    fn clone(&self) -> Self {
-        let source = match &self.source {
-            ValueSource::Object(values) => ValueSource::Object(values.clone()),
-            ValueSource::Part(of_object, of_text) => ValueSource::Part(of_object.clone(), of_text.clone()),
-            ValueSource::Label(key) => ValueSource::Label(key.clone()),
-        };
-        Self { name: self.name.clone(), source }
     }
 }
 

@@ -1,10 +1,16 @@
 //! The store's one writer: changes are made in batches, and published as one snapshot.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{Ordering, fence},
+    },
+};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     cached_object::CachedObject,
@@ -24,6 +30,7 @@ use crate::{
 ///
 /// Every write publishes a new snapshot; [`write`](Indexer::write) makes many changes and publishes once. Writers
 /// wait for each other, never for readers. Clones write the same store.
+#[derive(Clone)]
 pub struct Indexer<K> {
     shared: Arc<SharedStore<K>>,
 }
@@ -31,15 +38,12 @@ pub struct Indexer<K> {
 impl<K: Object> Indexer<K> {
     /// Creates an empty store without indexes.
     pub fn new() -> Self {
-        Self::hashing(Hashing::new(None))
+        Self::seeded(None)
     }
 
     /// Creates an empty store. A seed makes the list order reproducible; without one it is random.
     pub fn seeded(seed: Option<u64>) -> Self {
-        Self::hashing(Hashing::new(seed))
-    }
-
-    fn hashing(hashing: Hashing) -> Self {
+        let hashing = Hashing::new(seed);
         let shared = SharedStore {
             published: ArcSwap::from_pointee(StoreSnapshot::new(hashing)),
             moved: watch::Sender::new(()),
@@ -89,7 +93,10 @@ impl<K: Object> Indexer<K> {
         let mut batch = WriteBatch { next, decoded: self.shared.decoded.clone() };
         let answer = changes(&mut batch);
         self.shared.published.store(Arc::new(batch.next));
-        self.shared.moved.send_replace(());
+        fence(Ordering::SeqCst);
+        if self.shared.moved.receiver_count() > 0 {
+            self.shared.moved.send_replace(());
+        }
         self.shared.decoded.sweep_if_due();
         answer
     }
@@ -167,16 +174,12 @@ impl<K: Object> WriteBatch<K> {
 
     /// Names an object without a name by the empty one.
     fn hold_object(&self, object: Arc<K>) -> CachedObject<K> {
-        let meta = object.meta();
-        let key = self.next.key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
-        let hash = self.next.hash(&key);
-        CachedObject::typed((key, hash), object)
+        CachedObject::typed(self.next.key(object.meta().namespace.as_deref(), object.name()), object)
     }
 
     fn hold_raw(&self, RawObject { key, text }: RawObject) -> CachedObject<K> {
         let key = self.next.key(key.namespace(), key.shared_name().clone());
-        let hash = self.next.hash(&key);
-        CachedObject::compact((key, hash), text, &self.decoded)
+        CachedObject::compact(key, text, &self.decoded)
     }
 
     /// Puts in what [`hold`](Self::hold) took.
@@ -221,6 +224,11 @@ impl<K: Object> WriteBatch<K> {
         self.next.version()
     }
 
+    /// Notes that something came from the source.
+    pub(crate) fn note_event(&mut self) {
+        self.next.last_event = Some(Instant::now());
+    }
+
     #[cfg(test)]
     pub(super) fn snapshot(&self) -> StoreSnapshot<K> {
         StoreSnapshot::clone(&self.next)
@@ -230,12 +238,6 @@ impl<K: Object> WriteBatch<K> {
 impl<K: Object> Default for Indexer<K> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl<K> Clone for Indexer<K> {
-    fn clone(&self) -> Self {
-        Self { shared: self.shared.clone() }
     }
 }
 

@@ -1,10 +1,19 @@
 //! Reading the store: each call sees one moment, and nobody waits.
 
-use std::{any::Any, collections::HashSet, fmt, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    collections::HashSet,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{Ordering, fence},
+    },
+    time::Duration,
+};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     cached_object::CachedObject,
@@ -31,19 +40,11 @@ pub(super) struct SharedStore<K> {
     pub(super) writing: Mutex<()>,
 }
 
-/// What it means that the cache does not show an object that was listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
-    /// It should.
-    IsDifferent,
-    /// A transform may have dropped it.
-    MayBeDropped,
-}
-
 /// Reads a cache: objects by key, by namespace, by labels, by index.
 ///
 /// No call sends a request or waits for a writer. What comes back is shared and immutable. The order of lists is
 /// stable for a given content, and otherwise unspecified. A lister keeps its informer alive.
+#[derive(Clone)]
 pub struct Lister<K> {
     shared: Arc<SharedStore<K>>,
     keep: Option<Arc<dyn Any + Send + Sync>>,
@@ -189,13 +190,12 @@ impl<K: Object> Lister<K> {
 
     /// Names the objects of a snapshot that did not decode when they were read, and are not marked.
     fn refused(&self, snapshot: &StoreSnapshot<K>) -> Vec<Arc<Unreadable>> {
-        let stored = |serial: u64, unreadable: &Unreadable| {
-            let Some(key) = &unreadable.identity.key else { return false };
-            let held = snapshot.get(key.namespace(), key.name());
-            held.is_some_and(|held| held.is(serial)) && snapshot.mark(key).is_none()
-        };
-        let refused = self.shared.decoded.refused().into_iter();
-        refused.filter(|(serial, unreadable)| stored(*serial, unreadable)).map(|(_, it)| it).collect()
+        if self.shared.decoded.count_refused() == 0 {
+            return Vec::new();
+        }
+        let objects = snapshot.objects.iter().map(|stored| &stored.held);
+        let unmarked = objects.filter(|held| snapshot.mark(held.key()).is_none());
+        unmarked.filter_map(CachedObject::unreadable).cloned().collect()
     }
 
     /// Returns the version that the cache shows at least; `None` while unknown or opaque.
@@ -215,6 +215,8 @@ impl<K: Object> Lister<K> {
         within: Duration,
     ) -> Result<(), VersionNotReached> {
         let mut moved = self.shared.moved.subscribe();
+        // A writer sees the subscription, or this sees what it published.
+        fence(Ordering::SeqCst);
         let reached = async {
             while self.resource_version().is_none_or(|reached| reached < version) {
                 if moved.changed().await.is_err() {
@@ -247,15 +249,21 @@ impl<K: Object> Lister<K> {
         self.len() == 0
     }
 
-    /// Compares what is cached of an extent with a list of it, by versions.
+    /// Returns when something last came from the source of an informer.
+    pub(crate) fn last_event(&self) -> Option<Instant> {
+        self.snapshot().last_event
+    }
+
+    /// Compares what is cached of an extent with a list of it, by versions; a transform may have dropped an object, or
+    /// its version.
     pub(crate) fn differences(
         &self,
         extent: &Extent,
         listed: &[FetchedItem<K>],
-        missing: Missing,
+        transformed: bool,
     ) -> Vec<Difference> {
         let keys: HashSet<ObjectKey> = listed.iter().filter_map(FetchedItem::key).collect();
-        let mut found: Vec<_> = listed.iter().filter_map(|item| self.difference(item, missing)).collect();
+        let mut found: Vec<_> = listed.iter().filter_map(|item| self.difference(item, transformed)).collect();
         // What has no name may be any of those that seem to be too many.
         if listed.iter().all(|item| item.key().is_some()) {
             let shown = self.snapshot().keys(extent).into_iter().filter(|key| !keys.contains(key));
@@ -267,13 +275,12 @@ impl<K: Object> Lister<K> {
         found
     }
 
-    fn difference(&self, item: &FetchedItem<K>, missing: Missing) -> Option<Difference> {
+    fn difference(&self, item: &FetchedItem<K>, transformed: bool) -> Option<Difference> {
         let key = item.key()?;
         let listed = item.resource_version().unwrap_or_default().to_owned();
         let shown = match self.version_shown(&key) {
-            None if missing == Missing::MayBeDropped => return None,
+            None if transformed => return None,
             None => None,
-            // A transform may take the version off.
             Some(None) => return None,
             Some(Some(shown)) if shown == listed => return None,
             Some(shown) => shown,
@@ -313,6 +320,7 @@ fn shown(version: &Option<Version>) -> String {
 }
 
 /// Reads one namespace of a cache.
+#[derive(Clone)]
 pub struct NamespaceLister<K> {
     lister: Lister<K>,
     namespace: Arc<str>,
@@ -371,18 +379,6 @@ fn find<K: Object>(snapshot: &StoreSnapshot<K>, namespace: Option<&str>, name: &
 fn unknown<K>(index: &str) -> Option<&'static ObjectTable<K>> {
     tracing::error!(index, "no index of that name is defined; nothing is found");
     None
-}
-
-impl<K> Clone for Lister<K> {
-    fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), keep: self.keep.clone() }
-    }
-}
-
-impl<K> Clone for NamespaceLister<K> {
-    fn clone(&self) -> Self {
-        Self { lister: self.lister.clone(), namespace: self.namespace.clone() }
-    }
 }
 
 impl<K> fmt::Debug for Lister<K> {

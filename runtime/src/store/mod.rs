@@ -7,7 +7,6 @@
 
 mod cow_map;
 mod selector;
-mod label_filter;
 mod decoded;
 mod cached_object;
 mod index;
@@ -28,7 +27,6 @@ pub use index::{IndexDefinition, IndexValue};
 pub use indexer::Indexer;
 #[doc(hidden)]
 pub use indexer::WriteBatch;
-pub(crate) use lister::Missing;
 #[doc(hidden)]
 pub use lister::VersionNotReached;
 pub use lister::{Lister, Lookup, NamespaceLister};

@@ -11,11 +11,13 @@ use std::{
 use super::{
     cached_object::CachedObject,
     cow_map,
-    label_filter::SelectorFilter,
-    selector::Selector,
+    selector::{Needed, Selector},
     snapshot::{ObjectTable, StoreSnapshot, StoredObject},
 };
-use crate::object::{Object, ObjectKey};
+use crate::{
+    list_watch::LabelFilter,
+    object::{Object, ObjectKey},
+};
 
 /// Holds the objects of a list, as one moment showed them; reads like a `Vec<Arc<K>>`.
 ///
@@ -29,6 +31,7 @@ pub struct Objects<K> {
 }
 
 /// Where the objects are.
+#[derive(Clone)]
 enum ListSource<K> {
     /// In a table of a snapshot; each is typed.
     Stored(ObjectTable<K>),
@@ -39,7 +42,26 @@ enum ListSource<K> {
 pub(super) fn listed<K: Object>(snapshot: &StoreSnapshot<K>, table: &ObjectTable<K>) -> Objects<K> {
     match snapshot.compact {
         true => readable(table.iter().map(|stored| &stored.held)),
-        false => Objects::of(table),
+        false => Objects::new(ListSource::Stored(table.clone())),
+    }
+}
+
+/// What a selector asks of a digest: for each requirement that names values, one of these.
+struct SelectorFilter(Vec<Vec<LabelFilter>>);
+
+impl SelectorFilter {
+    fn of(selector: &Selector) -> Self {
+        let asked = selector.needed().filter_map(|(key, needed)| match needed {
+            Needed::OneOf(values) => Some(values.iter().map(|value| LabelFilter::of(key, value)).collect()),
+            Needed::Any => None,
+        });
+        Self(asked.collect())
+    }
+
+    /// Returns whether labels with this digest may match.
+    #[inline]
+    fn passes(&self, labels: LabelFilter) -> bool {
+        self.0.iter().all(|one_of| one_of.iter().any(|asked| labels.holds(*asked)))
     }
 }
 
@@ -68,11 +90,6 @@ impl<K: Object> Objects<K> {
 }
 
 impl<K> Objects<K> {
-    /// Takes the objects of a table; each must be typed.
-    pub(super) fn of(bucket: &ObjectTable<K>) -> Self {
-        Self::new(ListSource::Stored(bucket.clone()))
-    }
-
     fn new(source: ListSource<K>) -> Self {
         Self { source, slice: OnceLock::new() }
     }
@@ -207,13 +224,9 @@ impl<K> Default for Objects<K> {
     }
 }
 
-impl<K> Clone for Objects<K> {
+impl<K: Clone> Clone for Objects<K> {
     fn clone(&self) -> Self {
-        let source = match &self.source {
-            ListSource::Stored(bucket) => ListSource::Stored(bucket.clone()),
-            ListSource::Listed(objects) => ListSource::Listed(objects.clone()),
-        };
-        Self::new(source)
+        Self::new(self.source.clone())
     }
 }
 
@@ -226,5 +239,33 @@ impl<K: fmt::Debug> fmt::Debug for Objects<K> {
 impl<K> fmt::Debug for Iter<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Iter").field("left", &self.left).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn what_matches_passes_and_most_of_the_rest_does_not() {
+        let labels = |n: usize| {
+            let labels =
+                [("app", "web".to_owned()), ("shard", format!("s{n}")), ("tier", format!("t{}", n % 5))];
+            BTreeMap::from(labels.map(|(key, value)| (key.to_owned(), value)))
+        };
+        let objects: Vec<_> = (0..1_000).map(labels).collect();
+        for (selector, most) in
+            [("shard=s7", 10), ("app=web,shard in (s1,s2)", 20), ("shard", 1_000), ("", 1_000)]
+        {
+            let selector: Selector = selector.parse().unwrap();
+            let filter = SelectorFilter::of(&selector);
+            let passed: Vec<_> =
+                objects.iter().filter(|labels| filter.passes(labels.iter().collect())).collect();
+            let matching = objects.iter().filter(|labels| selector.matches(labels)).count();
+            assert_eq!(passed.iter().filter(|labels| selector.matches(labels)).count(), matching);
+            assert!(passed.len() <= most, "{} passed {selector}", passed.len());
+        }
     }
 }

@@ -8,14 +8,11 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{
-    indexer::{Indexer, WriteBatch},
-    lister::Missing,
-};
+use super::indexer::{Indexer, WriteBatch};
 use crate::{
     delta_fifo::Extent,
     list_watch::{FetchedItem, Unreadable},
-    object::{Object, ObjectKey, Version},
+    object::{Object, ObjectKey},
     reflector::{Difference, FetchReport, List, ReflectorStore, StoreChange, WatchError},
 };
 
@@ -66,13 +63,16 @@ impl<K: Object> Reflected<K> {
     }
 }
 
-impl<K: Object> ReflectorStore<K> for Reflected<K> {
+impl<K> ReflectorStore<K> for Reflected<K>
+where
+    K: Object,
+{
     fn unchanged(&self, item: &FetchedItem<K>) -> Option<ObjectKey> {
         self.indexer.lister().repeated(item, None)
     }
 
     fn differences(&self, listed: &[FetchedItem<K>]) -> Option<Vec<Difference>> {
-        Some(self.indexer.lister().differences(&self.extent, listed, Missing::IsDifferent))
+        Some(self.indexer.lister().differences(&self.extent, listed, false))
     }
 
     fn replace(&self, List { items, unchanged, resource_version, .. }: List<K>) {
@@ -101,13 +101,13 @@ impl<K: Object> ReflectorStore<K> for Reflected<K> {
             for change in changes {
                 let reached = match change {
                     StoreChange::Upsert(item) => {
-                        let version = version_of(&item);
+                        let version = item.version();
                         put(batch, item);
                         version
                     }
                     StoreChange::Delete(item) => {
                         item.key().iter().for_each(|key| take(batch, key));
-                        version_of(&item)
+                        item.version()
                     }
                     StoreChange::Bookmark(version) => version.parse().ok(),
                 };
@@ -125,12 +125,10 @@ impl<K: Object> ReflectorStore<K> for Reflected<K> {
         let mut failures = self.failures.lock();
         match report {
             FetchReport::Healthy(part) => failures.retain(|failure| failure.part != part),
-            FetchReport::Failed(error) => {
-                match failures.iter_mut().find(|unchanged| unchanged.part == error.part) {
-                    Some(unchanged) => *unchanged = error,
-                    None => failures.push(error),
-                }
-            }
+            FetchReport::Failed(error) => match failures.iter_mut().find(|held| held.part == error.part) {
+                Some(held) => *held = error,
+                None => failures.push(error),
+            },
             FetchReport::Skipped(_)
             | FetchReport::WatchLost
             | FetchReport::WatchBack
@@ -170,10 +168,6 @@ fn take<K: Object>(batch: &mut WriteBatch<K>, key: &ObjectKey) {
     batch.clear_unreadable(key);
 }
 
-fn version_of<K: Object>(item: &FetchedItem<K>) -> Option<Version> {
-    item.resource_version().and_then(|version| version.parse().ok())
-}
-
 impl<K> fmt::Debug for Reflected<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reflected").field("extent", &self.extent).field("store", &self.indexer).finish()
@@ -190,6 +184,7 @@ mod tests {
     use super::*;
     use crate::{
         list_watch::{Identity, ListWatchError},
+        object::Version,
         reflector::{Epoch, FetchPart},
         store::{Lister, Lookup},
     };

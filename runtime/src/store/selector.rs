@@ -166,13 +166,11 @@ impl<'t> Parser<'t> {
         if self.take("!") {
             return Ok(Requirement { key: self.key()?, test: Test::Absent });
         }
-        let key = self.key()?;
-        self.blanks();
-        let test = self.test()?;
-        Ok(Requirement { key, test })
+        Ok(Requirement { key: self.key()?, test: self.test()? })
     }
 
     fn test(&mut self) -> Result<Test, InvalidSelector> {
+        self.blanks();
         // The longer spelling first: `==` starts with `=`.
         if self.take("==") || self.take("=") {
             return Ok(Test::In([self.value()?].into()));
@@ -181,22 +179,18 @@ impl<'t> Parser<'t> {
             return Ok(Test::NotIn([self.value()?].into()));
         }
         if self.take(">") {
-            return Ok(Test::Above(self.number()?));
+            return self.number().map(Test::Above);
         }
         if self.take("<") {
-            return Ok(Test::Below(self.number()?));
+            return self.number().map(Test::Below);
         }
         if self.ended() || self.rest().starts_with(',') {
             return Ok(Test::Exists);
         }
-        let start = self.at;
-        match self.word() {
-            "in" => Ok(Test::In(self.set()?)),
-            "notin" => Ok(Test::NotIn(self.set()?)),
-            _ => {
-                self.at = start;
-                Err(self.mistake("one of = == != in notin > <, a comma, or the end"))
-            }
+        let rule = "one of = == != in notin > <, a comma, or the end";
+        match self.word(rule, |word| matches!(word, "in" | "notin").then_some(word))? {
+            "in" => self.set().map(Test::In),
+            _ => self.set().map(Test::NotIn),
         }
     }
 
@@ -215,42 +209,35 @@ impl<'t> Parser<'t> {
     }
 
     fn key(&mut self) -> Result<String, InvalidSelector> {
-        self.blanks();
-        let start = self.at;
-        let key = self.word();
-        let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-        if is_name(name) && prefix.is_none_or(is_domain) {
-            return Ok(key.to_owned());
-        }
-        self.at = start;
-        Err(self.mistake("a label key: [domain/]name, letters and digits with -_. between, 63 at most"))
-    }
-
-    fn value(&mut self) -> Result<String, InvalidSelector> {
-        self.blanks();
-        let start = self.at;
-        let value = self.word();
-        if value.is_empty() || is_name(value) {
-            return Ok(value.to_owned());
-        }
-        self.at = start;
-        Err(self.mistake("a label value: letters and digits with -_. between, 63 at most"))
-    }
-
-    fn number(&mut self) -> Result<i64, InvalidSelector> {
-        self.blanks();
-        let start = self.at;
-        self.word().parse().map_err(|_| {
-            self.at = start;
-            self.mistake("an integer")
+        let rule = "a label key: [domain/]name, letters and digits with -_. between, 63 at most";
+        self.word(rule, |key| {
+            let (prefix, name) =
+                key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+            (is_name(name) && prefix.is_none_or(is_domain)).then(|| key.to_owned())
         })
     }
 
-    fn word(&mut self) -> &'t str {
+    fn value(&mut self) -> Result<String, InvalidSelector> {
+        let rule = "a label value: letters and digits with -_. between, 63 at most";
+        self.word(rule, |value| (value.is_empty() || is_name(value)).then(|| value.to_owned()))
+    }
+
+    fn number(&mut self) -> Result<i64, InvalidSelector> {
+        self.word("an integer", |number| number.parse().ok())
+    }
+
+    /// Reads a word behind blanks; a mistake is reported at its start.
+    fn word<T>(
+        &mut self,
+        rule: &'static str,
+        read: impl FnOnce(&'t str) -> Option<T>,
+    ) -> Result<T, InvalidSelector> {
+        self.blanks();
         let rest = self.rest();
         let end = rest.find(|c: char| !(c.is_alphanumeric() || "-_./".contains(c))).unwrap_or(rest.len());
+        let word = read(&rest[..end]).ok_or_else(|| self.mistake(rule))?;
         self.at += end;
-        &rest[..end]
+        Ok(word)
     }
 
     fn rest(&self) -> &'t str {
@@ -333,14 +320,10 @@ fn split_terms(text: &str) -> Vec<&str> {
 }
 
 fn field_term(term: &str) -> Option<(&str, &'static str, &str)> {
-    let at = term.find(['=', '!'])?;
-    let (field, rest) = term.split_at(at);
-    let (operator, value) = match rest {
-        _ if rest.starts_with("!=") => ("!=", &rest[2..]),
-        _ if rest.starts_with("==") => ("=", &rest[2..]),
-        _ if rest.starts_with('=') => ("=", &rest[1..]),
-        _ => return None,
-    };
+    let (field, rest) = term.split_at(term.find(['=', '!'])?);
+    let operators = [("!=", "!="), ("==", "="), ("=", "=")];
+    let (value, operator) =
+        operators.iter().find_map(|(given, operator)| Some((rest.strip_prefix(given)?, *operator)))?;
     (!field.trim().is_empty()).then_some((field.trim(), operator, value))
 }
 

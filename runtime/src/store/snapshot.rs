@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
+use tokio::time::Instant;
+
 use super::{
     cached_object::CachedObject,
     cow_map::{CowMap, Hashing},
@@ -19,12 +21,14 @@ pub(super) type ObjectTable<K> = CowMap<StoredObject<K>>;
 type Buckets<V, K> = CowMap<(V, ObjectTable<K>)>;
 
 /// An object in a table, and what a scan needs to know of it.
+#[derive(Clone)]
 pub(super) struct StoredObject<K> {
     pub(super) held: CachedObject<K>,
     pub(super) labels: LabelFilter,
 }
 
 /// Shows the store at one moment; a clone costs a handful of references.
+#[derive(Clone)]
 pub(super) struct StoreSnapshot<K> {
     hashing: Hashing,
     pub(super) objects: ObjectTable<K>,
@@ -34,8 +38,11 @@ pub(super) struct StoreSnapshot<K> {
     indexes: Vec<SnapshotIndex<K>>,
     pub(super) unreadable: CowMap<(ObjectKey, Arc<Unreadable>)>,
     versions: Vec<(Extent, Option<Version>)>,
+    /// When something last came from the source.
+    pub(super) last_event: Option<Instant>,
 }
 
+#[derive(Clone)]
 struct SnapshotIndex<K> {
     hashing: Hashing,
     definition: Arc<IndexDefinition<K>>,
@@ -52,6 +59,7 @@ impl<K> StoreSnapshot<K> {
             indexes: Vec::new(),
             unreadable: CowMap::new(),
             versions: Vec::new(),
+            last_event: None,
         }
     }
 
@@ -63,11 +71,6 @@ impl<K> StoreSnapshot<K> {
             (std::ptr::eq(key.name(), name) || key.name() == name) && key.namespace() == namespace
         };
         self.objects.find(self.hashing.of(&(namespace, name)), same).map(|stored| &stored.held)
-    }
-
-    /// Hashes a key as the tables do.
-    pub(super) fn hash(&self, key: &ObjectKey) -> u64 {
-        self.hashing.of(key)
     }
 
     pub(super) fn mark(&self, key: &ObjectKey) -> Option<&Arc<Unreadable>> {
@@ -135,16 +138,24 @@ impl<K> StoreSnapshot<K> {
         self.indexes.iter().any(|index| index.definition.name() == name)
     }
 
-    /// Names an object as the store does already, or else with the namespace that others of it share.
-    pub(super) fn key(&self, namespace: Option<&str>, name: impl AsRef<str> + Into<Arc<str>>) -> ObjectKey {
-        if let Some(held) = self.get(namespace.filter(|namespace| !namespace.is_empty()), name.as_ref()) {
-            return held.key().clone();
+    /// Names an object as the store does already, or else with the namespace that others of it share; hashes the name as
+    /// the tables do.
+    pub(super) fn key(
+        &self,
+        namespace: Option<&str>,
+        name: impl AsRef<str> + Into<Arc<str>>,
+    ) -> (ObjectKey, u64) {
+        let namespace = namespace.filter(|namespace| !namespace.is_empty());
+        if let Some(held) = self.get(namespace, name.as_ref()) {
+            return (held.key().clone(), held.hash());
         }
-        let namespace = namespace.filter(|namespace| !namespace.is_empty()).map(|namespace| {
+        let namespace = namespace.map(|namespace| {
             let shared = self.shared_namespace(namespace);
             shared.map_or_else(|| namespace.into(), |(shared, _)| shared.clone())
         });
-        ObjectKey::from_parts(namespace, name.into())
+        let key = ObjectKey::from_parts(namespace, name.into());
+        let hash = self.hashing.of(&key);
+        (key, hash)
     }
 
     #[cfg(test)]
@@ -270,12 +281,12 @@ pub(super) fn total<K>(buckets: &[&ObjectTable<K>]) -> usize {
     buckets.iter().map(|bucket| bucket.len()).sum()
 }
 
-fn put<K>(bucket: &mut ObjectTable<K>, stored: &StoredObject<K>) -> Option<CachedObject<K>> {
+fn put<K: Clone>(bucket: &mut ObjectTable<K>, stored: &StoredObject<K>) -> Option<CachedObject<K>> {
     let same = |other: &StoredObject<K>| other.held.key() == stored.held.key();
     bucket.insert(stored.held.hash(), same, stored.clone()).map(|old| old.held)
 }
 
-fn put_under<V: Clone + Eq + Hash, K>(
+fn put_under<V: Clone + Eq + Hash, K: Clone>(
     buckets: &mut Buckets<V, K>,
     hash: u64,
     value: &V,
@@ -284,14 +295,15 @@ fn put_under<V: Clone + Eq + Hash, K>(
     match buckets.find_mut(hash, |(held, _)| held == value) {
         Some((_, bucket)) => drop(put(bucket, stored)),
         None => {
-            let bucket = CowMap::of(stored.held.hash(), stored.clone());
+            let mut bucket = CowMap::new();
+            put(&mut bucket, stored);
             buckets.insert(hash, |_| false, (value.clone(), bucket));
         }
     }
 }
 
 /// Takes an object out of a value's bucket, and the bucket out once it is empty.
-fn take_from<V: Clone + Eq + Hash, K>(
+fn take_from<V: Clone + Eq + Hash, K: Clone>(
     buckets: &mut Buckets<V, K>,
     hash: u64,
     value: &V,
@@ -301,32 +313,5 @@ fn take_from<V: Clone + Eq + Hash, K>(
     bucket.remove(held.hash(), |stored| stored.held.key() == held.key());
     if bucket.is_empty() {
         buckets.remove(hash, |(held, _)| held == value);
-    }
-}
-
-impl<K> Clone for StoreSnapshot<K> {
-    fn clone(&self) -> Self {
-        Self {
-            hashing: self.hashing.clone(),
-            objects: self.objects.clone(),
-            namespaces: self.namespaces.clone(),
-            compact: self.compact,
-            indexes: self.indexes.clone(),
-            unreadable: self.unreadable.clone(),
-            versions: self.versions.clone(),
-        }
-    }
-}
-
-impl<K> Clone for SnapshotIndex<K> {
-    fn clone(&self) -> Self {
-        let (hashing, definition) = (self.hashing.clone(), self.definition.clone());
-        Self { hashing, definition, buckets: self.buckets.clone() }
-    }
-}
-
-impl<K> Clone for StoredObject<K> {
-    fn clone(&self) -> Self {
-        Self { held: self.held.clone(), labels: self.labels }
     }
 }

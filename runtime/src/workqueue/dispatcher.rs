@@ -5,199 +5,91 @@ use std::task::Waker;
 
 use super::clock::{At, TimeSource};
 use super::entries::QueueKey;
-use super::schedule::{Grant, Offer, Schedule};
-use super::sync::wake;
+use super::schedule::{Offer, Schedule};
 
-/// What a worker does next.
-#[derive(Debug)]
-pub(super) enum WorkerStep<K> {
-    Run(Grant<K>),
-    /// Sleeps until this time, or until woken.
-    Keep(At),
-    /// Sleeps until woken.
-    Park,
-    Ended,
-}
-
-/// The workers to wake once the lock is released.
-#[derive(Debug, Default)]
-#[must_use]
-pub(super) struct Wakes {
-    one: Option<Waker>,
-    all: BTreeMap<WaiterId, Waker>,
-    /// Only dropped, but also outside the lock: the last waker of a task frees what the task holds.
-    gone: Option<Waker>,
-}
-
-impl Wakes {
-    #[inline]
-    pub(super) fn wake(self) {
-        drop(self.gone);
-        if let Some(waker) = self.one {
-            wake(waker);
-        }
-        self.all.into_values().for_each(wake);
-    }
-}
+/// The number of a worker that waits.
+pub(super) type WaiterId = u64;
 
 /// All that the lock guards.
 pub(super) struct Dispatcher<K> {
     pub(super) schedule: Schedule<K>,
-    waiters: Waiters,
+    /// The workers that sleep, in the order in which they came.
+    parked: BTreeMap<WaiterId, Waker>,
+    /// The one of them that also sleeps until a time: when the next key falls due.
+    keeper: Option<(WaiterId, At)>,
+    /// How many were woken and have not come yet.
+    woken: usize,
+    last_id: WaiterId,
     /// How many shutdowns were asked for. A drain gives up when it sees another one.
     pub(super) shutdowns: u64,
 }
 
 impl<K: QueueKey> Dispatcher<K> {
     pub(super) const fn new(schedule: Schedule<K>) -> Self {
-        Self { schedule, waiters: Waiters::new(), shutdowns: 0 }
+        Self { schedule, parked: BTreeMap::new(), keeper: None, woken: 0, last_id: 0, shutdowns: 0 }
     }
 
-    /// Takes a key for a worker, or adds the worker to those that wait.
+    /// Takes a key for a worker, or adds the worker to those that sleep until woken.
+    ///
+    /// The time of [`Offer::Wait`] is for this worker: never unless it keeps the timer.
     #[inline]
     pub(super) fn take(
         &mut self,
         waiter: &mut Option<WaiterId>,
         waker: &Waker,
         clock: &impl TimeSource,
-    ) -> WorkerStep<K> {
-        if let Some(id) = waiter.take() {
-            self.waiters.leave(id);
+    ) -> Offer<K> {
+        let offer = self.schedule.take(clock);
+        let Offer::Wait(until) = offer else { return offer };
+        self.last_id += 1;
+        *waiter = Some(self.last_id);
+        self.parked.insert(self.last_id, waker.clone());
+        if until >= self.kept_until() {
+            return Offer::Wait(At::NEVER);
         }
-        match self.schedule.take(clock) {
-            Offer::Run(grant) => WorkerStep::Run(grant),
-            Offer::Ended => WorkerStep::Ended,
-            Offer::Wait => match self.schedule.due() {
-                until if until < self.waiters.kept_until() => {
-                    *waiter = Some(self.waiters.keep(until, waker.clone()));
-                    WorkerStep::Keep(until)
-                }
-                _ => {
-                    *waiter = Some(self.waiters.park(waker.clone()));
-                    WorkerStep::Park
-                }
-            },
-        }
+        self.keeper = Some((self.last_id, until));
+        Offer::Wait(until)
     }
 
-    /// Removes a worker that stopped waiting. If it had been woken, [`Self::wakes`] wakes another one.
-    pub(super) fn cancel(&mut self, waiter: WaiterId) {
-        self.waiters.leave(waiter);
-    }
-
-    /// Returns which workers to wake after a change.
+    /// Removes a worker that came, or that gave up. If it was woken, [`Self::wakes`] may wake another one.
+    ///
+    /// The waker is to be dropped outside the lock: the last one of a task frees what the task holds.
     #[inline]
-    pub(super) fn wakes(&mut self) -> Wakes {
-        let mut wakes = Wakes { gone: self.waiters.gone.take(), ..Wakes::default() };
-        if self.waiters.is_empty() {
-            return wakes;
-        }
-        if self.schedule.has_ended() {
-            wakes.all = self.waiters.wake_all();
-        } else {
-            wakes.one = self.waiters.wake_for(self.schedule.due(), self.schedule.ready());
-        }
-        wakes
-    }
-}
-
-/// The number of a worker that waits.
-pub(super) type WaiterId = u64;
-
-/// The workers that wait. One at most keeps a timer; the others sleep until woken.
-struct Waiters {
-    parked: BTreeMap<WaiterId, Waker>,
-    keeper: Option<TimeKeeper>,
-    /// How many were woken and have not come yet.
-    woken: usize,
-    /// The waker of a worker that left.
-    gone: Option<Waker>,
-    last_id: WaiterId,
-}
-
-/// The worker that also sleeps until a time: when the next key falls due.
-struct TimeKeeper {
-    id: WaiterId,
-    until: At,
-    waker: Waker,
-}
-
-impl Waiters {
-    const fn new() -> Self {
-        Self { parked: BTreeMap::new(), keeper: None, woken: 0, gone: None, last_id: 0 }
-    }
-
-    /// Returns whether no worker waits.
-    fn is_empty(&self) -> bool {
-        self.parked.is_empty() && self.keeper.is_none()
+    pub(super) fn leave(&mut self, waiter: Option<WaiterId>) -> Option<Waker> {
+        let id = waiter?;
+        self.keeper.take_if(|(keeper, _)| *keeper == id);
+        let parked = self.parked.remove(&id);
+        self.woken -= usize::from(parked.is_none());
+        parked
     }
 
     /// Returns when the timer fires; never if no worker keeps one.
     fn kept_until(&self) -> At {
-        self.keeper.as_ref().map_or(At::NEVER, |keeper| keeper.until)
+        self.keeper.map_or(At::NEVER, |(_, until)| until)
     }
 
-    /// Adds a worker that sleeps until woken.
-    fn park(&mut self, waker: Waker) -> WaiterId {
-        self.last_id += 1;
-        self.parked.insert(self.last_id, waker);
-        self.last_id
-    }
-
-    /// Adds a worker that keeps the timer, in place of one that kept a later one.
-    fn keep(&mut self, until: At, waker: Waker) -> WaiterId {
-        self.last_id += 1;
-        let former = self.keeper.replace(TimeKeeper { id: self.last_id, until, waker });
-        self.parked.extend(former.map(|former| (former.id, former.waker)));
-        self.last_id
-    }
-
-    /// Removes a worker that came, or that gave up.
-    fn leave(&mut self, id: WaiterId) {
-        self.gone = match self.parked.remove(&id) {
-            Some(waker) => Some(waker),
-            None => self.keeper.take_if(|keeper| keeper.id == id).map(|keeper| keeper.waker),
-        };
-        self.woken -= usize::from(self.gone.is_none());
-    }
-
-    /// Picks the worker to wake, if any, when `ready` keys can be had from `due` on.
+    /// Returns the worker to wake after a change, if any: the one that came last, as its memory is warm.
     ///
-    /// As many workers are on their way as keys are ready. If no key can be had yet, one worker keeps the timer.
-    fn wake_for(&mut self, due: At, ready: usize) -> Option<Waker> {
-        match due {
-            At::NEVER => None,
-            At::START if self.woken < ready => self.wake_one(),
-            At::START => None,
+    /// As many workers are on their way as keys are ready. If no key can be had yet, one worker keeps the timer. Once
+    /// there will be no more keys, each worker that comes wakes the next one.
+    #[inline]
+    pub(super) fn wakes(&mut self) -> Option<Waker> {
+        if self.parked.is_empty() {
+            return None;
+        }
+        let wanted = match self.schedule.due() {
+            _ if self.schedule.has_ended() => usize::MAX,
+            At::NEVER => 0,
+            At::START => self.schedule.ready(),
             // A worker that is on its way will look at the time.
-            _ if self.woken > 0 || self.kept_until() <= due => None,
-            _ if self.keeper.is_some() => self.wake_keeper(),
-            _ => self.wake_one(),
+            due => usize::from(due < self.kept_until()),
+        };
+        if self.woken >= wanted {
+            return None;
         }
-    }
-
-    /// Wakes all, as there will be no more keys.
-    fn wake_all(&mut self) -> BTreeMap<WaiterId, Waker> {
-        let mut all = std::mem::take(&mut self.parked);
-        all.extend(self.keeper.take().map(|keeper| (keeper.id, keeper.waker)));
-        self.woken += all.len();
-        all
-    }
-
-    /// Wakes the one that came last (its memory is warm). The timekeeper is woken only if it is alone.
-    fn wake_one(&mut self) -> Option<Waker> {
-        match self.parked.pop_last() {
-            Some((_, waker)) => {
-                self.woken += 1;
-                Some(waker)
-            }
-            None => self.wake_keeper(),
-        }
-    }
-
-    fn wake_keeper(&mut self) -> Option<Waker> {
-        let keeper = self.keeper.take()?;
+        let (id, waker) = self.parked.pop_last()?;
+        self.keeper.take_if(|(keeper, _)| *keeper == id);
         self.woken += 1;
-        Some(keeper.waker)
+        Some(waker)
     }
 }

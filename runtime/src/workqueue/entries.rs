@@ -21,18 +21,30 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> QueueKey for K {}
 pub(super) enum EntryPlace {
     /// In no line: remembered only for its failures, or about to move.
     Idle,
-    /// In no line, and only a real change moves it.
-    Terminal,
-    /// Waits for its timer.
-    Delayed,
+    /// Among the timers.
+    Waits(EntryWait),
     /// A retry whose back-off is over. It waits for a token.
     AwaitsToken,
     /// In line for a worker.
     Ready,
     /// With a worker.
     InFlight(Meanwhile),
-    /// Waits until its hold is over, whatever else is asked for it.
+}
+
+/// Why a key is among the timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryWait {
+    /// Its delay or its back-off is not over.
+    Delayed,
+    /// Its hold is not over, whatever else is asked for it.
     Held,
+    /// It failed terminally. Only a real change moves it.
+    Terminal,
+}
+
+impl EntryWait {
+    /// How many there are.
+    pub(super) const COUNT: usize = 3;
 }
 
 /// What asked for the next run.
@@ -48,7 +60,7 @@ pub(super) enum RunCause {
 }
 
 /// What was asked for while the key was in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Meanwhile {
     Nothing,
     Touched,
@@ -84,8 +96,6 @@ pub(super) struct Setback {
     /// How many runs in a row ended as retries that do not count.
     pub(super) uncounted: u8,
     pub(super) cause: RunCause,
-    /// Since when it waited for a worker, if a hold interrupts that wait. The wait goes on afterwards.
-    pub(super) interrupted: Option<At>,
 }
 
 impl Setback {
@@ -96,7 +106,6 @@ impl Setback {
         failures: 0,
         uncounted: 0,
         cause: RunCause::Plain,
-        interrupted: None,
     };
 }
 
@@ -140,19 +149,19 @@ impl<K> KeyEntry<K> {
     pub(super) fn clear_schedule(&mut self) {
         self.delay = At::NEVER;
         self.priority = Priority::Low;
+        self.clear_backoff();
+    }
+
+    /// Forgets the back-off, but not the failures.
+    #[inline]
+    pub(super) fn clear_backoff(&mut self) {
         self.relieve(|setback| {
             (setback.gate, setback.floor, setback.cause) = (At::START, At::START, RunCause::Plain);
         });
     }
 
-    /// Forgets a terminal failure, unless a timer is to run the key anyway.
-    pub(super) fn clear_schedule_unless_asked(&mut self) {
-        if self.delay == At::NEVER {
-            self.clear_schedule();
-        }
-    }
-
     /// Records a real change: no delay, and the floor instead of the back-off.
+    #[inline]
     pub(super) fn expedite(&mut self) {
         self.delay = At::START;
         self.relieve(|setback| {
@@ -164,35 +173,39 @@ impl<K> KeyEntry<K> {
     /// Records a success: no failures, no back-off.
     #[inline]
     pub(super) fn succeed(&mut self) {
-        self.relieve(|setback| {
-            setback.failures = 0;
-            (setback.gate, setback.floor, setback.cause) = (At::START, At::START, RunCause::Plain);
-        });
+        self.clear_backoff();
+        self.relieve(|setback| setback.failures = 0);
     }
 
     /// Records that the key is to run at once, without delay and back-off.
     pub(super) fn skip_backoff(&mut self) {
         self.delay = At::START;
-        self.relieve(|setback| (setback.gate, setback.cause) = (At::START, RunCause::Plain));
+        self.clear_backoff();
     }
 
     /// Records that the hold is over.
+    #[inline]
     pub(super) fn let_go(&mut self) {
         self.relieve(|setback| setback.held = At::START);
     }
 
-    /// Returns since when the key has waited for a worker if a hold interrupted that wait, which goes on now.
-    #[inline]
-    pub(super) fn resume_wait(&mut self) -> Option<At> {
-        let interrupted = self.setback().interrupted;
-        self.relieve(|setback| setback.interrupted = None);
-        interrupted
+    /// Says whether the key failed terminally, and nothing has asked for a run since.
+    pub(super) fn is_terminal(&self) -> bool {
+        self.delay == At::NEVER && self.setback().cause == RunCause::Terminal
     }
 
-    /// Returns when the key is ready: the later of delay and back-off.
+    /// Returns what the key waits for and until when; `None` if nothing is to happen to it.
+    ///
+    /// A key that something asks for waits for the latest of its delay, its back-off and its hold.
     #[inline]
-    pub(super) fn due(&self) -> At {
-        self.delay.max(self.setback().gate)
+    pub(super) fn wait(&self) -> Option<(EntryWait, At)> {
+        let Setback { gate, held, .. } = *self.setback();
+        match self.delay {
+            At::NEVER if held > At::START => Some((EntryWait::Held, held)),
+            At::NEVER => self.is_terminal().then_some((EntryWait::Terminal, At::NEVER)),
+            delay if held > delay.max(gate) => Some((EntryWait::Held, held)),
+            delay => Some((EntryWait::Delayed, delay.max(gate))),
+        }
     }
 }
 
@@ -211,8 +224,8 @@ const NO_NUMBER: u32 = 0;
 
 /// All known keys, each held once, in a slab. A table finds them by key.
 pub(super) struct Entries<K> {
-    slab: Slab<KeyEntry<K>>,
-    table: HashTable<Id>,
+    pub(super) slab: Slab<KeyEntry<K>>,
+    pub(super) table: HashTable<Id>,
     hasher: RandomState,
     last_number: u32,
 }
@@ -229,11 +242,6 @@ impl<K: QueueKey> Entries<K> {
 
     pub(super) fn len(&self) -> usize {
         self.slab.len()
-    }
-
-    #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
-        self.slab.capacity().max(self.table.capacity())
     }
 
     pub(super) fn find(&self, key: &K) -> Option<Id> {
@@ -271,6 +279,12 @@ impl<K: QueueKey> Entries<K> {
         self.last_number = self.last_number.wrapping_add(1).max(NO_NUMBER + 1);
         self[id].number = self.last_number;
         Ticket { number: self.last_number, id }
+    }
+
+    /// Returns how many tickets were issued after this one.
+    #[inline]
+    pub(super) fn age(&self, ticket: Ticket) -> u32 {
+        self.last_number.wrapping_sub(ticket.number)
     }
 
     /// Voids the ticket of an entry.

@@ -5,8 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::clock::{At, ClockOrigin};
-use super::entries::{EntryPlace, KeyEntry, QueueKey};
+use super::entries::{EntryPlace, EntryWait, KeyEntry, QueueKey, Setback};
 use super::schedule::Schedule;
+use super::stats::QueueTimes;
 use super::types::{Depth, Priority};
 use crate::metrics::QueueReport;
 
@@ -61,45 +62,37 @@ pub enum KeyState {
 
 impl KeyState {
     pub(super) fn of<K>(entry: &KeyEntry<K>, origin: ClockOrigin) -> Self {
-        let failures = entry.setback().failures;
+        let Setback { failures, gate, .. } = *entry.setback();
         let (since, until) = (|| origin.known_instant(entry.at), || origin.instant(entry.at));
         match entry.place {
             EntryPlace::Idle => Self::Idle,
             EntryPlace::Ready => Self::Queued { priority: entry.priority, since: since() },
-            EntryPlace::Delayed if failures > 0 && entry.setback().gate >= entry.delay => {
+            EntryPlace::Waits(EntryWait::Delayed) if failures > 0 && gate >= entry.delay => {
                 Self::BackingOff { until: until(), failures }
             }
-            EntryPlace::Delayed => Self::Delayed { until: until() },
+            EntryPlace::Waits(EntryWait::Delayed) => Self::Delayed { until: until() },
+            EntryPlace::Waits(EntryWait::Held) => Self::Held { until: until() },
+            EntryPlace::Waits(EntryWait::Terminal) => Self::AwaitsChange { failures },
             EntryPlace::AwaitsToken => Self::AwaitsRetryToken { failures },
-            EntryPlace::Terminal => Self::AwaitsChange { failures },
-            EntryPlace::Held => Self::Held { until: until() },
             EntryPlace::InFlight(_) => Self::InFlight { since: since(), attempt: failures.saturating_add(1) },
         }
     }
 }
 
-/// Keys by where they are, a bounded number from each place; for debug pages.
-#[derive(Clone, Debug)]
-pub(crate) struct Standing<K> {
-    pub(crate) depth: Depth,
-    /// Since when the oldest key has been ready, if the queue keeps times.
-    pub(crate) oldest: Option<Instant>,
-    /// In the order of [`QueueSnapshot::keys`].
-    pub(crate) keys: Vec<(K, KeyState)>,
-    /// How many keys back off, among those with a timer that were looked at.
-    pub(crate) backing_off: usize,
-}
-
-/// The keys of a queue at one moment, up to the number that was asked for.
+/// Where the keys of a queue are at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QueueSnapshot<K> {
     /// How many keys are where.
     pub depth: Depth,
+    /// Since when a key has been ready that has waited longest in its line, if the queue keeps times.
+    pub oldest: Option<Instant>,
     /// Where keys are. First come those in flight, then those that are ready, the highest priority first and each line
     /// in its order, then retries that await a token, then those that wait or are held, the soonest first, and at last
     /// those that failed terminally.
     pub keys: Vec<(K, KeyState)>,
+    /// How many keys back off, among those with a timer that were looked at.
+    pub backing_off: usize,
 }
 
 impl<K> QueueSnapshot<K> {
@@ -112,45 +105,39 @@ impl<K> QueueSnapshot<K> {
 /// How many keys with a timer one look at a queue takes in, since workers wait meanwhile.
 const LOOKED_AT: usize = 20_000;
 
-/// Returns up to `at_most` keys.
+/// Returns up to `each` keys of each place. Among those with a timer it looks at a bounded number.
 pub(super) fn snapshot<K: QueueKey>(
     schedule: &Schedule<K>,
     origin: ClockOrigin,
-    at_most: usize,
+    each: usize,
 ) -> QueueSnapshot<K> {
-    let due = schedule.in_flight().chain(schedule.in_line()).chain(schedule.awaiting_token());
-    let all = due.chain(schedule.waiting()).chain(schedule.awaiting_change());
-    let keys = all.take(at_most).map(|entry| (entry.key.clone(), KeyState::of(entry, origin)));
-    QueueSnapshot { depth: schedule.depth(), keys: keys.collect() }
-}
-
-/// Returns up to `each` keys of each place. Among those with a timer it looks at a bounded number.
-pub(super) fn standing<K: QueueKey>(schedule: &Schedule<K>, origin: ClockOrigin, each: usize) -> Standing<K> {
     let shown = |entry: &KeyEntry<K>| (entry.key.clone(), KeyState::of(entry, origin));
-    let due = schedule.in_flight().take(each).chain(schedule.in_line().take(each));
-    let mut keys: Vec<_> = due.chain(schedule.awaiting_token().take(each)).map(shown).collect();
+    let entries = &schedule.entries;
+    let due = schedule.in_flight.iter(entries).take(each).chain(schedule.ready.iter(entries).take(each));
+    let mut keys: Vec<_> = due.chain(schedule.awaiting_token.iter(entries).take(each)).map(shown).collect();
     let (mut backing_off, mut delayed, mut held) = (0, 0, 0);
-    for entry in schedule.waiting().take(LOOKED_AT) {
-        let count = match KeyState::of(entry, origin) {
+    for (key, state) in schedule.waiting().take(LOOKED_AT).map(shown) {
+        let count = match state {
             KeyState::BackingOff { .. } => &mut backing_off,
             KeyState::Held { .. } => &mut held,
-            _ => &mut delayed,
+            KeyState::Delayed { .. } => &mut delayed,
+            _ => break,
         };
         *count += 1;
         if *count <= each {
-            keys.push(shown(entry));
+            keys.push((key, state));
         }
     }
     keys.extend(schedule.awaiting_change().take(each).map(shown));
-    let oldest = schedule.oldest().and_then(|entry| origin.known_instant(entry.at));
-    Standing { depth: schedule.depth(), oldest, keys, backing_off }
+    let oldest = origin.known_instant(schedule.ready.since(entries));
+    QueueSnapshot { depth: schedule.depth(), oldest, keys, backing_off }
 }
 
 /// Returns what metrics report.
 pub(super) fn report<K: QueueKey>(schedule: &Schedule<K>, now: At) -> QueueReport {
-    let (depth, stats) = (schedule.depth(), schedule.stats());
-    let times = stats.times();
-    let runs = || schedule.in_flight().map(|entry| now.since(entry.at));
+    let (depth, stats) = (schedule.depth(), &schedule.stats);
+    let QueueTimes { waits, runs: ended } = stats.times.as_deref().cloned().unwrap_or_default();
+    let runs = || schedule.in_flight.iter(&schedule.entries).map(|entry| now.since(entry.at));
     QueueReport {
         depth: Priority::ALL.map(|priority| (priority.as_str(), depth.ready_at(priority))),
         waiting: [
@@ -162,8 +149,8 @@ pub(super) fn report<K: QueueKey>(schedule: &Schedule<K>, now: At) -> QueueRepor
         in_flight: depth.in_flight,
         adds: stats.adds,
         retries: stats.retries,
-        waits: times.waits,
-        runs: times.runs,
+        waits,
+        runs: ended,
         unfinished: runs().fold(Duration::ZERO, Duration::saturating_add),
         longest: runs().max().unwrap_or_default(),
     }

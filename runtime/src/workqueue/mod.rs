@@ -25,7 +25,7 @@
 //! - A key is queued at most once and in flight at most once. A key that is added while it is in flight runs again
 //!   afterwards.
 //! - Within a [`Priority`] the order is first come, first served. A key that is added again after its run goes to the
-//!   back. One grant in eight goes to the key that has waited longest, whatever its priority.
+//!   back. One grant in eight goes to the key that has waited longest in its line, whatever its priority.
 //! - A key is ready at the later of its delay and its back-off, never early. If several delays are asked for, the
 //!   shortest one counts.
 //! - [`add`](WorkQueue::add) reports a real change: it cancels a delay, and brings a key that backs off, or that failed
@@ -67,16 +67,13 @@ mod tests;
 
 #[doc(hidden)]
 pub use entries::QueueKey;
-pub(crate) use inspect::Standing;
 #[doc(hidden)]
 pub use inspect::{KeyState, QueueSnapshot};
 pub(crate) use queue::Token;
 pub use queue::{Item, WorkQueue};
 pub use rate_limit::{InvalidRate, RateLimit};
 pub use rate_limiter::{ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, TokenBucket, WithMaxWait};
-#[doc(hidden)]
-pub use shared::Drained;
-pub(crate) use shared::Waited;
+pub(crate) use types::Waited;
 pub use types::{ConfigError, Priority, WorkQueueConfig};
 #[doc(hidden)]
-pub use types::{Depth, Outcome};
+pub use types::{Depth, Drained, Outcome};

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::clock::{At, TimeSource};
 use super::entries::QueueKey;
-use super::inspect::{self, KeyState, QueueSnapshot, Standing};
+use super::inspect::{self, KeyState, QueueSnapshot};
 use super::rate_limiter::RateLimiter;
 use super::schedule::{Grant, Schedule};
-use super::shared::{Drained, SharedQueue, Waited};
+use super::shared::SharedQueue;
 use super::sync::Arc;
-use super::types::{ConfigError, Depth, Outcome, Priority, WorkQueueConfig};
+use super::types::{ConfigError, Depth, Drained, Outcome, Priority, Waited, WorkQueueConfig};
 use crate::metrics::{Metrics, QueueSource};
 
 /// A rate-limited queue of keys that merges requests for a key and never hands it out twice at once.
@@ -120,29 +120,38 @@ impl<K: QueueKey> WorkQueue<K> {
         Some(item)
     }
 
-    /// Leaves it to the callers of [`get_unpaid`](Self::get_unpaid) to pay the rate, at each start.
-    pub(crate) fn pay_at_start(&self) {
-        self.shared.change(|schedule, _| schedule.pay_at_start());
-    }
-
     /// Waits for a key that is ready and for a token, which is set aside until the run starts.
     ///
-    /// Without [`pay_at_start`](Self::pay_at_start), or without a rate, there is nothing to pay.
+    /// Without a rate there is nothing to pay.
     pub(crate) async fn get_unpaid(&self) -> Option<(Item<K>, Token<K>)> {
-        let grant = self.shared.get().await?;
-        let token = Token { unpaid: grant.is_unpaid.then(|| Arc::clone(&self.shared)) };
-        Some((Item::new(Arc::clone(&self.shared), grant), token))
+        let (shared, grant) = (Arc::clone(&self.shared), self.shared.get().await?);
+        let token = Token { unpaid: grant.is_unpaid.then(|| Arc::clone(&shared)), is_claimed: false };
+        Some((Item { shared, grant, is_over: false, ended: None }, token))
     }
 
     /// Waits for a token for one more start, before all keys in line. Callers are served in turn.
     ///
     /// Returns whether that took a wait; `None` once the queue hands out nothing any more. Cancel-safe.
     pub(crate) async fn claim(&self) -> Option<(Token<K>, Waited)> {
-        if !self.shared.read(Schedule::has_paid_starts) {
-            return Some((Token { unpaid: None }, Waited::No));
+        let shared = &self.shared;
+        if !shared.read(Schedule::has_rate) {
+            return Some((Token { unpaid: None, is_claimed: false }, Waited::No));
         }
-        let waited = self.shared.claim().await?;
-        Some((Token { unpaid: Some(Arc::clone(&self.shared)) }, waited))
+        shared.change_rate(|rate, _| rate.claim());
+        let mut token = Token { unpaid: Some(Arc::clone(shared)), is_claimed: true };
+        let (_turn, mut waited) = match shared.claims.try_lock() {
+            Ok(turn) => (turn, Waited::No),
+            Err(_) => (shared.claims.lock().await, Waited::Yes),
+        };
+        while let Err(opens) = shared.change(|schedule, clock| schedule.grant_claim(clock.now()))? {
+            tokio::select! {
+                () = sleep_until(shared.origin.instant(opens)) => {}
+                () = shared.rate_changed.notified() => {}
+            }
+            waited = Waited::Yes;
+        }
+        token.is_claimed = false;
+        Some((token, waited))
     }
 
     /// Refuses further keys and drops delays and retries. Workers drain the keys that are ready. Aborts a drain.
@@ -155,13 +164,29 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Keys that are ready need a worker that takes them, so workers go on until [`get`](Self::get) returns `None`. A
     /// worker may leave: a key that it puts back or drops does not delay the drain.
     pub async fn drain(&self) -> Drained {
-        self.shared.drain().await
+        let begun = self.shared.with(|dispatcher, clock| {
+            dispatcher.schedule.shut_down(clock);
+            dispatcher.shutdowns
+        });
+        loop {
+            // Made before the look, so that no change after it is missed.
+            let changed = self.shared.drain_changed.notified();
+            let (is_drained, shutdowns) =
+                self.shared.with(|dispatcher, _| (dispatcher.schedule.is_drained(), dispatcher.shutdowns));
+            if is_drained {
+                return Drained::Clean;
+            }
+            if shutdowns != begun {
+                return Drained::Aborted;
+            }
+            changed.await;
+        }
     }
 
     /// Shuts down and drops all keys that are not in flight, as a stopping controller does. Aborts a drain.
     pub fn discard(&self) {
         self.shared.shut_down(|schedule, _| schedule.discard());
-        self.shared.end_claims();
+        self.shared.rate_changed.notify_one();
     }
 
     /// Takes keys again after [`discard`](Self::discard), once no key is in flight. The rates go on as they are.
@@ -189,7 +214,7 @@ impl<K: QueueKey> WorkQueue<K> {
     /// This reads the clock when a key becomes ready, is handed out, and is done. Keys that are ready or in flight
     /// already have no time.
     pub fn keep_times(&self) {
-        self.shared.change(|schedule, _| schedule.keep_times());
+        self.shared.change(|schedule, _| _ = schedule.stats.times.get_or_insert_default());
     }
 
     /// Returns how many keys are ready.
@@ -207,16 +232,10 @@ impl<K: QueueKey> WorkQueue<K> {
         self.look(Schedule::depth)
     }
 
-    /// Returns where up to `at_most` keys are, for a debug page. The more keys it shows, the longer it holds the lock.
-    pub fn snapshot(&self, at_most: usize) -> QueueSnapshot<K> {
+    /// Returns where keys are, up to `each` in each place, for a debug page. The more it shows, the longer it holds the lock.
+    pub fn snapshot(&self, each: usize) -> QueueSnapshot<K> {
         let origin = self.shared.origin;
-        self.look(|schedule| inspect::snapshot(schedule, origin, at_most))
-    }
-
-    /// Returns where keys are, up to `each` in each place, and how many there are.
-    pub(crate) fn standing(&self, each: usize) -> Standing<K> {
-        let origin = self.shared.origin;
-        self.look(|schedule| inspect::standing(schedule, origin, each))
+        self.look(|schedule| inspect::snapshot(schedule, origin, each))
     }
 
     /// Reads the schedule as it is now, with the keys lined up that have fallen due.
@@ -239,15 +258,6 @@ impl<K: QueueKey> WorkQueue<K> {
             .read(|schedule| schedule.entry(key).map_or(KeyState::Idle, |entry| KeyState::of(entry, origin)))
     }
 
-    /// Returns up to `at_most` keys in flight, and since when, if the queue keeps times.
-    pub(crate) fn in_flight(&self, at_most: usize) -> Vec<(K, Option<Instant>)> {
-        let origin = self.shared.origin;
-        self.shared.read(|schedule| {
-            let entries = schedule.in_flight().take(at_most);
-            entries.map(|entry| (entry.key.clone(), origin.known_instant(entry.at))).collect()
-        })
-    }
-
     /// Returns the keys that failed terminally and wait for a change.
     pub(crate) fn awaiting_change(&self) -> Vec<K> {
         self.shared.read(|schedule| schedule.awaiting_change().map(|entry| entry.key.clone()).collect())
@@ -266,11 +276,13 @@ impl<K: QueueKey> fmt::Debug for WorkQueue<K> {
     }
 }
 
-/// A token of the rate that is set aside for one start. If it is dropped unpaid, it is given back.
+/// A token of the rate for one start, set aside or claimed. If it is dropped unpaid, it is given back.
 #[must_use = "a dropped token is given back"]
 pub(crate) struct Token<K: QueueKey> {
     /// `None` if it was paid, or if there is nothing to pay.
     unpaid: Option<Arc<SharedQueue<K>>>,
+    /// Whether the run still waits for it.
+    is_claimed: bool,
 }
 
 impl<K: QueueKey> Token<K> {
@@ -285,7 +297,7 @@ impl<K: QueueKey> Token<K> {
 impl<K: QueueKey> Drop for Token<K> {
     fn drop(&mut self) {
         if let Some(shared) = self.unpaid.take() {
-            shared.change_rate(|rate, _| rate.give_back());
+            shared.change_rate(|rate, _| if self.is_claimed { rate.waive() } else { rate.give_back() });
         }
     }
 }
@@ -306,10 +318,6 @@ pub struct Item<K: QueueKey> {
 }
 
 impl<K: QueueKey> Item<K> {
-    pub(super) const fn new(shared: Arc<SharedQueue<K>>, grant: Grant<K>) -> Self {
-        Self { shared, grant, is_over: false, ended: None }
-    }
-
     /// Returns the key.
     pub const fn key(&self) -> &K {
         &self.grant.key

@@ -32,10 +32,7 @@ impl RateLimit {
     /// Sets how many tokens a full bucket holds.
     #[must_use]
     pub const fn burst(mut self, burst: u32) -> Self {
-        // A rate of zero stays invalid, whatever its burst.
-        if self.burst != 0 || !matches!(self.period, Duration::MAX) {
-            self.burst = burst;
-        }
+        self.burst = burst;
         self
     }
 
@@ -98,8 +95,6 @@ pub(super) struct Tokens {
     reserved: u64,
     /// Runs that wait for a token of their own. Each comes before all keys that wait in line.
     claims: u64,
-    /// Before this time no token is known to be free for the keys in line.
-    opens: At,
 }
 
 impl Tokens {
@@ -111,7 +106,7 @@ impl Tokens {
         // This keeps all sums below 2^62 ns.
         let most = (1u64 << 62) / period;
         let burst = u64::from(limit.burst).min(most);
-        Ok(Self { period, burst, full_at: At::START, reserved: 0, claims: 0, opens: At::START })
+        Ok(Self { period, burst, full_at: At::START, reserved: 0, claims: 0 })
     }
 
     /// Takes a token, if there is one. Returns whether it did.
@@ -125,41 +120,30 @@ impl Tokens {
 
     /// Sets a token aside, if there is one that no run claims. Returns whether it did.
     pub(super) fn reserve(&mut self, now: At) -> bool {
-        if now < self.opens {
-            return false;
-        }
-        self.opens = self.holds_at(self.reserved + self.claims + 1);
-        if now < self.opens {
-            return false;
-        }
-        self.reserved += 1;
-        self.opens = At::START;
-        true
+        let is_free = self.opens() <= now;
+        self.reserved += u64::from(is_free);
+        is_free
     }
 
     /// Spends a token that was set aside.
     pub(super) fn pay(&mut self, now: At) {
         self.reserved -= 1;
         self.full_at = self.full_at.max(now).after(Duration::from_nanos(self.period));
-        self.opens = At::START;
     }
 
     /// Puts back a token that was set aside.
     pub(super) fn give_back(&mut self) {
         self.reserved -= 1;
-        self.opens = At::START;
     }
 
     /// Adds a run that waits for a token.
     pub(super) fn claim(&mut self) {
         self.claims += 1;
-        self.opens = At::START;
     }
 
     /// Removes a run that waited for a token.
     pub(super) fn waive(&mut self) {
         self.claims -= 1;
-        self.opens = At::START;
     }
 
     /// Sets a token aside for a run that claims it, if there is one.
@@ -177,9 +161,9 @@ impl Tokens {
         }
     }
 
-    /// Returns the time before which no token is known to be free for the keys in line.
+    /// Returns from when on a token is free for the keys in line; never if that depends on the tokens that are set aside.
     pub(super) fn opens(&self) -> At {
-        self.opens
+        self.holds_at(self.reserved + self.claims + 1)
     }
 
     /// Returns when the bucket will hold this many tokens if none is spent.

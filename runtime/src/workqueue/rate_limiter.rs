@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::clock::{At, ClockOrigin, TimeSource};
-use super::rate_limit::{InvalidRate, RateLimit, Tokens};
+use super::rate_limit::{InvalidRate, RateLimit};
 
 /// How long a failed key waits.
 ///
@@ -46,19 +46,11 @@ impl Default for ItemExponentialFailure {
 
 impl RateLimiter for ItemExponentialFailure {
     fn delay(&self, failures: u32) -> Duration {
-        let doubled = 1u128
-            .checked_shl(failures.saturating_sub(1))
-            .and_then(|factor| self.base.as_nanos().checked_mul(factor))
-            .filter(|nanos| *nanos < self.max.as_nanos());
-        match doubled {
-            Some(nanos) => Duration::new((nanos / NANOS) as u64, (nanos % NANOS) as u32),
-            None if self.base.is_zero() => Duration::ZERO,
-            None => self.max,
-        }
+        let doublings = failures.saturating_sub(1);
+        let doubled = |wait: Duration, times: u32| wait.saturating_mul(1 << times.min(31));
+        doubled(doubled(self.base, doublings), doublings.saturating_sub(31)).min(self.max)
     }
 }
-
-const NANOS: u128 = 1_000_000_000;
 
 /// Waits for a short time after the first failures, and for a long time after all further ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,17 +123,10 @@ impl<L: RateLimiter + ?Sized> RateLimiter for std::sync::Arc<L> {
 /// token is lost; [`WorkQueueConfig::retry_rate`](super::WorkQueueConfig::retry_rate) gives it back.
 pub struct TokenBucket {
     origin: ClockOrigin,
-    reserved: Mutex<ReservedTokens>,
+    limit: RateLimit,
+    /// When the bucket is full again if no more tokens are taken.
+    full_at: Mutex<At>,
 }
-
-/// The tokens, and how far ahead they are taken.
-struct ReservedTokens {
-    tokens: Tokens,
-    last: At,
-}
-
-/// Tokens that are further ahead (146 years) are not counted any more.
-const HORIZON: At = At::from_nanos(1 << 62);
 
 impl TokenBucket {
     /// Makes a full bucket.
@@ -149,31 +134,18 @@ impl TokenBucket {
     /// # Errors
     /// A rate that [`RateLimit::validate`] refuses.
     pub fn new(limit: RateLimit) -> Result<Self, InvalidRate> {
-        let reserved = Mutex::new(ReservedTokens { tokens: Tokens::new(limit)?, last: At::START });
-        Ok(Self { origin: ClockOrigin::starting_now(), reserved })
+        limit.validate()?;
+        Ok(Self { origin: ClockOrigin::starting_now(), limit, full_at: Mutex::new(At::START) })
     }
 }
 
 impl RateLimiter for TokenBucket {
     fn delay(&self, _failures: u32) -> Duration {
-        let now = self.origin.now();
-        self.reserved.lock().reserve(now).since(now)
-    }
-}
-
-impl ReservedTokens {
-    /// Takes the next token that is not taken. Returns when it may be used.
-    fn reserve(&mut self, now: At) -> At {
-        let at = self.last.max(now);
-        if at >= HORIZON {
-            return At::LATEST;
-        }
-        self.last = at;
-        if !self.tokens.take(at) {
-            self.last = self.tokens.opens();
-            self.tokens.take(self.last);
-        }
-        self.last
+        let ((period, burst), now) = (self.limit.parts(), self.origin.now());
+        let mut full_at = self.full_at.lock();
+        let debt = full_at.since(now);
+        *full_at = (*full_at).max(now).after(period);
+        debt.saturating_sub(period.saturating_mul(burst - 1))
     }
 }
 

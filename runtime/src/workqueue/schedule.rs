@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::{At, TimeSource};
-use super::entries::{Entries, EntryPlace, Id, KeyEntry, Meanwhile, QueueKey, RunCause, Setback, Ticket};
+use super::entries::{Entries, EntryPlace, EntryWait, Id, KeyEntry, Meanwhile, QueueKey, RunCause, Ticket};
 use super::lines::{Line, ReadyLines};
-use super::rate_limit::Tokens;
+use super::rate_limit::{RateLimit, Tokens};
 use super::rate_limiter::RateLimiter;
 use super::stats::QueueStats;
 use super::types::{ConfigError, DEFAULT_FLOOR, Depth, Outcome, Priority, WorkQueueConfig};
@@ -30,8 +30,8 @@ pub(super) struct Grant<K> {
 #[derive(Debug)]
 pub(super) enum Offer<K> {
     Run(Grant<K>),
-    /// Nothing yet: [`Schedule::due`] says until when.
-    Wait,
+    /// Nothing before this time; never means not without a change.
+    Wait(At),
     /// Nothing any more.
     Ended,
 }
@@ -50,53 +50,43 @@ enum QueueMode {
 ///
 /// Each known key is in one [`EntryPlace`] at a time.
 pub(super) struct Schedule<K> {
-    entries: Entries<K>,
-    ready: ReadyLines,
-    awaiting_token: Line,
-    in_flight: Line,
-    /// The keys that failed terminally.
-    terminal: Line,
-    /// The keys that are delayed or held, by when that ends; at the same moment in the order in which they came.
+    pub(super) entries: Entries<K>,
+    pub(super) ready: ReadyLines,
+    pub(super) awaiting_token: Line,
+    pub(super) in_flight: Line,
+    /// The keys that wait, by when that ends; at the same moment in the order in which they came.
     timers: BTreeSet<(At, Ticket)>,
-    /// How many of the timers are holds.
-    held: usize,
-    /// How many of the keys in flight run again, as far as is known.
-    again: usize,
+    /// How many of the timers are of each kind.
+    waiting: [usize; EntryWait::COUNT],
+    /// The rate of all grants. The taker of a key pays it when its run starts.
     rate: Option<Tokens>,
-    /// Whether the taker of a key pays the rate when its run starts. Otherwise the queue pays when it hands the key out.
-    is_paid_at_start: bool,
     retry_rate: Option<Tokens>,
     backoff: Arc<dyn RateLimiter>,
     /// What the limiter answered for a first failure, once it was asked.
     first_step: Option<Duration>,
     floor: Duration,
     mode: QueueMode,
-    stats: QueueStats,
+    pub(super) stats: QueueStats,
 }
 
 impl<K: QueueKey> Schedule<K> {
     pub(super) fn new(config: WorkQueueConfig) -> Result<Self, ConfigError> {
-        let mut schedule = Self::unlimited(config.backoff);
-        schedule.floor = config.floor;
-        schedule.rate = config.rate.map(Tokens::new).transpose().map_err(ConfigError::Rate)?;
-        schedule.retry_rate =
-            config.retry_rate.map(Tokens::new).transpose().map_err(ConfigError::RetryRate)?;
-        Ok(schedule)
+        let tokens = |limit: Option<RateLimit>| limit.map(Tokens::new).transpose();
+        let rate = tokens(config.rate).map_err(ConfigError::Rate)?;
+        let retry_rate = tokens(config.retry_rate).map_err(ConfigError::RetryRate)?;
+        Ok(Self { rate, retry_rate, floor: config.floor, ..Self::unlimited(config.backoff) })
     }
 
     /// A schedule without rates, which cannot be refused.
     pub(super) fn unlimited(backoff: Arc<dyn RateLimiter>) -> Self {
         Self {
             entries: Entries::new(),
-            ready: ReadyLines::new(),
+            ready: ReadyLines::default(),
             awaiting_token: Line::default(),
             in_flight: Line::default(),
-            terminal: Line::default(),
             timers: BTreeSet::new(),
-            held: 0,
-            again: 0,
+            waiting: [0; EntryWait::COUNT],
             rate: None,
-            is_paid_at_start: false,
             retry_rate: None,
             backoff,
             first_step: None,
@@ -113,14 +103,11 @@ impl<K: QueueKey> Schedule<K> {
     pub(super) fn add(&mut self, key: K, priority: Priority, clock: &impl TimeSource) {
         let Some(id) = self.admit(key, clock) else { return };
         self.raise(id, priority);
-        let entry = &mut self.entries[id];
-        match entry.place {
+        match self.entries[id].place {
             EntryPlace::Ready => {}
             EntryPlace::InFlight(_) => self.mark(id, Meanwhile::Added),
-            EntryPlace::Idle => self.line_up(id, clock),
-            EntryPlace::Held => entry.expedite(),
-            EntryPlace::Terminal | EntryPlace::Delayed | EntryPlace::AwaitsToken => {
-                entry.expedite();
+            _ => {
+                self.entries[id].expedite();
                 self.settle(id, clock);
             }
         }
@@ -129,111 +116,85 @@ impl<K: QueueKey> Schedule<K> {
     /// Nothing changed, but an idle key is to run.
     pub(super) fn touch(&mut self, key: K, priority: Priority, clock: &impl TimeSource) {
         let Some(id) = self.admit(key, clock) else { return };
-        match self.place_unless_held(id, clock) {
-            EntryPlace::Idle | EntryPlace::Ready => self.raise(id, priority),
-            // A timer that was asked for meanwhile is not shortened.
-            EntryPlace::InFlight(_) if self.entries[id].delay == At::NEVER => {
+        let entry = &mut self.entries[id];
+        match entry.place {
+            EntryPlace::Ready => self.raise(id, priority),
+            // A timer that was asked for meanwhile is not shortened, and a terminal failure stays one.
+            _ if entry.delay != At::NEVER || entry.is_terminal() => {}
+            EntryPlace::InFlight(_) => {
                 self.raise(id, priority);
                 self.mark(id, Meanwhile::Touched);
             }
-            _ => return,
-        }
-        match self.entries[id].place {
-            EntryPlace::Idle => self.line_up(id, clock),
-            EntryPlace::Held => self.entries[id].delay = At::START,
-            _ => {}
+            _ => {
+                entry.delay = At::START;
+                self.raise(id, priority);
+                self.settle(id, clock);
+            }
         }
     }
 
-    /// The key is to run after a delay, at the latest.
+    /// The key is to run after a delay, at the latest. One that is due already keeps its turn.
     pub(super) fn add_after(&mut self, key: K, delay: Duration, priority: Priority, clock: &impl TimeSource) {
         let Some(id) = self.admit(key, clock) else { return };
         self.raise(id, priority);
-        let place = self.place_unless_held(id, clock);
-        // A key that is due already keeps its turn.
-        if matches!(place, EntryPlace::Ready | EntryPlace::AwaitsToken) {
-            return;
-        }
         let entry = &mut self.entries[id];
-        if place == EntryPlace::Terminal {
-            entry.relieve(|setback| setback.gate = setback.floor);
+        if !matches!(entry.place, EntryPlace::Ready | EntryPlace::AwaitsToken) {
+            entry.delay = entry.delay.min(clock.now().after(delay));
+            self.settle(id, clock);
         }
-        entry.delay = entry.delay.min(clock.now().after(delay));
-        self.settle_unless_away(id, clock);
     }
 
-    /// The key failed once more, and is to run when its back-off is over.
+    /// The key failed once more, and is to run when its back-off is over. One that is ready keeps its turn.
     pub(super) fn add_rate_limited(&mut self, key: K, priority: Priority, clock: &impl TimeSource) {
         let Some(id) = self.admit(key, clock) else { return };
         self.raise(id, priority);
         self.stats.retries += 1;
-        let place = self.place_unless_held(id, clock);
-        if place == EntryPlace::Ready {
+        if self.entries[id].place == EntryPlace::Ready {
             let failures = &mut self.entries[id].set_back().failures;
             *failures = failures.saturating_add(1);
             return;
         }
-        if place == EntryPlace::Terminal {
-            self.entries[id].relieve(|setback| setback.gate = At::START);
-        }
         let until = self.fail(id, Duration::ZERO, clock);
         let entry = &mut self.entries[id];
         entry.delay = entry.delay.min(until);
-        self.settle_unless_away(id, clock);
+        self.settle(id, clock);
     }
 
     /// Clears the failures of a key. What is scheduled stays so.
     pub(super) fn forget(&mut self, key: &K) {
         let Some(id) = self.entries.find(key) else { return };
         let entry = &mut self.entries[id];
+        if entry.is_terminal() {
+            entry.clear_backoff();
+        }
         entry.relieve(|setback| setback.failures = 0);
-        match entry.place {
-            EntryPlace::Idle | EntryPlace::Terminal => self.remove(id),
-            EntryPlace::Held if entry.setback().cause == RunCause::Terminal => {
-                entry.clear_schedule_unless_asked();
-            }
-            _ => {}
+        if matches!(entry.place, EntryPlace::Idle | EntryPlace::Waits(EntryWait::Terminal)) {
+            self.remove(id);
         }
     }
 
     /// Keeps a key from workers until it is released, or for `at_most`. After a shutdown a key that waits is dropped.
     pub(super) fn hold(&mut self, key: &K, at_most: Duration, clock: &impl TimeSource) {
-        self.promote(clock);
-        let found = match self.mode {
-            QueueMode::Open => self.admit(key.clone(), clock),
-            QueueMode::Draining | QueueMode::Discarding => self.entries.find(key),
-        };
-        let Some(id) = found else { return };
-        let until = clock.now().after(at_most);
+        let Some(id) = self.admit(key.clone(), clock).or_else(|| self.entries.find(key)) else { return };
         let entry = &mut self.entries[id];
-        entry.set_back().held = until;
+        entry.set_back().held = clock.now().after(at_most);
         match entry.place {
             EntryPlace::InFlight(_) => return,
+            _ if self.mode != QueueMode::Open => return self.remove(id),
             // A retry that has its token does not pay a second one.
-            EntryPlace::Ready => {
-                let since = entry.at;
-                entry.skip_backoff();
-                entry.set_back().interrupted = Some(since);
-            }
+            EntryPlace::Ready => entry.skip_backoff(),
             _ => {}
         }
-        match self.mode {
-            QueueMode::Open => self.wait_until(id, EntryPlace::Held, until),
-            QueueMode::Draining | QueueMode::Discarding => self.remove(id),
-        }
+        self.settle(id, clock);
     }
 
     /// Ends the hold of a key. It goes on with what was asked for meanwhile, at the back of its line.
     pub(super) fn release(&mut self, key: &K, clock: &impl TimeSource) {
         self.promote(clock);
         let Some(id) = self.entries.find(key) else { return };
-        let entry = &mut self.entries[id];
-        entry.let_go();
-        if entry.place == EntryPlace::Held {
-            let now = clock.now();
-            self.leave(id);
-            self.resume(id, now);
-            self.serve_retries(now);
+        self.entries[id].let_go();
+        if let EntryPlace::Waits(_) = self.entries[id].place {
+            self.settle(id, clock);
         }
     }
 
@@ -242,8 +203,10 @@ impl<K: QueueKey> Schedule<K> {
         if self.mode == QueueMode::Open {
             self.promote(clock);
             self.mode = QueueMode::Draining;
-            let waits = [EntryPlace::Delayed, EntryPlace::AwaitsToken, EntryPlace::Held];
-            self.drop_entries(|place| waits.contains(&place));
+            self.drop_entries(|place| match place {
+                EntryPlace::Waits(wait) => wait != EntryWait::Terminal,
+                place => place == EntryPlace::AwaitsToken,
+            });
         }
     }
 
@@ -259,11 +222,6 @@ impl<K: QueueKey> Schedule<K> {
         self.mode = QueueMode::Open;
     }
 
-    /// Counts from now on how long things take.
-    pub(super) fn keep_times(&mut self) {
-        self.stats.keep_times();
-    }
-
     // ---- what workers take and bring back ----
 
     /// Hands out the next key, if one is ready and the rate has a token for it.
@@ -271,15 +229,12 @@ impl<K: QueueKey> Schedule<K> {
     pub(super) fn take(&mut self, clock: &impl TimeSource) -> Offer<K> {
         self.promote(clock);
         if self.ready() == 0 {
-            return if self.has_ended() { Offer::Ended } else { Offer::Wait };
+            return if self.has_ended() { Offer::Ended } else { Offer::Wait(self.due()) };
         }
-        if let Some(rate) = &mut self.rate {
-            let now = clock.now();
-            if !(if self.is_paid_at_start { rate.reserve(now) } else { rate.take(now) }) {
-                return Offer::Wait;
-            }
+        if self.rate.as_mut().is_some_and(|rate| !rate.reserve(clock.now())) {
+            return Offer::Wait(self.due());
         }
-        let Some(id) = self.ready.pop(&self.entries) else { return Offer::Wait };
+        let Some(id) = self.ready.pop(&self.entries) else { return Offer::Wait(self.due()) };
         self.in_flight.join(&mut self.entries, id);
         let entry = &mut self.entries[id];
         let priority = entry.priority;
@@ -292,7 +247,7 @@ impl<K: QueueKey> Schedule<K> {
             attempt: entry.setback().failures.saturating_add(1),
             priority,
             at: entry.at,
-            is_unpaid: self.is_paid_at_start && self.rate.is_some(),
+            is_unpaid: self.rate.is_some(),
         })
     }
 
@@ -305,9 +260,8 @@ impl<K: QueueKey> Schedule<K> {
         self.stats.ended(entry.at, clock);
         self.leave(id);
         let is_asked = meanwhile != Meanwhile::Nothing;
-        self.again -= usize::from(is_asked);
         self.conclude(id, outcome, clock);
-        if outcome.asks_again() {
+        if !matches!(outcome, Outcome::Done | Outcome::Forget | Outcome::Terminal) {
             self.raise(id, priority);
         }
         let entry = &mut self.entries[id];
@@ -318,13 +272,16 @@ impl<K: QueueKey> Schedule<K> {
             }
             _ => {}
         }
-        match self.stays_held(id, clock) {
-            true if self.mode == QueueMode::Open => {
-                self.wait_until(id, EntryPlace::Held, self.entries[id].setback().held);
-            }
-            false if self.may_schedule(id, is_asked, clock) => self.settle(id, clock),
-            _ => self.rest(id),
+        let may_run = match self.mode {
+            QueueMode::Open => true,
+            QueueMode::Draining => is_asked && entry.wait().is_some_and(|(_, until)| until <= clock.now()),
+            QueueMode::Discarding => false,
+        };
+        if !may_run {
+            entry.delay = At::NEVER;
+            entry.let_go();
         }
+        self.settle(id, clock);
     }
 
     /// Records what the outcome of a run says.
@@ -378,26 +335,11 @@ impl<K: QueueKey> Schedule<K> {
         setback.cause = RunCause::Plain;
     }
 
-    /// Says whether the key is to run again: something asks for it, and no shutdown forbids it.
-    fn may_schedule(&self, id: Id, is_asked: bool, clock: &impl TimeSource) -> bool {
-        let due = self.entries[id].due();
-        match self.mode {
-            QueueMode::Open => due != At::NEVER,
-            QueueMode::Draining => is_asked && due <= clock.now(),
-            QueueMode::Discarding => false,
-        }
-    }
-
     // ---- the rate of all grants ----
 
-    /// Leaves it to the taker of a key to pay the rate, when its run starts.
-    pub(super) fn pay_at_start(&mut self) {
-        self.is_paid_at_start = true;
-    }
-
-    /// Says whether each start pays for itself.
-    pub(super) fn has_paid_starts(&self) -> bool {
-        self.is_paid_at_start && self.rate.is_some()
+    /// Says whether there is a rate of all grants.
+    pub(super) fn has_rate(&self) -> bool {
+        self.rate.is_some()
     }
 
     /// Returns the rate of all grants, if there is one.
@@ -428,7 +370,7 @@ impl<K: QueueKey> Schedule<K> {
     /// Lines up the keys that have fallen due, in the order in which they did.
     #[inline]
     pub(super) fn promote(&mut self, clock: &impl TimeSource) {
-        if !self.timers.is_empty() || !self.awaiting_token.is_empty() {
+        if self.first_timer() < At::LATEST || !self.awaiting_token.is_empty() {
             self.promote_until(clock.now());
         }
     }
@@ -437,13 +379,8 @@ impl<K: QueueKey> Schedule<K> {
         while let Some((due, Ticket { id, .. })) = self.timers.first().copied()
             && due <= now
         {
-            let was_held = self.entries[id].place == EntryPlace::Held;
             self.leave(id);
-            if was_held {
-                self.resume(id, now);
-            } else {
-                self.line_up_due(id, &now);
-            }
+            self.settle(id, &now);
         }
         self.serve_retries(now);
     }
@@ -458,36 +395,42 @@ impl<K: QueueKey> Schedule<K> {
         }
     }
 
-    fn settle_unless_away(&mut self, id: Id, clock: &impl TimeSource) {
-        if !matches!(self.entries[id].place, EntryPlace::InFlight(_) | EntryPlace::Held) {
-            self.settle(id, clock);
-        }
-    }
-
-    /// Puts a key that is to run where it belongs now.
+    /// Puts a key where it belongs now. One in flight stays there.
+    #[inline]
     fn settle(&mut self, id: Id, clock: &impl TimeSource) {
-        let due = self.entries[id].due();
-        let now = if due == At::START { due } else { clock.now() };
-        if due > now {
-            self.wait_until(id, EntryPlace::Delayed, due);
-        } else {
-            self.leave(id);
-            self.line_up_due(id, clock);
-            self.serve_retries(now);
+        let entry = &mut self.entries[id];
+        if let EntryPlace::InFlight(_) = entry.place {
+            return;
+        }
+        if entry.setback().held != At::START && entry.setback().held <= clock.now() {
+            entry.let_go();
+        }
+        match entry.wait() {
+            Some((wait, until)) if until > At::START && until > clock.now() => {
+                self.wait_until(id, wait, until);
+            }
+            Some(_) => {
+                self.leave(id);
+                self.line_up_due(id, clock);
+            }
+            None => self.rest(id),
         }
     }
 
-    /// Lets a key wait, delayed or held. One that waits so already, and for as long, keeps its turn.
-    fn wait_until(&mut self, id: Id, place: EntryPlace, until: At) {
-        let entry = &self.entries[id];
-        if entry.place == place && entry.at == until {
+    /// Lets a key wait. One that waits already, and for as long, keeps its turn.
+    fn wait_until(&mut self, id: Id, wait: EntryWait, until: At) {
+        let entry = &mut self.entries[id];
+        if entry.delay == At::NEVER {
+            entry.priority = Priority::Low;
+        }
+        if (entry.place, entry.at) == (EntryPlace::Waits(wait), until) {
             return;
         }
         self.leave(id);
         let ticket = self.entries.issue(id);
         let entry = &mut self.entries[id];
-        (entry.place, entry.at) = (place, until);
-        self.held += usize::from(place == EntryPlace::Held);
+        (entry.place, entry.at) = (EntryPlace::Waits(wait), until);
+        self.waiting[wait as usize] += 1;
         self.timers.insert((until, ticket));
     }
 
@@ -496,13 +439,12 @@ impl<K: QueueKey> Schedule<K> {
         let entry = &mut self.entries[id];
         let ticket = Ticket { number: entry.number, id };
         match std::mem::replace(&mut entry.place, EntryPlace::Idle) {
-            place @ (EntryPlace::Delayed | EntryPlace::Held) => {
+            EntryPlace::Waits(wait) => {
                 self.timers.remove(&(entry.at, ticket));
-                self.held -= usize::from(place == EntryPlace::Held);
+                self.waiting[wait as usize] -= 1;
             }
             EntryPlace::AwaitsToken => self.awaiting_token.leave(),
-            EntryPlace::Ready => self.ready.leave(entry.priority),
-            EntryPlace::Terminal => self.terminal.leave(),
+            EntryPlace::Ready => self.ready.line(entry.priority).leave(),
             EntryPlace::InFlight(_) => self.in_flight.leave(),
             EntryPlace::Idle => {}
         }
@@ -515,6 +457,7 @@ impl<K: QueueKey> Schedule<K> {
         if entry.setback().cause == RunCause::Failure && self.retry_rate.is_some() {
             entry.place = EntryPlace::AwaitsToken;
             self.awaiting_token.join(&mut self.entries, id);
+            self.serve_retries(clock.now());
         } else {
             self.line_up(id, clock);
         }
@@ -523,37 +466,26 @@ impl<K: QueueKey> Schedule<K> {
     #[inline]
     fn line_up(&mut self, id: Id, clock: &impl TimeSource) {
         let entry = &mut self.entries[id];
-        entry.place = EntryPlace::Ready;
-        // A wait that a hold interrupted goes on, and is counted once.
-        entry.at = match entry.resume_wait() {
-            Some(since) => since,
-            None => self.stats.became_ready(clock),
-        };
-        self.ready.join(&mut self.entries, id);
+        (entry.place, entry.at) = (EntryPlace::Ready, self.stats.became_ready(clock));
+        self.ready.line(entry.priority).join(&mut self.entries, id);
     }
 
     /// Records the priority that is asked for the next run. A key that is ready moves to the back of its new line.
     #[inline]
     fn raise(&mut self, id: Id, priority: Priority) {
         let entry = &mut self.entries[id];
-        match entry.place {
-            _ if priority <= entry.priority => {}
-            EntryPlace::Ready => self.ready.raise(&mut self.entries, id, priority),
-            _ => entry.priority = priority,
+        let before = entry.priority;
+        entry.priority = before.max(priority);
+        if priority > before && entry.place == EntryPlace::Ready {
+            self.ready.line(before).leave();
+            self.ready.line(priority).join(&mut self.entries, id);
         }
     }
 
     /// Records that something was asked for a key in flight.
     fn mark(&mut self, id: Id, came: Meanwhile) {
         let EntryPlace::InFlight(meanwhile) = &mut self.entries[id].place else { return };
-        match (*meanwhile, came) {
-            (Meanwhile::Nothing, _) => {
-                self.again += 1;
-                *meanwhile = came;
-            }
-            (Meanwhile::Touched, Meanwhile::Added) => *meanwhile = came,
-            _ => {}
-        }
+        *meanwhile = (*meanwhile).max(came);
     }
 
     /// Asks the limiter for a wait. If it panics the wait is the floor, so that the key is not lost.
@@ -573,57 +505,12 @@ impl<K: QueueKey> Schedule<K> {
         setback.gate
     }
 
-    /// Returns where a key would be if it was not held.
-    fn place_unless_held(&self, id: Id, clock: &impl TimeSource) -> EntryPlace {
-        let entry = &self.entries[id];
-        match (entry.place, entry.setback().cause) {
-            (EntryPlace::Held, cause) if entry.delay != At::NEVER => match cause {
-                _ if entry.due() > clock.now() => EntryPlace::Delayed,
-                RunCause::Failure if self.retry_rate.is_some() => EntryPlace::AwaitsToken,
-                _ => EntryPlace::Ready,
-            },
-            (EntryPlace::Held, RunCause::Terminal) => EntryPlace::Terminal,
-            (EntryPlace::Held, _) => EntryPlace::Idle,
-            (place, _) => place,
-        }
-    }
-
-    /// Ends the hold of a key that is idle now.
-    fn resume(&mut self, id: Id, now: At) {
-        let entry = &mut self.entries[id];
-        entry.let_go();
-        match entry.due() {
-            _ if entry.delay == At::NEVER => self.rest(id),
-            due if due > now => self.wait_until(id, EntryPlace::Delayed, due),
-            _ => self.line_up_due(id, &now),
-        }
-    }
-
-    /// Says whether a key is held beyond now. A hold that is over is forgotten.
-    fn stays_held(&mut self, id: Id, clock: &impl TimeSource) -> bool {
-        let entry = &mut self.entries[id];
-        if entry.setback().held == At::START {
-            return false;
-        }
-        if entry.setback().held <= clock.now() {
-            entry.let_go();
-        }
-        entry.setback().held != At::START
-    }
-
-    /// Leaves an idle key alone, and forgets it unless it failed.
+    /// Leaves a key alone that nothing is to happen to, and forgets it unless it failed.
     fn rest(&mut self, id: Id) {
-        let entry = &mut self.entries[id];
-        entry.delay = At::NEVER;
-        entry.priority = Priority::Low;
-        let Setback { cause, failures, .. } = *entry.setback();
-        match cause {
-            _ if failures == 0 => self.entries.remove(id),
-            RunCause::Terminal => {
-                entry.place = EntryPlace::Terminal;
-                self.terminal.join(&mut self.entries, id);
-            }
-            _ => entry.clear_schedule(),
+        self.leave(id);
+        match self.entries[id].setback().failures {
+            0 => self.entries.remove(id),
+            _ => self.entries[id].clear_schedule(),
         }
     }
 
@@ -638,13 +525,12 @@ impl<K: QueueKey> Schedule<K> {
 
     // ---- what is read ----
 
-    /// Returns the moment before which nothing can be handed out. Start means now, never means not without a change.
+    /// Returns from when on a key can be handed out. Never means not without a change.
     pub(super) fn due(&self) -> At {
-        let timer = self.timers.first().map_or(At::NEVER, |(due, _)| *due);
         let first = match &self.retry_rate {
             _ if self.ready() > 0 => At::START,
-            Some(retry_rate) if !self.awaiting_token.is_empty() => timer.min(retry_rate.opens()),
-            _ => timer,
+            Some(retry_rate) if !self.awaiting_token.is_empty() => self.first_timer().min(retry_rate.opens()),
+            _ => self.first_timer(),
         };
         if first >= At::LATEST {
             At::NEVER
@@ -653,11 +539,16 @@ impl<K: QueueKey> Schedule<K> {
         }
     }
 
+    #[inline]
+    fn first_timer(&self) -> At {
+        self.timers.first().map_or(At::NEVER, |(due, _)| *due)
+    }
+
     /// Says whether nothing is left to hand out, and nothing will come.
     pub(super) fn has_ended(&self) -> bool {
         match self.mode {
             QueueMode::Open => false,
-            QueueMode::Draining => self.ready() == 0 && self.again == 0,
+            QueueMode::Draining => self.ready() == 0 && !self.in_flight.iter(&self.entries).any(runs_again),
             QueueMode::Discarding => true,
         }
     }
@@ -685,54 +576,28 @@ impl<K: QueueKey> Schedule<K> {
         Depth {
             ready: self.ready(),
             ready_by_rank: self.ready.len_by_rank(),
-            delayed: self.timers.len() - self.held,
-            held: self.held,
+            delayed: self.waiting[EntryWait::Delayed as usize],
+            held: self.waiting[EntryWait::Held as usize],
             awaiting_retry_token: self.awaiting_token.len(),
             in_flight: self.in_flight.len(),
-            awaiting_change: self.terminal.len(),
+            awaiting_change: self.waiting[EntryWait::Terminal as usize],
             known: self.entries.len(),
         }
     }
 
-    /// Returns the entries in flight.
-    pub(super) fn in_flight(&self) -> impl Iterator<Item = &KeyEntry<K>> {
-        self.in_flight.iter(&self.entries)
-    }
-
-    /// Returns the entries that are ready, the highest priority first and each line in order.
-    pub(super) fn in_line(&self) -> impl Iterator<Item = &KeyEntry<K>> {
-        self.ready.iter(&self.entries)
-    }
-
-    /// Returns the entry that has been ready for longest.
-    pub(super) fn oldest(&self) -> Option<&KeyEntry<K>> {
-        self.ready.oldest(&self.entries)
-    }
-
-    /// Returns the retries that await a token.
-    pub(super) fn awaiting_token(&self) -> impl Iterator<Item = &KeyEntry<K>> {
-        self.awaiting_token.iter(&self.entries)
-    }
-
-    /// Returns the entries that are delayed or held, the soonest first.
+    /// Returns the entries that wait, the soonest first. At last come those that failed terminally.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &KeyEntry<K>> {
         self.timers.iter().map(|(_, ticket)| &self.entries[ticket.id])
     }
 
     /// Returns the entries that failed terminally.
     pub(super) fn awaiting_change(&self) -> impl Iterator<Item = &KeyEntry<K>> {
-        self.terminal.iter(&self.entries)
+        let first = (At::NEVER, Ticket { number: 0, id: 0 });
+        self.timers.range(first..).map(|(_, ticket)| &self.entries[ticket.id])
     }
+}
 
-    /// Returns what was counted so far.
-    pub(super) fn stats(&self) -> &QueueStats {
-        &self.stats
-    }
-
-    #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
-        let lines = [&self.awaiting_token, &self.in_flight, &self.terminal];
-        let lines = lines.into_iter().map(Line::capacity);
-        lines.chain([self.entries.capacity(), self.ready.capacity()]).max().unwrap_or_default()
-    }
+/// Says whether something was asked for a key in flight.
+fn runs_again<K>(entry: &KeyEntry<K>) -> bool {
+    matches!(entry.place, EntryPlace::InFlight(Meanwhile::Touched | Meanwhile::Added))
 }

@@ -11,7 +11,7 @@ pub(super) struct QueueStats {
     /// Runs asked for by a failure, or instead of one.
     pub(super) retries: u64,
     /// Kept only if they are reported: reading the clock is most of what they cost.
-    times: Option<Box<QueueTimes>>,
+    pub(super) times: Option<Box<QueueTimes>>,
 }
 
 /// How long things took.
@@ -24,16 +24,6 @@ pub(super) struct QueueTimes {
 }
 
 impl QueueStats {
-    /// Keeps times from now on.
-    pub(super) fn keep_times(&mut self) {
-        self.times.get_or_insert_default();
-    }
-
-    /// Returns the times so far.
-    pub(super) fn times(&self) -> QueueTimes {
-        self.times.as_deref().cloned().unwrap_or_default()
-    }
-
     /// Counts a key that begins to wait for a worker. Returns since when it does, or never if no times are kept.
     #[inline]
     pub(super) fn became_ready(&mut self, clock: &impl TimeSource) -> At {

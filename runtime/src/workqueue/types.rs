@@ -10,8 +10,8 @@ use super::rate_limiter::{ItemExponentialFailure, RateLimiter};
 /// Which of the keys that are ready goes first.
 ///
 /// A key has the highest priority that was asked for it. While it waits, its priority is never lowered. A key that is
-/// raised joins the back of its new line. One grant in eight goes to the key that has waited longest, whatever its
-/// priority, so no key starves.
+/// raised joins the back of its new line. One grant in eight goes to the key that has waited longest in its line,
+/// whatever its priority, so no key starves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// After all other keys: resyncs, and the keys that a start finds.
@@ -38,11 +38,7 @@ impl Priority {
 
     /// Returns its index in [`Self::ALL`].
     pub(super) const fn rank(self) -> usize {
-        match self {
-            Self::High => 0,
-            Self::Normal => 1,
-            Self::Low => 2,
-        }
+        Self::ALL.len() - 1 - self as usize
     }
 }
 
@@ -75,16 +71,6 @@ pub enum Outcome {
     ///
     /// After a shutdown the key is dropped, as a retry is: the worker may be leaving, and a drain must end.
     PutBack,
-}
-
-impl Outcome {
-    /// Says whether this outcome alone asks for another run.
-    pub(super) const fn asks_again(self) -> bool {
-        match self {
-            Self::Done | Self::Forget | Self::Terminal => false,
-            Self::RequeueAfter(_) | Self::Retry { .. } | Self::RetryUncounted | Self::PutBack => true,
-        }
-    }
 }
 
 /// The settings of a [`WorkQueue`](super::WorkQueue).
@@ -162,4 +148,20 @@ impl Depth {
     pub const fn ready_at(&self, priority: Priority) -> usize {
         self.ready_by_rank[priority.rank()]
     }
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// No key is queued and none is in flight.
+    Clean,
+    /// A second shutdown came first.
+    Aborted,
+}
+
+/// Whether something took a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    No,
+    Yes,
 }

@@ -1,16 +1,15 @@
 //! A controller's caches, as its writes see them.
 
-use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
+use std::{any::Any, collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::core::ObjectMeta;
-use serde_json::Value;
+use kube::core::{DynamicObject, ObjectMeta};
 
 use super::request::Target;
 use crate::{
     informer::Comparison,
-    keys::{CachedState, Caches, SourceId},
-    object::{Kind, ObjectKey, Version},
+    keys::{CachedState, Caches, LastAnswer, SourceId},
+    object::{Kind, Object, ObjectKey, Version},
     store::Selector,
 };
 
@@ -40,6 +39,18 @@ impl CachedTarget {
     }
 }
 
+impl From<CachedTarget> for CachedState {
+    fn from(cached: CachedTarget) -> Self {
+        match cached {
+            CachedTarget::Absent | CachedTarget::Unselected => Self::Absent,
+            CachedTarget::Unknown => Self::Unknown,
+            CachedTarget::Present(CachedMeta { uid, resource_version, finalizers, .. }) => {
+                Self::Shown { uid, version: resource_version.parse().ok(), finalizers }
+            }
+        }
+    }
+}
+
 /// As much of an object as a write must know beforehand.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedMeta {
@@ -50,22 +61,28 @@ pub(crate) struct CachedMeta {
 }
 
 impl CachedMeta {
-    pub(crate) fn of(meta: &ObjectMeta) -> Self {
+    pub(crate) fn of(meta: ObjectMeta) -> Self {
         Self {
-            uid: meta.uid.clone().unwrap_or_default(),
-            resource_version: meta.resource_version.clone().unwrap_or_default(),
-            owners: meta.owner_references.clone().unwrap_or_default(),
-            finalizers: meta.finalizers.clone().unwrap_or_default(),
+            uid: meta.uid.unwrap_or_default(),
+            resource_version: meta.resource_version.unwrap_or_default(),
+            owners: meta.owner_references.unwrap_or_default(),
+            finalizers: meta.finalizers.unwrap_or_default(),
         }
     }
 
     /// Picks the newer of two states; the other one where they can't be compared.
-    pub(super) fn or_newer(self, other: Self) -> Self {
+    fn or_newer(self, other: Self) -> Self {
         let version = |meta: &Self| meta.resource_version.parse::<Version>();
         match (version(&self), version(&other)) {
             (Ok(own), Ok(others)) if own >= others => self,
             _ => other,
         }
+    }
+}
+
+impl From<LastAnswer> for CachedMeta {
+    fn from(LastAnswer { uid, resource_version, owners, .. }: LastAnswer) -> Self {
+        Self { uid, resource_version, owners, finalizers: Vec::new() }
     }
 }
 
@@ -79,25 +96,19 @@ pub(crate) enum Selects {
     SomeFields,
 }
 
-impl Selects {
-    pub(super) fn is_everything(&self) -> bool {
-        matches!(self, Self::Everything)
-    }
+/// An `Arc` of a cached object, whole.
+pub(crate) type Shown = Arc<dyn Any + Send + Sync>;
 
-    fn shows(&self, labels: &BTreeMap<String, String>) -> bool {
-        match self {
-            Self::Everything => true,
-            Self::Labels(selector) => selector.matches(labels),
-            Self::SomeFields => false,
+/// Takes a cached object as the type that is applied, if that loses nothing.
+pub(super) fn whole<C: Object>(shown: Shown) -> Option<C> {
+    match shown.downcast::<C>() {
+        Ok(object) => Some((*object).clone()),
+        // A type that knows the kind only at run time holds all there is.
+        Err(object) => {
+            let object = object.downcast::<DynamicObject>().ok()?;
+            serde_json::from_value(serde_json::to_value(&*object).ok()?).ok()
         }
     }
-}
-
-/// A cached object, whole.
-pub(crate) struct Shown {
-    /// An `Arc` of the object.
-    pub(crate) object: Arc<dyn Any + Send + Sync>,
-    pub(crate) encode: fn(&dyn Any) -> Option<Value>,
 }
 
 type LookUp = Box<dyn Fn(&ObjectKey) -> CachedTarget + Send + Sync>;
@@ -122,40 +133,33 @@ pub(crate) struct CacheView {
 }
 
 impl CacheView {
-    pub(crate) fn covers(&self, target: &Target) -> bool {
-        self.is_of(&target.kind)
+    /// Returns whether the cache is of a target's kind and namespace.
+    pub(super) fn covers(&self, target: &Target) -> bool {
+        self.kind.group == target.kind.group
+            && self.kind.plural == target.kind.plural
             && (self.namespace.is_none() || self.namespace.as_deref() == target.key.namespace())
     }
 
     /// Returns whether the cache shows an object, or will show it with these labels.
+    ///
+    /// What was created without a name is not in any cache, and may be selected by all.
     pub(super) fn will_show(&self, target: &Target, labels: &BTreeMap<String, String>) -> bool {
-        !matches!((self.look_up)(&target.key), CachedTarget::Unselected) || self.selects.shows(labels)
-    }
-
-    fn is_of(&self, kind: &Kind) -> bool {
-        self.kind.group == kind.group && self.kind.plural == kind.plural
-    }
-}
-
-impl fmt::Debug for CacheView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CacheView({})", self.kind)
+        let is_selected = match &self.selects {
+            Selects::Everything => true,
+            Selects::Labels(selector) => selector.matches(labels),
+            Selects::SomeFields => false,
+        };
+        is_selected
+            || target.key.name().is_empty()
+            || !matches!((self.look_up)(&target.key), CachedTarget::Unselected)
     }
 }
 
 /// Sources are found by their number; one that feeds a controller twice is one.
 impl Caches for Vec<CacheView> {
     fn cached(&self, source: SourceId, object: &ObjectKey) -> CachedState {
-        let Some(cache) = self.iter().find(|cache| cache.source == source) else {
-            return CachedState::Unknown;
-        };
-        match (cache.look_up)(object) {
-            CachedTarget::Absent | CachedTarget::Unselected => CachedState::Absent,
-            CachedTarget::Unknown => CachedState::Unknown,
-            CachedTarget::Present(CachedMeta { uid, resource_version, finalizers, .. }) => {
-                CachedState::Shown { uid, version: resource_version.parse::<Version>().ok(), finalizers }
-            }
-        }
+        let cache = self.iter().find(|cache| cache.source == source);
+        cache.map_or(CachedState::Unknown, |cache| (cache.look_up)(object).into())
     }
 
     fn is_open(&self, source: SourceId) -> bool {

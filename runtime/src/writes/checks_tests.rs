@@ -16,7 +16,7 @@ use tokio::time::Duration;
 use super::*;
 use crate::{
     object::{Kind, Scope},
-    writes::{CachedMeta, Delete, Patched, Selects, add_finalizer, applied::Digests, patch_status},
+    writes::{CachedMeta, Delete, Patched, Selects, add_finalizer, patch_status},
 };
 
 const PODS: SourceId = SourceId(0);
@@ -70,7 +70,7 @@ fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<
         let body = Body::from(body.to_string().into_bytes());
         async move { Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap()) }
     });
-    let (asked, meta) = (Requests::default(), CachedMeta::of(&pod(shown).metadata));
+    let (asked, meta) = (Requests::default(), CachedMeta::of(pod(shown).metadata));
     let (compared, told) = (asked.clone(), asked.clone());
     let cache = CacheView {
         source: PODS,
@@ -90,7 +90,7 @@ fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<
     let sender = Sender::new(kube::Client::new(service, "shop"));
     let author =
         Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
-    (Writer::new(sender, author, vec![cache], Keys::alone(), WaitForOwn::UntilCached, counters), asked)
+    (Writer::new(sender, author, vec![cache], Keys::alone(), true, counters), asked)
 }
 
 /// Lets the follow-up task work for a while.
@@ -166,21 +166,15 @@ async fn a_status_that_is_not_found_of_an_object_that_is_there_contradicts_nothi
 async fn a_new_epoch_forgets_what_was_applied_to_objects_of_its_kind() {
     let (writer, _) = writer("61", []);
     let target = |plural| Target { kind: kind(plural), key: key() };
-    let digest = Digests::default().of(&Value::Null);
-    let applied = || AppliedRecord {
-        writer: key(),
-        uid: "u".to_owned(),
-        version: Version(61),
-        intent: digest,
-        shown: digest,
-    };
-    writer.keep_applied(&target("pods"), applied());
-    writer.memory().applied.keep(&kind("secrets"), &key(), applied());
+    let intent = json!({});
+    let applied = |target: &Target| writer.applied.last(target, &intent).is_some();
+    writer.applied.keep(&target("pods"), &intent, &pod("61"));
+    writer.applied.keep(&target("secrets"), &intent, &pod("61"));
     let progress = |via| Progress { version: Some(Version(61)), via };
     writer.progressed(PODS, progress(ProgressVia::Replace));
-    assert!(writer.applied(&target("pods")).is_some(), "a list of the same history");
+    assert!(applied(&target("pods")), "a list of the same history");
     // The server may give version 61 to another state: what was applied last proves nothing any more.
     writer.progressed(PODS, progress(ProgressVia::NewEpoch));
-    assert!(writer.applied(&target("pods")).is_none());
-    assert!(writer.applied(&target("secrets")).is_some());
+    assert!(!applied(&target("pods")));
+    assert!(applied(&target("secrets")));
 }

@@ -1,46 +1,69 @@
 //! An object that the reconciled one is to own: where it goes, what it says, and whose it is already.
 
-use std::fmt;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{
-    WriteError,
-    caches::CachedMeta,
-    owner::{Owner, OwnerRole},
-    request::Target,
-};
+use super::{WriteError, caches::CachedMeta, request::Target};
 use crate::object::{Kind, Object, ObjectKey, Scope};
 
-/// What to do with an object that exists and that is not the owner's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Adoption {
-    Refuse,
-    TakeOver,
+/// An object by its UID: the reconciled one, as its children's owner and as what events are about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct UniqueObject {
+    pub(crate) kind: Kind,
+    pub(crate) key: ObjectKey,
+    /// Empty once the object is gone.
+    pub(crate) uid: String,
 }
 
-/// Who chooses the child's name.
+impl UniqueObject {
+    /// Names the object in an error.
+    pub(super) fn named(&self) -> Box<Target> {
+        Box::new(Target { kind: self.kind.clone(), key: self.key.clone() })
+    }
+
+    /// Refers to the object in an event.
+    pub(super) fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(self.kind.api_version()),
+            kind: Some(self.kind.kind.to_string()),
+            name: Some(self.key.name().to_owned()),
+            namespace: self.key.namespace().map(str::to_owned),
+            uid: Some(self.uid.clone()).filter(|uid| !uid.is_empty()),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+/// How the reconciled object is to own what is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Naming {
-    /// The caller.
-    Given,
-    /// The caller, or the server from `generateName`.
-    Generated,
+pub(super) enum OwnerRole {
+    /// It alone controls it.
+    Controls,
+    /// It is one of its owners.
+    Shares,
+    /// It does not own it.
+    None,
 }
 
 /// What is written on behalf of the reconciled object, which owns it or not.
 #[derive(Clone)]
 pub(super) struct Child<C> {
-    pub(super) owner: Owner,
+    pub(super) owner: UniqueObject,
     pub(super) ownership: OwnerRole,
+    /// Whether an object that exists and that is not the owner's is taken over.
+    pub(super) adopt: bool,
     pub(super) kind: Kind,
     pub(super) object: C,
 }
 
 impl<C: Object> Child<C> {
-    /// Says what is written, and refuses what Kubernetes forbids.
-    pub(super) fn target(&self, naming: Naming) -> Result<Target, WriteError> {
+    pub(super) fn new(owner: UniqueObject, kind: Kind, object: C) -> Self {
+        Self { owner, ownership: OwnerRole::Controls, adopt: false, kind, object }
+    }
+
+    /// Says what is written, and refuses what Kubernetes forbids. The server may choose a name from `generateName`.
+    pub(super) fn target(&self, may_be_generated: bool) -> Result<Target, WriteError> {
         let kind = self.kind.clone();
         let meta = self.object.meta();
         let name = meta.name.clone().unwrap_or_default();
@@ -50,8 +73,8 @@ impl<C: Object> Child<C> {
             Scope::Namespaced if given.is_empty() => self.owner.key.namespace().unwrap_or_default(),
             Scope::Namespaced => given,
         };
-        let generated = naming == Naming::Generated && meta.generate_name.is_some();
-        let scope = kind.scope;
+        let generated = may_be_generated && meta.generate_name.is_some();
+        let (scope, owner_scope) = (kind.scope, self.owner.kind.scope);
         let target = Target { kind, key: ObjectKey::new(namespace, name) };
         let object = Box::new(target.clone());
         let forbidden = |rule| {
@@ -68,26 +91,15 @@ impl<C: Object> Child<C> {
                 Err(WriteError::Unnamed { object, missing: "metadata.namespace" })
             }
             _ if self.ownership == OwnerRole::None => Ok(target),
-            Scope::Cluster if !self.owner.is_cluster_scoped() => {
+            Scope::Cluster if owner_scope == Scope::Namespaced => {
                 forbidden("a namespaced object can't own a cluster-scoped one; apply it `.unowned()`")
             }
             Scope::Namespaced
-                if !self.owner.is_cluster_scoped() && self.owner.key.namespace() != Some(namespace) =>
+                if owner_scope == Scope::Namespaced && self.owner.key.namespace() != Some(namespace) =>
             {
                 forbidden("an owner and what it owns live in one namespace; apply it `.unowned()`")
             }
             _ => Ok(target),
-        }
-    }
-
-    fn owner_reference(&self) -> OwnerReference {
-        OwnerReference {
-            api_version: self.owner.kind.api_version(),
-            kind: self.owner.kind.kind.to_string(),
-            name: self.owner.key.name().to_owned(),
-            uid: self.owner.uid.clone(),
-            controller: Some(self.ownership == OwnerRole::Controls),
-            block_owner_deletion: Some(true),
         }
     }
 
@@ -99,7 +111,14 @@ impl<C: Object> Child<C> {
         if self.ownership == OwnerRole::None {
             return;
         }
-        let reference = self.owner_reference();
+        let reference = OwnerReference {
+            api_version: self.owner.kind.api_version(),
+            kind: self.owner.kind.kind.to_string(),
+            name: self.owner.key.name().to_owned(),
+            uid: self.owner.uid.clone(),
+            controller: Some(self.ownership == OwnerRole::Controls),
+            block_owner_deletion: Some(true),
+        };
         let others = |other: &&OwnerReference| {
             self.ownership == OwnerRole::Shares
                 && other.controller != Some(true)
@@ -115,12 +134,16 @@ impl<C: Object> Child<C> {
     }
 
     /// Builds the object as it is sent to where one was found or not, without UID and version.
+    ///
+    /// # Errors
+    /// The object that was found is not this owner's to write.
     pub(super) fn intent(
         &self,
         verb: &'static str,
         target: &Target,
         found: Option<&CachedMeta>,
     ) -> Result<Value, WriteError> {
+        found.map_or(Ok(()), |found| self.check(target, found))?;
         let mut child = self.object.clone();
         let meta = child.meta_mut();
         meta.namespace = target.key.namespace().map(str::to_owned);
@@ -137,12 +160,7 @@ impl<C: Object> Child<C> {
     }
 
     /// Refuses to touch what this owner does not control, or what another one does.
-    pub(super) fn check(
-        &self,
-        target: &Target,
-        found: &CachedMeta,
-        adoption: Adoption,
-    ) -> Result<(), WriteError> {
+    pub(super) fn check(&self, target: &Target, found: &CachedMeta) -> Result<(), WriteError> {
         let owner = &self.owner;
         let (object, named) = (Box::new(target.clone()), owner.named());
         let controller = found.owners.iter().find(|reference| reference.controller == Some(true));
@@ -155,7 +173,7 @@ impl<C: Object> Child<C> {
             {
                 Err(WriteError::EarlierOwner { object, owner: named })
             }
-            _ if adoption == Adoption::TakeOver => Ok(()),
+            _ if self.adopt => Ok(()),
             other => {
                 let controller = other.map(|reference| Box::new(reference.clone()));
                 Err(WriteError::NotControlled { object, owner: named, controller })
@@ -164,21 +182,10 @@ impl<C: Object> Child<C> {
     }
 }
 
-/// Names the child, and shows nothing of its content.
-impl<C: Object> fmt::Debug for Child<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Child")
-            .field("owner", &self.owner)
-            .field("kind", &self.kind)
-            .field("name", &self.object.meta().name)
-            .finish_non_exhaustive()
-    }
-}
-
 pub(super) fn encode(
     verb: &'static str,
     target: &Target,
-    object: &impl serde::Serialize,
+    object: &impl Serialize,
 ) -> Result<Value, WriteError> {
     serde_json::to_value(object).map_err(|error| WriteError::Codec {
         verb,
@@ -188,7 +195,11 @@ pub(super) fn encode(
 }
 
 /// Decodes an answer; what does not fit is said without the content it was met in.
-pub(super) fn decode<C: Object>(verb: &'static str, target: &Target, answer: Value) -> Result<C, WriteError> {
+pub(super) fn decode<C: DeserializeOwned>(
+    verb: &'static str,
+    target: &Target,
+    answer: Value,
+) -> Result<C, WriteError> {
     serde_json::from_value(answer).map_err(|error| WriteError::Codec {
         verb,
         object: Box::new(target.clone()),

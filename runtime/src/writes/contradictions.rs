@@ -22,26 +22,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How many contradictions are remembered; one is enough to have a cache list.
 const REMEMBERED: usize = 64;
 
-/// What a cache showed before a question was sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ShownBefore {
-    /// No such object, though it would show one; it had been brought to this version.
-    Absent {
-        delivered: Option<Version>,
-    },
-    Present {
-        uid: String,
-        version: Option<Version>,
-    },
-}
-
-/// What the server answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answered {
-    Absent,
-    Present { uid: String, version: Option<Version> },
-}
-
 /// What a cache must show no longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Contradicted {
@@ -53,23 +33,28 @@ pub(super) enum Contradicted {
     Version { uid: String, version: Version },
 }
 
-/// Compares what a cache showed with what the server answered afterwards.
-pub(super) fn contradiction(before: &ShownBefore, answered: &Answered) -> Option<Contradicted> {
+/// Compares what a cache showed, when it had been brought to a version, with what the server answered afterwards.
+pub(super) fn contradiction(
+    before: &CachedState,
+    delivered: Option<Version>,
+    answered: &CachedState,
+) -> Option<Contradicted> {
     match (before, answered) {
-        (ShownBefore::Absent { .. }, Answered::Absent) => None,
-        (ShownBefore::Absent { delivered }, Answered::Present { version, .. }) => {
-            let unless_at = (*version).filter(|version| delivered.is_none_or(|at| at < *version));
+        (CachedState::Absent, CachedState::Shown { version, .. }) => {
+            let unless_at = version.filter(|version| delivered < Some(*version));
             Some(Contradicted::Absence { unless_at })
         }
-        (ShownBefore::Present { uid, .. }, Answered::Absent) => Some(Contradicted::Uid(uid.clone())),
-        (ShownBefore::Present { uid, .. }, Answered::Present { uid: found, .. }) if uid != found => {
+        (
+            CachedState::Shown { uid, version: Some(version), .. },
+            CachedState::Shown { uid: found, version: Some(at), .. },
+        ) if uid == found && at < version => {
+            Some(Contradicted::Version { uid: uid.clone(), version: *version })
+        }
+        (CachedState::Shown { uid, .. }, CachedState::Shown { uid: found, .. }) if uid == found => None,
+        (CachedState::Shown { uid, .. }, CachedState::Absent | CachedState::Shown { .. }) => {
             Some(Contradicted::Uid(uid.clone()))
         }
-        (
-            ShownBefore::Present { uid, version: Some(version) },
-            Answered::Present { version: Some(found), .. },
-        ) if found < version => Some(Contradicted::Version { uid: uid.clone(), version: *version }),
-        (ShownBefore::Present { .. }, Answered::Present { .. }) => None,
+        _ => None,
     }
 }
 
@@ -105,7 +90,7 @@ pub(super) struct Contradictions {
 }
 
 impl Contradictions {
-    /// Takes note of a contradiction; one of the same object is followed already.
+    /// Notes a contradiction; one of the same object is followed already.
     pub(super) fn note(&mut self, source: SourceId, object: &ObjectKey, what: Contradicted, now: Instant) {
         let known = self.open.iter().any(|open| open.source == source && open.object == *object);
         if !known && self.open.len() < REMEMBERED {
@@ -156,16 +141,9 @@ mod tests {
 
     const SITES: SourceId = SourceId(0);
 
-    fn present(uid: &str, version: u64) -> ShownBefore {
-        ShownBefore::Present { uid: uid.to_owned(), version: Some(Version(version)) }
-    }
-
-    fn found(uid: &str, version: u64) -> Answered {
-        Answered::Present { uid: uid.to_owned(), version: Some(Version(version)) }
-    }
-
-    fn absent(delivered: u64) -> ShownBefore {
-        ShownBefore::Absent { delivered: Some(Version(delivered)) }
+    /// What an answer contradicts in a cache that was brought to version 7.
+    fn contradicted(before: &CachedState, answered: &CachedState) -> Option<Contradicted> {
+        contradiction(before, Some(Version(7)), answered)
     }
 
     fn shown(uid: &str, version: u64) -> CachedState {
@@ -198,16 +176,17 @@ mod tests {
         let uid = || Contradicted::Uid("u".to_owned());
         let older = Contradicted::Version { uid: "u".to_owned(), version: Version(7) };
         for (before, answered, expected) in [
-            (present("u", 7), Answered::Absent, Some(uid())),
-            (present("u", 7), found("v", 9), Some(uid())),
-            (present("u", 7), found("u", 6), Some(older)),
-            (absent(7), found("u", 6), Some(Contradicted::Absence { unless_at: None })),
-            (absent(7), found("u", 9), Some(Contradicted::Absence { unless_at: Some(Version(9)) })),
-            (present("u", 7), found("u", 7), None),
-            (present("u", 7), found("u", 9), None),
-            (absent(7), Answered::Absent, None),
+            (shown("u", 7), CachedState::Absent, Some(uid())),
+            (shown("u", 7), shown("v", 9), Some(uid())),
+            (shown("u", 7), shown("u", 6), Some(older)),
+            (CachedState::Absent, shown("u", 6), Some(Contradicted::Absence { unless_at: None })),
+            (CachedState::Absent, shown("u", 9), Some(Contradicted::Absence { unless_at: Some(Version(9)) })),
+            (shown("u", 7), shown("u", 7), None),
+            (shown("u", 7), shown("u", 9), None),
+            (CachedState::Absent, CachedState::Absent, None),
+            (CachedState::Unknown, shown("u", 9), None),
         ] {
-            assert_eq!(contradiction(&before, &answered), expected, "{before:?} {answered:?}");
+            assert_eq!(contradicted(&before, &answered), expected, "{before:?} {answered:?}");
         }
     }
 
@@ -216,19 +195,15 @@ mod tests {
     fn a_cache_that_shows_it_in_time_does_not_list() {
         let start = Instant::now();
         for (before, answered, later) in [
-            (present("u", 7), Answered::Absent, CachedState::Absent),
-            (present("u", 7), found("v", 9), shown("v", 9)),
-            (present("u", 7), found("u", 6), shown("u", 6)),
-            (absent(7), found("u", 9), shown("u", 9)),
+            (shown("u", 7), CachedState::Absent, CachedState::Absent),
+            (shown("u", 7), shown("v", 9), shown("v", 9)),
+            (shown("u", 7), shown("u", 6), shown("u", 6)),
+            (CachedState::Absent, shown("u", 9), shown("u", 9)),
         ] {
-            let now_shown = match &before {
-                ShownBefore::Absent { .. } => CachedState::Absent,
-                ShownBefore::Present { .. } => shown("u", 7),
-            };
-            let cache = Cache { cached: RefCell::new(now_shown), is_open: true };
+            let cache = Cache { cached: RefCell::new(before.clone()), is_open: true };
             let delivered = |_: SourceId| Some(Version(8));
             let mut all = Contradictions::default();
-            all.note(SITES, &key(), contradiction(&before, &answered).unwrap(), start);
+            all.note(SITES, &key(), contradicted(&before, &answered).unwrap(), start);
             assert!(all.tick(start + PATIENCE - AGAIN, &cache, delivered).is_empty(), "it has time left");
             let late = all.tick(start + PATIENCE, &cache, delivered);
             assert_eq!(late.len(), 1, "{before:?} is shown still");
@@ -244,7 +219,7 @@ mod tests {
         let start = Instant::now();
         let cache = Cache { cached: RefCell::new(CachedState::Absent), is_open: true };
         let mut all = Contradictions::default();
-        all.note(SITES, &key(), contradiction(&absent(7), &found("u", 9)).unwrap(), start);
+        all.note(SITES, &key(), contradicted(&CachedState::Absent, &shown("u", 9)).unwrap(), start);
         assert!(all.tick(start + PATIENCE, &cache, |_| Some(Version(9))).is_empty());
         assert_eq!(all.next_tick(start), None);
     }

@@ -2,16 +2,13 @@
 
 use std::{fmt, future::IntoFuture, sync::Arc};
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::BoxFuture;
 
 use super::{
     WriteError,
-    caches::CachedMeta,
-    child::{Adoption, Child, Naming, decode},
-    owner::Owner,
-    owner::OwnerRole,
-    request::{ApiVerb, Path, Request, RequestBody, Target},
-    writer::{Proof, Writer},
+    child::{Child, OwnerRole, UniqueObject, decode},
+    request::{ApiVerb, MediaType, Request, Target},
+    writer::Writer,
 };
 use crate::object::{Kind, Object, ObjectKey};
 
@@ -36,8 +33,8 @@ pub struct Create<C> {
 }
 
 impl<C: Object> Create<C> {
-    pub(crate) fn new(writer: Arc<Writer>, owner: Owner, kind: Kind, object: C) -> Self {
-        Self { writer, child: Child { owner, ownership: OwnerRole::Controls, kind, object } }
+    pub(crate) fn new(writer: Arc<Writer>, owner: UniqueObject, kind: Kind, object: C) -> Self {
+        Self { writer, child: Child::new(owner, kind, object) }
     }
 
     /// Creates it without an owner; see [`Apply::unowned`](super::Apply::unowned).
@@ -52,17 +49,11 @@ impl<C: Object> Create<C> {
         self
     }
 
-    async fn send(self) -> Result<C, WriteError> {
+    async fn send(&self) -> Result<C, WriteError> {
         let (writer, key) = (&self.writer, &self.child.owner.key);
-        let target = self.child.target(Naming::Generated)?;
-        let request = Request {
-            operation: VERB,
-            verb: ApiVerb::Create,
-            target: &target,
-            path: Path::Collection,
-            query: writer.query(),
-            content: RequestBody::Json(self.child.intent(VERB, &target, None)?),
-        };
+        let target = self.child.target(true)?;
+        let body = self.child.intent(VERB, &target, None)?;
+        let request = Request::new(VERB, ApiVerb::Create, &target, MediaType::Json, body);
         let answer = match writer.write(key, request).await {
             Ok(answer) => answer,
             Err(error) if error.is_conflict() => return Err(self.whose(&target, error).await),
@@ -71,7 +62,7 @@ impl<C: Object> Create<C> {
         let name = answer.object["metadata"]["name"].as_str().unwrap_or_default();
         let namespace = target.key.namespace().unwrap_or_default();
         let created = Target { key: ObjectKey::new(namespace, name), ..target };
-        writer.learn(key, &created, &answer, &Proof::None, None);
+        writer.learn(key, &created, &answer, None, None);
         decode(VERB, &created, answer.object)
     }
 
@@ -80,22 +71,16 @@ impl<C: Object> Create<C> {
         if target.key.name().is_empty() {
             return conflict;
         }
-        match self.writer.fetch(target).await {
-            Ok(Some(object)) => {
-                let meta = serde_json::from_value(object["metadata"].clone()).unwrap_or_default();
-                let checked = self.child.check(target, &CachedMeta::of(&meta), Adoption::Refuse);
-                let error = checked.err().unwrap_or(conflict);
-                self.writer.refetch_owner(&self.child.owner, Some(&error)).await;
-                error
-            }
-            _ => conflict,
-        }
+        let Ok(Some(found)) = self.writer.fetch_meta(target).await else { return conflict };
+        let error = self.child.check(target, &found).err().unwrap_or(conflict);
+        self.writer.refetch_owner(&self.child.owner, Some(&error)).await;
+        error
     }
 }
 
 impl<C: Object> fmt::Debug for Create<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Create").field("child", &self.child).finish_non_exhaustive()
+        f.debug_struct("Create").field("kind", &self.child.kind).finish_non_exhaustive()
     }
 }
 
@@ -104,6 +89,6 @@ impl<C: Object> IntoFuture for Create<C> {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        self.send().boxed()
+        Box::pin(async move { self.send().await })
     }
 }

@@ -1,18 +1,20 @@
 //! Deletion of the object that was read, and of no other of its name.
 
-use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
+use std::{future::IntoFuture, sync::Arc, time::Duration};
 
-use futures::{FutureExt, future::BoxFuture};
-use serde_json::{Value, json};
+use futures::future::BoxFuture;
+use kube::core::params::{DeleteParams, Preconditions, PropagationPolicy};
+use serde_json::Value;
 
 use super::{
     WriteError,
-    request::{ApiVerb, Path, Request, RequestBody, Target},
-    writer::Writer,
+    child::encode,
+    request::{ApiVerb, MediaType, Request, Target},
+    writer::{Writer, version_of},
 };
 use crate::{
     keys::Expectation,
-    object::{Kind, Object, ObjectKey, Version},
+    object::{Kind, Object, ObjectKey},
 };
 
 /// What becomes of what a deleted object owns.
@@ -26,16 +28,6 @@ pub enum Propagation {
     Orphan,
 }
 
-impl Propagation {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Background => "Background",
-            Self::Foreground => "Foreground",
-            Self::Orphan => "Orphan",
-        }
-    }
-}
-
 /// A deletion that is sent when awaited; made by `Context::delete`.
 ///
 /// It deletes the object that was read: the UID must match. A missing object, or another object with its name, is not an
@@ -44,6 +36,7 @@ impl Propagation {
 ///
 /// # Errors
 /// [`WriteError::Unidentified`] for an object that was never read, and what the server refuses.
+#[derive(Debug)]
 #[must_use = "a deletion is sent when it is awaited"]
 pub struct Delete {
     writer: Arc<Writer>,
@@ -52,8 +45,7 @@ pub struct Delete {
     uid: Option<String>,
     version: Option<String>,
     only_unchanged: bool,
-    propagation: Option<Propagation>,
-    grace_period: Option<Duration>,
+    params: DeleteParams,
 }
 
 impl Delete {
@@ -66,8 +58,7 @@ impl Delete {
             uid: meta.uid.clone().filter(|uid| !uid.is_empty()),
             version: meta.resource_version.clone().filter(|version| !version.is_empty()),
             only_unchanged: false,
-            propagation: None,
-            grace_period: None,
+            params: DeleteParams::default(),
         }
     }
 
@@ -79,28 +70,31 @@ impl Delete {
 
     /// Says what becomes of what it owns.
     pub fn propagation(mut self, propagation: Propagation) -> Self {
-        self.propagation = Some(propagation);
+        self.params.propagation_policy = Some(match propagation {
+            Propagation::Background => PropagationPolicy::Background,
+            Propagation::Foreground => PropagationPolicy::Foreground,
+            Propagation::Orphan => PropagationPolicy::Orphan,
+        });
         self
     }
 
     /// Gives it so long to end, where its kind knows of that: Pods do. In whole seconds.
     pub fn grace_period(mut self, grace_period: Duration) -> Self {
-        self.grace_period = Some(grace_period);
+        self.params.grace_period_seconds = Some(u32::try_from(grace_period.as_secs()).unwrap_or(u32::MAX));
         self
     }
 
-    async fn send(self) -> Result<(), WriteError> {
-        let Self { writer, key, target, .. } = &self;
-        let object = || Box::new(target.clone());
+    async fn send(mut self) -> Result<(), WriteError> {
+        let object = || Box::new(self.target.clone());
         let uid = self.uid.clone().ok_or_else(|| WriteError::Unidentified { object: object() })?;
-        let request = Request {
-            operation: "delete",
-            verb: ApiVerb::Delete,
-            target,
-            path: Path::Object,
-            query: String::new(),
-            content: RequestBody::Json(self.options(&uid)?),
-        };
+        let resource_version = self.version.clone().filter(|_| self.only_unchanged);
+        if self.only_unchanged && resource_version.is_none() {
+            return Err(WriteError::Unversioned { object: object() });
+        }
+        self.params.preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version });
+        let Self { writer, key, target, .. } = &self;
+        let body = encode("delete", target, &self.params)?;
+        let request = Request::new("delete", ApiVerb::Delete, target, MediaType::Json, body);
         let expectation = match writer.write(key, request).await {
             Ok(answer) => left(&answer.object, &uid),
             // Gone, or another object has the name by now.
@@ -112,30 +106,10 @@ impl Delete {
             }
             Err(error) => return Err(error),
         };
-        writer.forget_applied(target);
+        writer.applied.forget(&target.kind, &target.key);
         writer.forget_answer(key, target);
         writer.wait_for(key, target, &expectation);
         Ok(())
-    }
-
-    fn options(&self, uid: &str) -> Result<Value, WriteError> {
-        let mut options = json!({
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": { "uid": uid },
-        });
-        if self.only_unchanged {
-            let version = self.version.as_ref();
-            let unversioned = || WriteError::Unversioned { object: Box::new(self.target.clone()) };
-            options["preconditions"]["resourceVersion"] = json!(version.ok_or_else(unversioned)?);
-        }
-        if let Some(propagation) = self.propagation {
-            options["propagationPolicy"] = json!(propagation.as_str());
-        }
-        if let Some(grace_period) = self.grace_period {
-            options["gracePeriodSeconds"] = json!(grace_period.as_secs());
-        }
-        Ok(options)
     }
 
     /// Distinguishes an object that changed from one that is gone: the server answers both alike.
@@ -155,26 +129,19 @@ impl Delete {
     }
 }
 
-impl fmt::Debug for Delete {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Delete").field("object", &self.target).finish_non_exhaustive()
-    }
-}
-
 impl IntoFuture for Delete {
     type Output = Result<(), WriteError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        self.send().boxed()
+        Box::pin(self.send())
     }
 }
 
 /// Returns whether the object is there still, marked as deleted: the server shows it then.
 fn left(answer: &Value, uid: &str) -> Expectation {
-    let (meta, uid) = (&answer["metadata"], uid.to_owned());
-    let version = meta["resourceVersion"].as_str().and_then(|version| version.parse::<Version>().ok());
-    match version.filter(|_| meta["deletionTimestamp"].is_string()) {
+    let (is_marked, uid) = (answer["metadata"]["deletionTimestamp"].is_string(), uid.to_owned());
+    match version_of(answer).filter(|_| is_marked) {
         Some(version) => Expectation::Marked { uid, version },
         None => Expectation::Gone { uid },
     }

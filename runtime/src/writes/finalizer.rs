@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    request::{ApiResponse, ApiVerb, Path, Request, RequestBody, Target},
-    writer::{Proof, Writer},
+    child::decode,
+    request::{ApiResponse, ApiVerb, MediaType, Request, Target},
+    writer::Writer,
 };
 use crate::{keys::Expectation, object::Version};
 
@@ -31,12 +32,8 @@ pub(crate) async fn add_finalizer<K: DeserializeOwned>(
     meta: &ObjectMeta,
     finalizer: &str,
 ) -> Result<Option<K>, WriteError> {
-    let Some(answer) = add(writer, target, meta, finalizer).await? else { return Ok(None) };
-    serde_json::from_value(answer).map(Some).map_err(|error| WriteError::Codec {
-        verb: VERB,
-        object: Box::new(target.clone()),
-        problem: format!("the answer does not decode (line {})", error.line()),
-    })
+    let added = add(writer, target, meta, finalizer).await?;
+    added.map(|answer| decode(VERB, target, answer)).transpose()
 }
 
 /// Knows no type of the user's, and is boxed, as all here: it is compiled once.
@@ -48,22 +45,24 @@ fn add<'a>(
 ) -> BoxFuture<'a, Result<Option<Value>, WriteError>> {
     Box::pin(async move {
         let present = meta.finalizers.as_deref().unwrap_or_default();
-        let mut patch = vec![json!({ "op": "test", "path": "/metadata/uid", "value": meta.uid })];
-        if present.is_empty() {
-            // The list to test is missing, so only the version proves that no one has just added one.
-            patch.push(
-                json!({ "op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version }),
-            );
-            patch.push(json!({ "op": "add", "path": "/metadata/finalizers", "value": [finalizer] }));
-        } else {
-            patch.push(json!({ "op": "test", "path": "/metadata/finalizers", "value": present }));
-            patch.push(json!({ "op": "add", "path": "/metadata/finalizers/-", "value": finalizer }));
-        }
-        match send(writer, target, Value::Array(patch)).await {
+        // If there is no list to test, only the version proves that no one has just added one.
+        let tested = meta.resource_version.as_deref().filter(|_| present.is_empty());
+        let test = |path: &str, value: Value| json!({ "op": "test", "path": path, "value": value });
+        let add = |path: &str, value: Value| json!({ "op": "add", "path": path, "value": value });
+        let (expected, added) = match present.is_empty() {
+            true => (
+                test("/metadata/resourceVersion", json!(meta.resource_version)),
+                add("/metadata/finalizers", json!([finalizer])),
+            ),
+            false => (
+                test("/metadata/finalizers", json!(present)),
+                add("/metadata/finalizers/-", json!(finalizer)),
+            ),
+        };
+        let uid = test("/metadata/uid", json!(meta.uid));
+        match send(writer, target, json!([uid, expected, added])).await {
             Ok(answer) => {
-                let tested = meta.resource_version.clone().filter(|_| present.is_empty());
-                let proof = tested.map_or(Proof::None, Proof::Carried);
-                writer.learn(&target.key, target, &answer, &proof, None);
+                writer.learn(&target.key, target, &answer, tested, None);
                 Ok(Some(answer.object))
             }
             Err(error) if error.is_not_found() => Ok(None),
@@ -135,14 +134,7 @@ pub(crate) fn remove_finalizer<'a>(
 }
 
 async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<ApiResponse, WriteError> {
-    let request = Request {
-        operation: VERB,
-        verb: ApiVerb::Patch,
-        target,
-        path: Path::Object,
-        query: writer.query(),
-        content: RequestBody::JsonPatch(patch),
-    };
+    let request = Request::new(VERB, ApiVerb::Patch, target, MediaType::JsonPatch, patch);
     writer.write(&target.key, request).await.map_err(|error| match error {
         WriteError::Invalid { object, status, .. } if status.message == TEST_FAILED => {
             WriteError::conflict(&object, "its finalizers or its version changed")
@@ -166,7 +158,7 @@ mod tests {
     use crate::{
         keys::Keys,
         object::{Kind, ObjectKey, Scope},
-        writes::{Author, Counters, Rights, Sender, WaitForOwn},
+        writes::{Author, Counters, Rights, Sender},
     };
 
     /// What a server does with a patch of one object, whose tests and removals it knows.
@@ -207,7 +199,7 @@ mod tests {
         let author =
             Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
         let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
-        Writer::new(sender, author, Vec::new(), Keys::alone(), WaitForOwn::Never, counters)
+        Writer::new(sender, author, Vec::new(), Keys::alone(), false, counters)
     }
 
     // W24

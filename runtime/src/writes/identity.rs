@@ -36,50 +36,43 @@ type ElementIdentity<'a> = Vec<&'a Value>;
 /// names come first. Those of other names count if there are several elements, and all of the shorter list are found in
 /// the other: a value that two unlike elements have by chance must not give one what the other had.
 pub(super) struct Elements<'a> {
-    fields: Vec<&'a str>,
-    by_identity: HashMap<ElementIdentity<'a>, usize>,
-    /// Where elements differ in what they have: by the first well-known name that each has.
-    by_name: HashMap<(&'static str, &'a Value), Option<usize>>,
-    /// The same of the other list: one that two elements bear tells nothing.
-    others_by_name: HashMap<(&'static str, &'a Value), Option<usize>>,
+    /// Fields that tell elements apart, and the places of the elements that have them. The first that an element has count.
+    by_fields: Vec<(Vec<&'a str>, HashMap<ElementIdentity<'a>, usize>)>,
 }
 
 impl<'a> Elements<'a> {
     /// Prepares to find elements of a list that those of another one are.
     pub(super) fn of(list: &'a [Value], others: &'a [Value]) -> Self {
-        let fields = telling_fields(list, others);
-        let by_identity = list
-            .iter()
-            .enumerate()
-            .filter_map(|(at, element)| Some((identity(element, &fields)?, at)))
-            .collect();
-        Self { fields, by_identity, by_name: by_name(list), others_by_name: by_name(others) }
+        let by_fields = telling_fields(list, others).into_iter().map(|fields| {
+            let places = places(list, &fields);
+            (fields, places)
+        });
+        Self { by_fields: by_fields.collect() }
     }
 
     /// Finds the place of the element that one of the other list is.
     pub(super) fn find(&self, other: &'a Value) -> Option<usize> {
-        match identity(other, &self.fields) {
-            Some(identity) => self.by_identity.get(&identity).copied(),
-            None => {
-                let name = name(other)?;
-                self.others_by_name.get(&name).copied().flatten()?;
-                self.by_name.get(&name).copied().flatten()
-            }
-        }
+        let place = |(fields, places): &(Vec<&str>, HashMap<ElementIdentity<'a>, usize>)| {
+            Some(places.get(&identity(other, fields)?).copied())
+        };
+        self.by_fields.iter().find_map(place)?
     }
 }
 
 /// Chooses the fields that tell the elements of two lists apart; none, if nothing does.
-fn telling_fields<'a>(list: &'a [Value], others: &'a [Value]) -> Vec<&'a str> {
+fn telling_fields<'a>(list: &'a [Value], others: &'a [Value]) -> Vec<Vec<&'a str>> {
     let names = |list: &'a [Value]| -> HashSet<&'a str> { list.iter().flat_map(scalars).collect() };
     let (here, there) = (names(list), names(others));
     let in_both = |name: &&'static str| here.contains(name) && there.contains(name);
-    let singles: Vec<&str> = NAMES.into_iter().filter(in_both).collect();
-    let known: Vec<&str> = NAMES.into_iter().chain(QUALIFIERS).filter(in_both).collect();
-    let well_known = singles.into_iter().map(|name| vec![name]).chain(pairs(&known));
     let tells = |fields: &Vec<&str>| is_unique(list, fields) && is_unique(others, fields);
-    if let Some(fields) = well_known.into_iter().find(tells) {
-        return fields;
+    let singles = NAMES.into_iter().filter(in_both).map(|name| vec![name]);
+    let singles: Vec<_> = singles.filter(tells).collect();
+    if !singles.is_empty() {
+        return singles;
+    }
+    let known: Vec<&str> = NAMES.into_iter().chain(QUALIFIERS).filter(in_both).collect();
+    if let Some(pair) = pairs(&known).find(tells) {
+        return vec![pair];
     }
     if list.len() < 2 || others.len() < 2 {
         return Vec::new();
@@ -95,7 +88,7 @@ fn telling_fields<'a>(list: &'a [Value], others: &'a [Value]) -> Vec<&'a str> {
         matches.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, fields)| fields)
     };
     let singles = by_place(others_names.iter().map(|name| vec![*name]).collect());
-    singles.or_else(|| by_place(pairs(&others_names).collect())).unwrap_or_default()
+    singles.or_else(|| by_place(pairs(&others_names).collect())).into_iter().collect()
 }
 
 fn pairs<'n, 'a>(names: &'n [&'a str]) -> impl Iterator<Item = Vec<&'a str>> + use<'n, 'a> {
@@ -103,7 +96,7 @@ fn pairs<'n, 'a>(names: &'n [&'a str]) -> impl Iterator<Item = Vec<&'a str>> + u
     (0..names.len()).flat_map(after)
 }
 
-/// Whether some elements have all these fields, and no two of them the same values.
+/// Returns whether some elements have these fields, and no two of them the same values.
 fn is_unique(list: &[Value], fields: &[&str]) -> bool {
     let mut seen = HashSet::new();
     list.iter().filter_map(|element| identity(element, fields)).all(|identity| seen.insert(identity))
@@ -112,8 +105,7 @@ fn is_unique(list: &[Value], fields: &[&str]) -> bool {
 
 /// Counts the elements that keep their place, if all of the shorter list are found in the other.
 fn matches_in_place(list: &[Value], others: &[Value], fields: &[&str]) -> Option<usize> {
-    let place = |(at, element)| Some((identity(element, fields)?, at));
-    let places: HashMap<ElementIdentity<'_>, usize> = list.iter().enumerate().filter_map(place).collect();
+    let places = places(list, fields);
     let found: Vec<(usize, usize)> = others
         .iter()
         .enumerate()
@@ -123,28 +115,15 @@ fn matches_in_place(list: &[Value], others: &[Value], fields: &[&str]) -> Option
     all.then(|| found.iter().filter(|(at, place)| at == place).count())
 }
 
-/// Returns what tells an element from others; `None` if it lacks one of the fields, or there are none.
+/// Returns what tells an element from others; `None` if it lacks the first of the fields.
 fn identity<'a>(element: &'a Value, fields: &[&str]) -> Option<ElementIdentity<'a>> {
-    if fields.is_empty() {
-        return None;
-    }
-    fields.iter().map(|name| scalar(element, name)).collect()
+    scalar(element, fields.first()?)?;
+    Some(fields.iter().map(|name| scalar(element, name).unwrap_or(&Value::Null)).collect())
 }
 
-/// Returns the first well-known name that an element has, and its value.
-fn name(element: &Value) -> Option<(&'static str, &Value)> {
-    NAMES.into_iter().find_map(|name| Some((name, scalar(element, name)?)))
-}
-
-/// Indexes the elements of a list by their names; one that two bear tells nothing.
-fn by_name(list: &[Value]) -> HashMap<(&'static str, &Value), Option<usize>> {
-    let mut places = HashMap::new();
-    for (at, element) in list.iter().enumerate() {
-        if let Some(name) = name(element) {
-            places.entry(name).and_modify(|place| *place = None).or_insert(Some(at));
-        }
-    }
-    places
+/// Indexes the elements of a list by some fields.
+fn places<'a>(list: &'a [Value], fields: &[&str]) -> HashMap<ElementIdentity<'a>, usize> {
+    list.iter().enumerate().filter_map(|(at, element)| Some((identity(element, fields)?, at))).collect()
 }
 
 /// Returns a field that can tell an element from others: a text or a whole number.

@@ -13,7 +13,7 @@ use super::identity::Elements;
 ///
 /// Both are read through the caller's type. `raw` is the old one as the server holds it, or null where that is not
 /// known: elements of lists keep what it has and the type does not know.
-pub(super) fn difference(old: &Value, new: &Value, raw: &Value) -> Option<Value> {
+pub(crate) fn difference(old: &Value, new: &Value, raw: &Value) -> Option<Value> {
     if old == new {
         return None;
     }
@@ -33,7 +33,7 @@ pub(super) fn difference(old: &Value, new: &Value, raw: &Value) -> Option<Value>
 }
 
 /// Applies a merge patch, as RFC 7396 has it.
-pub(super) fn merged(target: Value, patch: &Value) -> Value {
+pub(crate) fn merged(target: Value, patch: &Value) -> Value {
     let Value::Object(changes) = patch else { return patch.clone() };
     let mut fields = match target {
         Value::Object(fields) => fields,
@@ -67,15 +67,7 @@ pub(super) fn replaces_elements(patch: &Value, base: &Value) -> bool {
         (Value::Object(fields), Value::Object(_)) => {
             fields.iter().any(|(name, inner)| replaces_elements(inner, &base[name.as_str()]))
         }
-        (Value::Array(_), Value::Array(elements)) => elements.iter().any(holds_objects),
-        _ => false,
-    }
-}
-
-fn holds_objects(value: &Value) -> bool {
-    match value {
-        Value::Object(_) => true,
-        Value::Array(elements) => elements.iter().any(holds_objects),
+        (Value::Array(_), Value::Array(elements)) => elements.iter().any(is_nested),
         _ => false,
     }
 }

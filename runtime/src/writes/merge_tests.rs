@@ -125,6 +125,16 @@ fn elements_that_a_number_or_two_fields_tell_apart_keep_what_their_type_does_not
             json!([{ "name": "a", "namespace": "z", "n": 7 }, { "name": "a", "namespace": "y", "n": 2 }]),
         ),
         (
+            "a name, and a namespace that one lacks",
+            json!([{ "name": "a", "namespace": "x", "n": 1 }, { "name": "a", "namespace": "y", "n": 1 }, { "name": "b", "n": 1 }]),
+            json!([{ "name": "b", "n": 2 }, { "name": "a", "namespace": "y", "n": 2 }]),
+        ),
+        (
+            "a type, or a name where there is none",
+            json!([{ "type": "T", "n": 1 }, { "name": "b", "n": 1 }]),
+            json!([{ "name": "b", "n": 2 }, { "type": "T", "n": 2 }]),
+        ),
+        (
             "a type that several have, and a name",
             json!([{ "type": "T", "name": "a", "n": 1 }, { "type": "T", "name": "b", "n": 1 }]),
             json!([{ "type": "T", "name": "b", "n": 2 }, { "type": "T", "name": "a", "n": 2 }]),

@@ -17,18 +17,15 @@ pub(crate) mod request;
 mod rights;
 mod overload;
 mod caches;
-mod applied;
-mod owner;
-mod warnings;
 mod child;
+mod applied;
 mod writer;
 mod apply;
 mod create;
 mod delete;
 mod identity;
-mod merge;
+pub(crate) mod merge;
 mod patch;
-mod status;
 mod finalizer;
 mod event;
 mod series;
@@ -36,15 +33,14 @@ mod recorder;
 
 pub use apply::Apply;
 pub(crate) use caches::{CacheView, CachedMeta, CachedTarget, Selects, Shown};
+pub(crate) use child::UniqueObject;
 pub use create::Create;
 pub use delete::{Delete, Propagation};
 pub use error::WriteError;
 pub use event::Event;
-pub(crate) use event::Referred;
 pub(crate) use finalizer::{Removed, add_finalizer, remove_finalizer};
 pub(crate) use overload::Sender;
-pub(crate) use owner::Owner;
-pub(crate) use patch::patch;
+pub(crate) use patch::{Patched, patch, patch_status};
 pub(crate) use recorder::Recorder;
 #[doc(hidden)]
 pub use recorder::TRACE_ID_ANNOTATION;
@@ -52,10 +48,9 @@ pub use refusal::ForbiddenBy;
 pub(crate) use refusal::find;
 #[doc(hidden)]
 pub use refusal::{RetryAfter, Stale};
+pub(crate) use rights::Rights;
 pub use rights::Use;
-pub(crate) use rights::{RightScope, Rights};
-pub(crate) use status::{Patched, patch_status};
-pub(crate) use writer::{Author, Counters, WaitForOwn, Writer};
+pub(crate) use writer::{Author, Counters, Writer};
 
 use crate::object::{Object, TypedScope};
 

@@ -1,16 +1,10 @@
 //! Sends events to the server in the background, so that runs never wait for them.
 //!
-//! An event is recorded under a lock that nobody holds for long, and sent by a task of the controller, one after the
+//! An event is recorded under a lock that is never held for long, and sent by a task of the controller, one after the
 //! other. What the server refuses is dropped; what did not get through is sent again, after a pause that grows. Memory
 //! is bounded (see `series`), so that a sink which hangs costs events, and nothing else.
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use k8s_openapi::{
@@ -18,20 +12,22 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
     jiff::Timestamp,
 };
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{
     WriteError,
-    event::{Event, Referred},
+    child::{UniqueObject, encode},
+    event::Event,
     overload::Sender,
-    request::{ApiVerb, Path, Request, RequestBody, Target},
-    series::{EventKey, OnServer, Outgoing, Recorded, SeriesCache},
-    writer::Author,
+    request::{ApiVerb, MediaType, Request, Target},
+    series::{EventKey, OnServer, Recorded, Series, SeriesCache},
+    writer::{Author, until},
 };
 use crate::{
     backoff::{Backoff, BackoffSchedule},
@@ -66,12 +62,6 @@ pub(crate) struct Recorder {
     seed: u64,
 }
 
-impl fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder").field("controller", &self.controller).finish_non_exhaustive()
-    }
-}
-
 impl Recorder {
     pub(crate) fn new(
         sender: Sender,
@@ -94,16 +84,13 @@ impl Recorder {
         })
     }
 
-    /// Takes note of an event; it is sent by and by.
-    pub(crate) fn record(&self, regarding: Referred, event: Event, trace_id: Option<&Arc<str>>) {
+    /// Takes an event, which is sent in the background.
+    pub(crate) fn record(&self, regarding: UniqueObject, event: Event, trace_id: Option<&Arc<str>>) {
         let key = EventKey { regarding: Arc::new(regarding), event };
-        let mut cache = self.cache();
-        let due = cache.next_due();
-        if cache.note(key, Instant::now(), self.now(), trace_id) == Recorded::Dropped {
-            self.dropped.inc();
-        }
-        if cache.next_due() != due {
-            self.called.notify_one();
+        match self.cache.lock().note(key, Instant::now(), self.now(), trace_id) {
+            Recorded::ToSend => self.called.notify_one(),
+            Recorded::Folded => {}
+            Recorded::Dropped => drop(self.dropped.inc()),
         }
     }
 
@@ -112,26 +99,33 @@ impl Recorder {
         Box::pin(async move {
             let [first, longest] = WAITS;
             let mut backoff = Backoff::new(BackoffSchedule::doubling(first, longest), self.seed);
-            let mut failing = FailingEvents::default();
+            let mut said = None;
             loop {
                 let paused = self.sender.paused().map_or(Duration::ZERO, |asked| asked.left());
                 sleep(paused).await;
-                let due = self.cache().take_due(Instant::now());
-                let Some(send) = due else {
+                let due = self.cache.lock().take(Some(Instant::now()));
+                let Some((key, series)) = due else {
                     self.wait().await;
                     continue;
                 };
-                match self.deliver(send).await {
-                    Delivery::Done => {
-                        backoff.reset();
-                        failing.is_over(&self.controller);
+                let is_over = |said: &Instant| said.elapsed() >= SAY_EVERY;
+                let Err(error) = self.deliver(&key, &series).await else {
+                    backoff.reset();
+                    if said.take_if(|said| is_over(said)).is_some() {
+                        tracing::info!(controller = &*self.controller, "events get through again");
                     }
-                    Delivery::Rejected(error) => failing.tell(&self.controller, &error, "is dropped"),
-                    Delivery::Retry(error) => {
-                        failing.tell(&self.controller, &error, "waits");
-                        let asked = error.retry_after().map_or(Duration::ZERO, |asked| asked.left());
-                        sleep(backoff.next_delay().max(asked)).await;
-                    }
+                    continue;
+                };
+                let (controller, fate) =
+                    (&*self.controller, if may_pass(&error) { "waits" } else { "is dropped" });
+                match said.as_ref().is_none_or(is_over) {
+                    true => tracing::warn!(controller, %error, "an event {fate}; reconciles go on"),
+                    false => tracing::debug!(controller, %error, "an event {fate}"),
+                }
+                said = said.filter(|said| !is_over(said)).or_else(|| Some(Instant::now()));
+                if may_pass(&error) {
+                    let asked = error.retry_after().map_or(Duration::ZERO, |asked| asked.left());
+                    sleep(backoff.next_delay().max(asked)).await;
                 }
             }
         })
@@ -141,8 +135,9 @@ impl Recorder {
     pub(crate) fn flush(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let rest = async {
-                while let Some(send) = self.take_unsent() {
-                    if let Delivery::Retry(_) = self.deliver(send).await {
+                loop {
+                    let Some((key, series)) = self.cache.lock().take(None) else { return };
+                    if self.deliver(&key, &series).await.is_err_and(|error| may_pass(&error)) {
                         return;
                     }
                 }
@@ -151,107 +146,88 @@ impl Recorder {
         })
     }
 
-    fn take_unsent(&self) -> Option<Outgoing> {
-        self.cache().take_unsent()
-    }
-
     async fn wait(&self) {
-        let due = self.cache().next_due();
-        let due = async {
-            match due {
-                Some(due) => sleep_until(due).await,
-                None => std::future::pending().await,
-            }
-        };
+        let due = self.cache.lock().next_due();
         tokio::select! {
-            () = due => {}
+            () = until(due) => {}
             () = self.called.notified() => {}
         }
     }
 
-    /// Sends an event, or the update of its series; the result is recorded even if this future is dropped.
-    async fn deliver(&self, send: Outgoing) -> Delivery {
-        let mut in_flight = EventInFlight { recorder: self, send: Some(send) };
-        let answer = match &in_flight.send {
-            Some(send) => self.send(send).await,
-            None => return Delivery::Done,
-        };
-        let Some(send) = in_flight.send.take() else { return Delivery::Done };
-        let (mut cache, now) = (self.cache(), Instant::now());
-        let key = &send.key;
+    /// Sends an event, or the update of its series.
+    ///
+    /// # Errors
+    /// It did not get through: it is sent again, or dropped if it never will.
+    async fn deliver(&self, key: &EventKey, series: &Series) -> Result<(), WriteError> {
+        let answer = self.send(key, series).await;
+        let (mut cache, now) = (self.cache.lock(), Instant::now());
         match answer {
-            Ok(()) => cache.sent(key, send.count, now),
-            Err(WriteError::AlreadyExists { .. }) if send.on_server == OnServer::Maybe => {
+            Ok(()) => cache.sent(key, series.count, now),
+            Err(WriteError::AlreadyExists { .. }) if series.on_server == OnServer::Maybe => {
                 // It got through the last time; only what has happened since is sent.
                 cache.sent(key, 1, now);
             }
-            Err(WriteError::AlreadyExists { .. }) => cache.rename(key, now),
+            Err(WriteError::AlreadyExists { .. }) => cache.rename(key),
             // It is too old for the server.
-            Err(error) if error.is_not_found() && send.on_server == OnServer::Yes => {
-                cache.put_back(key, OnServer::No, now);
+            Err(error) if error.is_not_found() && series.on_server == OnServer::Yes => {
+                cache.put_back(key, OnServer::No);
             }
             Err(error) if may_pass(&error) => {
-                let doubt = error.leaves_in_doubt() && send.on_server != OnServer::Yes;
-                cache.put_back(key, if doubt { OnServer::Maybe } else { send.on_server }, now);
-                return Delivery::Retry(error);
+                if !error.leaves_in_doubt() {
+                    cache.put_back(key, series.on_server);
+                }
+                return Err(error);
             }
             Err(error) => {
                 cache.refused(key);
                 self.dropped.inc();
-                return Delivery::Rejected(error);
+                return Err(error);
             }
         }
-        Delivery::Done
+        Ok(())
     }
 
-    async fn send(&self, send: &Outgoing) -> Result<(), WriteError> {
-        let namespace = send.key.regarding.key.namespace().unwrap_or(DEFAULT_NAMESPACE);
-        let target = Target { kind: Kind::of::<Body>(), key: ObjectKey::new(namespace, &send.name) };
-        let problem = |error: serde_json::Error| WriteError::Codec {
-            verb: "record",
-            object: Box::new(target.clone()),
-            problem: error.to_string(),
-        };
-        let (verb, path, content) = match send.on_server {
+    async fn send(&self, key: &EventKey, series: &Series) -> Result<(), WriteError> {
+        let namespace = key.regarding.key.namespace().unwrap_or(DEFAULT_NAMESPACE);
+        let target = &Target { kind: Kind::of::<Body>(), key: ObjectKey::new(namespace, &series.name) };
+        let (verb, media_type, body) = match series.on_server {
             OnServer::Yes => {
-                let mut change = json!({ "series": series(send) });
-                if let Some(annotations) = annotations(send) {
+                let mut change = json!({ "series": repeated(series) });
+                if let Some(annotations) = annotations(series) {
                     change["metadata"] = json!({ "annotations": annotations });
                 }
-                (ApiVerb::Patch, Path::Object, RequestBody::MergePatch(change))
+                (ApiVerb::Patch, MediaType::MergePatch, change)
             }
             OnServer::No | OnServer::Maybe => {
-                let body = serde_json::to_value(self.body(send)).map_err(problem)?;
-                (ApiVerb::Create, Path::Collection, RequestBody::Json(body))
+                (ApiVerb::Create, MediaType::Json, encode("record", target, &self.body(key, series))?)
             }
         };
-        let query = format!("fieldManager={}", self.controller);
-        let request = Request { operation: "record", verb, target: &target, path, query, content };
+        let mut request = Request::new("record", verb, target, media_type, body);
+        request.query = format!("fieldManager={}", self.controller);
         // Not by the sender: what a server says of events alone must not hold back any write.
         request.send(self.sender.client()).await.map(drop)
     }
 
-    fn body(&self, send: &Outgoing) -> Body {
-        let Outgoing { key, name, first, count, .. } = send;
-        let Event { weight, reason, note, action, related } = &key.event;
+    fn body(&self, key: &EventKey, series: &Series) -> Body {
+        let Event { type_, reason, note, action, related } = &key.event;
         let namespace = key.regarding.key.namespace().unwrap_or(DEFAULT_NAMESPACE);
         Body {
             metadata: ObjectMeta {
-                name: Some(name.clone()),
+                name: Some(series.name.clone()),
                 namespace: Some(namespace.to_owned()),
-                annotations: annotations(send),
+                annotations: annotations(series),
                 ..ObjectMeta::default()
             },
             action: Some(action.clone()),
-            event_time: Some(MicroTime(*first)),
+            event_time: Some(MicroTime(series.first)),
             note: Some(note.clone()),
             reason: Some(reason.clone()),
             regarding: Some(key.regarding.reference()),
-            related: related.as_ref().map(Referred::reference),
+            related: related.as_ref().map(UniqueObject::reference),
             reporting_controller: Some(self.reporting_controller.clone()),
             reporting_instance: Some(self.reporting_instance.clone()),
-            series: (*count > 1).then(|| series(send)),
-            type_: Some(weight.as_str().to_owned()),
+            series: (series.count > 1).then(|| repeated(series)),
+            type_: Some((*type_).to_owned()),
             ..Body::default()
         }
     }
@@ -259,44 +235,16 @@ impl Recorder {
     fn now(&self) -> Timestamp {
         Timestamp::try_from(self.clock.now()).unwrap_or(Timestamp::UNIX_EPOCH)
     }
-
-    fn cache(&self) -> MutexGuard<'_, SeriesCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-fn annotations(send: &Outgoing) -> Option<BTreeMap<String, String>> {
-    let trace_id = send.trace_id.as_ref()?;
+fn annotations(series: &Series) -> Option<BTreeMap<String, String>> {
+    let trace_id = series.trace_id.as_ref()?;
     Some(BTreeMap::from([(TRACE_ID_ANNOTATION.to_owned(), trace_id.to_string())]))
 }
 
-fn series(send: &Outgoing) -> EventSeries {
-    let count = i32::try_from(send.count).unwrap_or(i32::MAX);
-    EventSeries { count, last_observed_time: MicroTime(send.last) }
-}
-
-/// What became of an event that was sent.
-enum Delivery {
-    Done,
-    /// The server will not have it.
-    Rejected(WriteError),
-    /// It may have it later.
-    Retry(WriteError),
-}
-
-/// An event under way; where nobody waits for its answer any more, it is put back.
-struct EventInFlight<'a> {
-    recorder: &'a Recorder,
-    send: Option<Outgoing>,
-}
-
-impl Drop for EventInFlight<'_> {
-    fn drop(&mut self) {
-        if let Some(send) = self.send.take() {
-            let on_server = if send.on_server == OnServer::Yes { OnServer::Yes } else { OnServer::Maybe };
-            self.recorder.cache().put_back(&send.key, on_server, Instant::now());
-        }
-    }
+fn repeated(series: &Series) -> EventSeries {
+    let count = i32::try_from(series.count).unwrap_or(i32::MAX);
+    EventSeries { count, last_observed_time: MicroTime(series.last) }
 }
 
 /// Returns whether the same may get through later.
@@ -305,30 +253,6 @@ fn may_pass(error: &WriteError) -> bool {
         WriteError::Connection { .. } | WriteError::Deadline { .. } => true,
         WriteError::Refused { status, .. } => status.code == 429 || status.code >= 500,
         _ => false,
-    }
-}
-
-/// What was logged about events that do not get through.
-#[derive(Default)]
-struct FailingEvents {
-    said: Option<Instant>,
-}
-
-impl FailingEvents {
-    fn tell(&mut self, controller: &str, error: &WriteError, fate: &str) {
-        if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-            self.said = Some(Instant::now());
-            tracing::warn!(controller, %error, "an event {fate}; reconciles go on");
-        } else {
-            tracing::debug!(controller, %error, "an event {fate}");
-        }
-    }
-
-    fn is_over(&mut self, controller: &str) {
-        if self.said.is_some_and(|said| said.elapsed() >= SAY_EVERY) {
-            self.said = None;
-            tracing::info!(controller, "events get through again");
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use kube::core::Status;
 use tokio::time::Instant;
 
-use crate::{list_watch::retry_after, plain::said};
+use crate::{chain::chain, list_watch::retry_after, plain::said};
 
 /// The longest time that a server may ask for; more is cut down to this.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -34,26 +34,29 @@ pub enum ForbiddenBy {
 impl ForbiddenBy {
     pub(super) fn of(status: &Status) -> Self {
         let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes);
+        if causes.iter().any(|cause| cause.reason == "NamespaceTerminating") {
+            return Self::TerminatingNamespace;
+        }
+        if status.message.starts_with("admission webhook \"") {
+            return Self::Webhook;
+        }
         let says = |words: &str| status.message.contains(words);
-        if causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
-            || says("because it is being terminated")
-        {
-            Self::TerminatingNamespace
-        } else if status.message.starts_with("admission webhook \"") {
-            Self::Webhook
-        } else if says("exceeded quota: ") || says("failed quota: ") {
-            Self::Quota
-        } else if says("attempting to grant RBAC permissions not currently held") {
-            Self::Escalation
-        } else if says("cannot set blockOwnerDeletion") {
-            Self::OwnerProtection
-        } else if says("User \"") && says("\" cannot ") {
-            Self::Rights
-        } else {
-            Self::Other
+        match WORDINGS.iter().find(|(words, _)| says(words)) {
+            Some((_, by)) => *by,
+            None if says("User \"") && says("\" cannot ") => Self::Rights,
+            None => Self::Other,
         }
     }
 }
+
+/// What servers say, and who says it. The first that fits counts.
+const WORDINGS: [(&str, ForbiddenBy); 5] = [
+    ("because it is being terminated", ForbiddenBy::TerminatingNamespace),
+    ("exceeded quota: ", ForbiddenBy::Quota),
+    ("failed quota: ", ForbiddenBy::Quota),
+    ("attempting to grant RBAC permissions not currently held", ForbiddenBy::Escalation),
+    ("cannot set blockOwnerDeletion", ForbiddenBy::OwnerProtection),
+];
 
 /// Reads after "forbidden": who refused, and what helps.
 impl fmt::Display for ForbiddenBy {
@@ -94,13 +97,8 @@ impl RetryAfter {
             let seconds = status.details.as_ref()?.retry_after_seconds;
             Some(Duration::from_secs(u64::from(seconds)))
         };
-        let asked = retry_after(headers).or_else(details).filter(|asked| !asked.is_zero())?;
-        Some(Self::from_now(asked))
-    }
-
-    pub(super) fn from_now(asked: Duration) -> Self {
-        let asked = asked.min(LONGEST);
-        Self { asked, until: Instant::now() + asked, not_sent: false }
+        let asked = retry_after(headers).or_else(details).filter(|asked| !asked.is_zero())?.min(LONGEST);
+        Some(Self { asked, until: Instant::now() + asked, not_sent: false })
     }
 
     pub(super) fn not_sent(self) -> Self {
@@ -119,10 +117,6 @@ impl RetryAfter {
     /// Returns how much of that is left.
     pub fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.left().is_zero()
     }
 
     /// Picks the one that lasts longer.
@@ -165,14 +159,7 @@ impl Stale {
 
 /// Finds an error of a type among an error and its causes.
 pub(crate) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
-    let mut next = Some(error);
-    while let Some(cause) = next {
-        if let Some(found) = cause.downcast_ref() {
-            return Some(found);
-        }
-        next = cause.source();
-    }
-    None
+    chain(error).find_map(|cause| cause.downcast_ref())
 }
 
 #[cfg(test)]

@@ -1,72 +1,37 @@
-//! One write request: sent with a deadline, answered with a status code and an object.
+//! One request about an object: sent with a deadline, answered with a status code and an object.
 
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
-use http::{StatusCode, response};
+use http::{StatusCode, header};
 use http_body_util::BodyExt;
-use kube::core::{Status, response::StatusSummary};
+use kube::{client::Body, core::Status};
 use serde_json::Value;
+use tokio::time::timeout;
 use tracing::{Instrument, Span, field};
 
 use super::{WriteError, refusal::RetryAfter};
-use crate::api_request::{ApiRequest, MediaType, ResourcePath};
-pub(crate) use crate::{api_request::ApiVerb, object::ObjectRef as Target};
+use crate::api_request::ResourcePath;
+pub(crate) use crate::{
+    api_request::{ApiVerb, MediaType},
+    object::ObjectRef as Target,
+};
 
 /// How long a request may take, its answer included.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The body of a request and how it is meant.
-#[derive(Debug)]
-pub(crate) enum RequestBody {
-    None,
-    Json(Value),
-    Apply(Value),
-    MergePatch(Value),
-    JsonPatch(Value),
-}
-
-impl RequestBody {
-    fn media_type(&self) -> MediaType {
-        match self {
-            Self::None | Self::Json(_) => MediaType::Json,
-            Self::Apply(_) => MediaType::Apply,
-            Self::MergePatch(_) => MediaType::MergePatch,
-            Self::JsonPatch(_) => MediaType::JsonPatch,
-        }
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        match self {
-            Self::None => Vec::new(),
-            Self::Json(value) | Self::Apply(value) | Self::MergePatch(value) | Self::JsonPatch(value) => {
-                value.to_string().into_bytes()
-            }
-        }
-    }
-}
-
-/// Where a request goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Path {
-    /// To the object.
-    Object,
-    /// To its status.
-    Status,
-    /// To the collection that it is in, or will be.
-    Collection,
-}
-
-/// A request about one object.
+/// A request about one object. A creation and a list are sent to the collection that the object is in.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     /// What messages call it, such as `apply`.
     pub(crate) operation: &'static str,
     pub(crate) verb: ApiVerb,
     pub(crate) target: &'a Target,
-    pub(crate) path: Path,
+    pub(crate) subresource: Option<&'static str>,
     /// Query pairs; the values need no escaping.
     pub(crate) query: String,
-    pub(crate) content: RequestBody,
+    pub(crate) media_type: MediaType,
+    /// Null if it has no body.
+    pub(crate) body: Value,
 }
 
 /// The server's answer: its code is 201 after a creation, and 200 after a change.
@@ -76,77 +41,86 @@ pub(crate) struct ApiResponse {
     pub(crate) object: Value,
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// Makes a request to an object, or to its collection, without a query.
+    pub(super) fn new(
+        operation: &'static str,
+        verb: ApiVerb,
+        target: &'a Target,
+        media_type: MediaType,
+        body: Value,
+    ) -> Self {
+        Self { operation, verb, target, subresource: None, query: String::new(), media_type, body }
+    }
+
+    /// Returns whether it is sent to the collection: the object has no name yet, or none is meant.
+    pub(super) fn is_of_collection(&self) -> bool {
+        matches!(self.verb, ApiVerb::Create | ApiVerb::List)
+    }
+
     /// Sends the request, in a span of its own, and decodes the object that answers it.
     pub(crate) async fn send(self, client: &kube::Client) -> Result<ApiResponse, WriteError> {
+        let (verb, object) = (self.operation, || Box::new(self.target.clone()));
+        let failed = |source: Box<dyn Error + Send + Sync>| {
+            let object = object();
+            WriteError::Connection { verb, object, source }
+        };
+        let exchange = async {
+            let response = client.send(self.build()?).await.map_err(|error| failed(error.into()))?;
+            let (head, body) = response.into_parts();
+            let body = body.collect().await.map_err(|error| failed(error.into()))?.to_bytes();
+            let code = head.status;
+            Span::current().record("status", code.as_u16());
+            if !code.is_success() {
+                let status = status_of(code, &body);
+                let retry_after = RetryAfter::asked_by(&head.headers, &status);
+                return Err(WriteError::refused(verb, object(), status, retry_after));
+            }
+            let decoded = serde_json::from_slice(&body).map_err(|error| {
+                let (line, column) = (error.line(), error.column());
+                let problem = format!("the answer is not such an object (line {line}, column {column})");
+                WriteError::Codec { verb, object: object(), problem }
+            })?;
+            Ok(ApiResponse { code, object: decoded })
+        };
         let span = tracing::info_span!(
             "request",
-            operation = self.operation,
+            operation = verb,
             object = %self.target,
             status = field::Empty,
             otel.status_code = field::Empty,
         );
-        let answer = self.send_and_decode(client).instrument(span.clone()).await;
+        let late = || WriteError::Deadline { verb, object: object(), after: DEADLINE };
+        let answer =
+            timeout(DEADLINE, exchange).instrument(span.clone()).await.unwrap_or_else(|_| Err(late()));
         if answer.is_err() {
             span.record("otel.status_code", "ERROR");
         }
         answer
     }
 
-    async fn send_and_decode(self, client: &kube::Client) -> Result<ApiResponse, WriteError> {
-        let (verb, object) = (self.operation, Box::new(self.target.clone()));
-        let key = &self.target.key;
-        let name = if self.path == Path::Collection { "-" } else { key.name() };
-        if ![key.namespace().unwrap_or("-"), name].into_iter().all(is_segment) {
-            return Err(WriteError::Misnamed { object });
+    fn build(&self) -> Result<http::Request<Body>, WriteError> {
+        let (key, object) = (&self.target.key, || Box::new(self.target.clone()));
+        let name = Some(key.name()).filter(|_| !self.is_of_collection());
+        if ![key.namespace(), name].into_iter().flatten().all(is_segment) {
+            return Err(WriteError::Misnamed { object: object() });
         }
-        let (head, body) = tokio::time::timeout(DEADLINE, self.exchange(client))
-            .await
-            .map_err(|_| WriteError::Deadline { verb, object: object.clone(), after: DEADLINE })??;
-        let code = head.status;
-        Span::current().record("status", code.as_u16());
-        if !code.is_success() {
-            let status = status_of(code, &body);
-            let retry_after = RetryAfter::asked_by(&head.headers, &status);
-            return Err(WriteError::refused(verb, object, status, retry_after));
-        }
-        let decoded = serde_json::from_slice(&body).map_err(|error| WriteError::Codec {
-            verb,
-            object,
-            problem: format!(
-                "the answer is not such an object (line {}, column {})",
-                error.line(),
-                error.column()
-            ),
-        })?;
-        Ok(ApiResponse { code, object: decoded })
-    }
-
-    async fn exchange(self, client: &kube::Client) -> Result<(response::Parts, Vec<u8>), WriteError> {
-        let (verb, object) = (self.operation, Box::new(self.target.clone()));
-        let failed = |source: Box<dyn std::error::Error + Send + Sync>| WriteError::Connection {
-            verb,
-            object: object.clone(),
-            source,
-        };
-        let request = self.api().build(&self.query, self.content.bytes());
-        let request = request.map_err(|error| failed(error.into()))?;
-        let response = client.send(request).await.map_err(|error| failed(error.into()))?;
-        let (head, body) = response.into_parts();
-        let body = body.collect().await.map_err(|error| failed(error.into()))?;
-        Ok((head, body.to_bytes().to_vec()))
-    }
-
-    fn api(&self) -> ApiRequest {
-        let key = &self.target.key;
-        let collection = ResourcePath::of(&self.target.kind, key.namespace());
-        let name = Some(key.name().to_owned());
-        let path = match self.path {
-            Path::Collection => collection,
-            Path::Object => ResourcePath { name, ..collection },
-            Path::Status => ResourcePath { name, subresource: Some("status".to_owned()), ..collection },
-        };
-        ApiRequest { verb: self.verb, path, media_type: Some(self.content.media_type()) }
+        let mut path = ResourcePath::of(&self.target.kind, key.namespace());
+        path.name = name.map(str::to_owned);
+        path.subresource = self.subresource.map(str::to_owned);
+        let separator = if self.query.is_empty() { "" } else { "?" };
+        let body = if self.body.is_null() { Vec::new() } else { self.body.to_string().into_bytes() };
+        http::Request::builder()
+            .method(self.verb.method())
+            .uri(format!("{}{separator}{}", path.url(), self.query))
+            .header(header::ACCEPT, MediaType::Json.as_str())
+            .header(header::CONTENT_TYPE, self.media_type.as_str())
+            .body(Body::from(body))
+            .map_err(|error| WriteError::Connection {
+                verb: self.operation,
+                object: object(),
+                source: error.into(),
+            })
     }
 }
 
@@ -158,11 +132,8 @@ fn is_segment(name: &str) -> bool {
 /// Reads the status of a refusal; a body that is not a status becomes its message.
 fn status_of(code: StatusCode, body: &[u8]) -> Status {
     let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code != 0);
-    status.unwrap_or_else(|| Status {
-        status: Some(StatusSummary::Failure),
-        code: code.as_u16(),
-        message: String::from_utf8_lossy(body).trim().chars().take(200).collect(),
-        reason: code.canonical_reason().unwrap_or_default().to_owned(),
-        ..Status::default()
+    status.unwrap_or_else(|| {
+        let message: String = String::from_utf8_lossy(body).trim().chars().take(200).collect();
+        Status::failure(&message, code.canonical_reason().unwrap_or_default()).with_code(code.as_u16())
     })
 }

@@ -2,8 +2,11 @@
 
 use std::{borrow::Cow, collections::BTreeSet};
 
-use super::request::{Path, Request, RequestBody};
-use crate::{api_request::ApiVerb, object::Kind};
+use super::request::Request;
+use crate::{
+    api_request::{ApiVerb, MediaType},
+    object::{Kind, Scope},
+};
 
 /// What a reconciler does with objects of a kind, for [`Controller::uses`](crate::Controller::uses).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,14 +51,14 @@ impl Use {
         }
     }
 
-    /// Tells what a request is.
+    /// Returns what a request does.
     fn of(request: &Request<'_>) -> Self {
-        match (request.verb, request.path, &request.content) {
+        match (request.verb, request.subresource, request.media_type) {
             (ApiVerb::Get | ApiVerb::List, ..) => Self::Get,
             (ApiVerb::Create, ..) => Self::Create,
             (ApiVerb::Delete, ..) => Self::Delete,
-            (_, Path::Status, _) => Self::PatchStatus,
-            (_, _, RequestBody::Apply(_)) => Self::Apply,
+            (_, Some(_), _) => Self::PatchStatus,
+            (.., MediaType::Apply) => Self::Apply,
             _ => Self::Patch,
         }
     }
@@ -67,18 +70,9 @@ pub(crate) struct Right {
     pub(crate) group: Cow<'static, str>,
     /// The plural, with a slash and the subresource where it is one.
     pub(crate) resource: String,
-    /// Whether its objects live in namespaces.
-    pub(crate) scope: RightScope,
+    /// A right to a kind without namespaces is needed for the whole cluster.
+    pub(crate) scope: Scope,
     pub(crate) verb: ApiVerb,
-}
-
-/// Where a right is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum RightScope {
-    /// For the whole cluster, even if a controller is restricted to namespaces.
-    Cluster,
-    /// In the controller's namespaces, or in all.
-    Namespaces,
 }
 
 /// What a controller declares that it does.
@@ -109,19 +103,14 @@ impl Rights {
     }
 
     fn add(&mut self, kind: &Kind, subresource: &str, verb: ApiVerb) {
-        let scope = match kind.scope {
-            crate::object::Scope::Cluster => RightScope::Cluster,
-            crate::object::Scope::Namespaced => RightScope::Namespaces,
-        };
         let resource = format!("{}{subresource}", kind.plural);
-        self.0.insert(Right { group: kind.group.clone(), resource, scope, verb });
+        self.0.insert(Right { group: kind.group.clone(), resource, scope: kind.scope, verb });
     }
 
-    /// Says what a request does that was not declared, if so.
-    pub(crate) fn lacks(&self, request: &Request<'_>) -> Option<Use> {
-        let (use_, kind) = (Use::of(request), &request.target.kind);
-        let mut needed = Self::default();
-        needed.allow(kind, use_);
+    /// Returns what a request does that is not declared: a role made of what is declared does not allow it.
+    pub(super) fn lacks(&self, request: &Request<'_>) -> Option<Use> {
+        let (mut needed, use_) = (Self::default(), Use::of(request));
+        needed.allow(&request.target.kind, use_);
         (request.verb != ApiVerb::List && !needed.0.is_subset(&self.0)).then_some(use_)
     }
 }
@@ -129,7 +118,6 @@ impl Rights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::Scope;
 
     fn pods() -> Kind {
         Kind {

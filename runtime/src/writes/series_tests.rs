@@ -3,7 +3,7 @@
 use super::*;
 use crate::object::{Kind, ObjectKey, Scope};
 
-fn site(name: &str) -> Arc<Referred> {
+fn site(name: &str) -> Arc<UniqueObject> {
     let kind = Kind {
         group: "web.example.dev".into(),
         version: "v1".into(),
@@ -11,7 +11,7 @@ fn site(name: &str) -> Arc<Referred> {
         plural: "websites".into(),
         scope: Scope::Namespaced,
     };
-    Arc::new(Referred::new(&kind, &ObjectKey::new("shop", name), "u".to_owned()))
+    Arc::new(UniqueObject { kind, key: ObjectKey::new("shop", name), uid: "u".to_owned() })
 }
 
 fn refused(name: &str) -> EventKey {
@@ -34,9 +34,9 @@ fn sent_of(cache: &mut SeriesCache, start: Instant, every: u64, for_seconds: u64
         if second % every == 0 {
             cache.note(refused("a"), now, Timestamp::UNIX_EPOCH, None);
         }
-        while let Some(send) = cache.take_due(now) {
-            cache.sent(&send.key, send.count, now);
-            sent.push((second, send.count));
+        while let Some((key, series)) = cache.take(Some(now)) {
+            cache.sent(&key, series.count, now);
+            sent.push((second, series.count));
         }
     }
     sent
@@ -61,11 +61,10 @@ async fn a_series_ends_after_its_last_event_and_leaves_nothing() {
     sent_of(&mut cache, start, 1_000, 3_000);
     assert_eq!(cache.series.values().next().unwrap().count, 3, "the longest back-off is within a series");
     let now = start + seconds(2_000) + IDLE;
-    assert!(cache.take_due(now).is_none());
-    assert!(cache.series.is_empty() && cache.complete.is_empty() && cache.to_send.is_empty());
+    assert!(cache.take(Some(now)).is_none());
+    assert!(cache.series.is_empty() && cache.whole_at.is_empty(), "idle objects hold no state");
     assert_eq!(cache.next_due(), None);
-    assert!(cache.spam_filter.whole_at.is_empty(), "idle objects hold no state");
-    assert_eq!(cache.note(refused("a"), now, Timestamp::UNIX_EPOCH, None), Recorded::New);
+    assert_eq!(cache.note(refused("a"), now, Timestamp::UNIX_EPOCH, None), Recorded::ToSend);
 }
 
 // W8
@@ -73,7 +72,7 @@ async fn a_series_ends_after_its_last_event_and_leaves_nothing() {
 async fn whatever_differs_is_another_series() {
     let (mut cache, now) = (SeriesCache::new(7), Instant::now());
     let mut note = |key| cache.note(key, now, Timestamp::UNIX_EPOCH, None);
-    assert_eq!([note(refused("a")), note(refused("a"))], [Recorded::New, Recorded::Folded]);
+    assert_eq!([note(refused("a")), note(refused("a"))], [Recorded::ToSend, Recorded::Folded]);
     let others = [
         refused("b"),
         key("a", "another quota"),
@@ -81,66 +80,71 @@ async fn whatever_differs_is_another_series() {
         EventKey { regarding: site("a"), event: Event::warning("Denied", "quota") },
         EventKey { regarding: site("a"), event: Event::warning("Refused", "quota").action("Create") },
     ];
-    assert!(others.into_iter().all(|key| note(key) == Recorded::New));
+    assert!(others.into_iter().all(|key| note(key) == Recorded::ToSend));
 }
 
 // W8
 #[tokio::test(start_paused = true)]
 async fn one_object_has_a_bounded_share_and_gets_it_back() {
     let (mut cache, start) = (SeriesCache::new(7), Instant::now());
-    let mut note = |name: &str, number: u32, now| {
-        cache.note(key(name, &format!("attempt {number}")), now, Timestamp::UNIX_EPOCH, None)
+    let mut is_taken = |name: &str, number: u32, now| {
+        let key = key(name, &format!("attempt {number}"));
+        cache.note(key, now, Timestamp::UNIX_EPOCH, None) == Recorded::ToSend
     };
-    let new = (0..100).filter(|number| note("a", *number, start) == Recorded::New).count();
+    let new = (0..100).filter(|number| is_taken("a", *number, start)).count();
     assert_eq!(new, BURST as usize);
-    assert_eq!(note("b", 0, start), Recorded::New, "another object has its own");
+    assert!(is_taken("b", 0, start), "another object has its own");
     let later = start + REFILL;
-    assert_eq!([note("a", 200, later), note("a", 201, later)], [Recorded::New, Recorded::Dropped]);
+    assert_eq!([is_taken("a", 200, later), is_taken("a", 201, later)], [true, false]);
 }
 
 // W8
 #[tokio::test(start_paused = true)]
 async fn what_is_remembered_is_bounded_and_what_is_to_be_sent_stays() {
     let (mut cache, now) = (SeriesCache::new(7), Instant::now());
-    let note = |cache: &mut SeriesCache, number: usize| {
-        cache.note(refused(&format!("site-{number}")), now, Timestamp::UNIX_EPOCH, None)
+    let is_taken = |cache: &mut SeriesCache, number: usize| {
+        let key = refused(&format!("site-{number}"));
+        cache.note(key, now, Timestamp::UNIX_EPOCH, None) == Recorded::ToSend
     };
-    for number in 0..MOST {
-        assert_eq!(note(&mut cache, number), Recorded::New);
-    }
-    assert_eq!(note(&mut cache, MOST), Recorded::Dropped, "all are yet to be sent");
-    let first = cache.take_due(now).unwrap();
-    cache.sent(&first.key, 1, now);
-    assert_eq!(note(&mut cache, MOST), Recorded::New, "the one that was sent makes room");
+    assert!((0..MOST).all(|number| is_taken(&mut cache, number)));
+    assert!(!is_taken(&mut cache, MOST), "all are yet to be sent");
+    let (first, _) = cache.take(Some(now)).unwrap();
+    assert!(first.regarding.key.name() == "site-0", "they are sent in order");
+    cache.sent(&first, 1, now);
+    assert!(is_taken(&mut cache, MOST), "the one that was sent makes room");
     assert_eq!(cache.series.len(), MOST);
 }
 
 // W8
 #[tokio::test(start_paused = true)]
-async fn what_is_put_back_lost_or_refused_is_sent_again_anew_or_never() {
+async fn what_is_put_back_lost_or_refused_is_sent_again_renamed_or_never() {
     let (mut cache, now) = (SeriesCache::new(7), Instant::now());
-    cache.note(refused("a"), now, Timestamp::UNIX_EPOCH, None);
-    let send = cache.take_due(now).unwrap();
-    assert!(cache.take_due(now).is_none(), "it is under way");
-    cache.note(refused("a"), now, Timestamp::UNIX_EPOCH, None);
-    cache.put_back(&send.key, OnServer::Maybe, now);
-    let again = cache.take_due(now).unwrap();
+    let note = |cache: &mut SeriesCache| cache.note(refused("a"), now, Timestamp::UNIX_EPOCH, None);
+    note(&mut cache);
+    let (key, sent) = cache.take(Some(now)).unwrap();
+    assert_eq!(sent.on_server, OnServer::No);
+    note(&mut cache);
+    // Nobody says what became of it.
+    let (_, again) = cache.take(Some(now)).unwrap();
     assert_eq!(
         (&again.name, again.on_server, again.count),
-        (&send.name, OnServer::Maybe, 2),
+        (&sent.name, OnServer::Maybe, 2),
         "under one name"
     );
-    cache.sent(&again.key, 2, now);
-    cache.note(refused("a"), now, Timestamp::UNIX_EPOCH, None);
-    let update = cache.take_unsent().unwrap();
-    assert_eq!((&update.name, update.on_server), (&send.name, OnServer::Yes));
-    cache.put_back(&update.key, OnServer::No, now);
-    let anew = cache.take_due(now).unwrap();
-    assert_eq!((anew.on_server, anew.count), (OnServer::No, 3));
-    cache.rename(&anew.key, now);
-    let anew = cache.take_due(now).unwrap();
-    assert_ne!(anew.name, send.name);
-    cache.refused(&anew.key);
+    cache.sent(&key, 2, now);
+    assert!(cache.take(None).is_none(), "the server knows all of it");
+    note(&mut cache);
+    assert!(cache.take(Some(now)).is_none(), "it is brought up to date later");
+    let (_, update) = cache.take(None).unwrap();
+    assert_eq!((&update.name, update.on_server), (&sent.name, OnServer::Yes));
+    cache.put_back(&key, OnServer::No);
+    let (_, renewed) = cache.take(None).unwrap();
+    assert_eq!((renewed.on_server, renewed.count), (OnServer::No, 3));
+    cache.rename(&key);
+    let (_, renamed) = cache.take(None).unwrap();
+    assert_eq!(renamed.on_server, OnServer::No);
+    assert_ne!(renamed.name, sent.name);
+    cache.refused(&key);
     assert!(cache.series.is_empty() && cache.next_due().is_none());
 }
 

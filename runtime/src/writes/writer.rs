@@ -5,15 +5,16 @@
 //! right.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet, HashSet},
     convert::Infallible,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    fmt, mem,
+    sync::Arc,
     time::Duration,
 };
 
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use http::StatusCode;
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
 use tokio::{
@@ -24,22 +25,21 @@ use tracing::Instrument;
 
 use super::{
     WriteError,
-    applied::{AppliedMemory, AppliedRecord, Digest, Digests},
-    caches::{CacheView, CachedMeta, CachedTarget, Shown},
-    child::decode,
-    contradictions::{Answered, Contradicted, Contradictions, OpenContradiction, ShownBefore, contradiction},
+    applied::AppliedMemory,
+    caches::{CacheView, CachedMeta, CachedTarget, Selects, Shown},
+    child::{Child, UniqueObject, decode},
+    contradictions::{Contradicted, Contradictions, OpenContradiction, contradiction},
     overload::Sender,
-    owner::{Owner, OwnerRole},
-    request::{ApiResponse, ApiVerb, Path, Request, RequestBody, Target},
-    rights::Rights,
-    warnings::WriteWarnings,
+    request::{ApiResponse, ApiVerb, MediaType, Request, Target},
+    rights::{Rights, Use},
 };
 use crate::{
     informer::{Comparison, Progress, ProgressVia},
     keys::{
-        Expectation, KeyTable, Keys, LastAnswer, OverdueWrite, RunActivity, SourceId, StatusSeen, object_id,
+        CachedState, Expectation, KeyTable, Keys, LastAnswer, OverdueWrite, RunActivity, SourceId,
+        StatusSeen, object_id,
     },
-    object::{Object, ObjectKey, Scope, Version},
+    object::{Kind, Object, ObjectKey, Scope, Version},
     reflector::DoubtCause,
 };
 
@@ -47,60 +47,22 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How soon a question is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// How often the server is asked at most whether caches are right: a storm that outlasts an outage begins again.
-const ASKED_WHETHER_CURRENT: u32 = 60;
+/// How often a question is asked at most: longer than any key waits, and a storm that outlasts an outage begins again.
+const ASKED_AT_MOST: u32 = 300;
 
-/// What is known of a target before it is written.
+/// What the follow-up task asks the server of an object: its present state, which is held against the caches.
 #[derive(Debug)]
-pub(crate) enum KnownTarget {
-    Absent,
-    Present(CachedMeta),
-}
-
-/// How a write proved what it was computed from.
-#[derive(Debug)]
-pub(crate) enum Proof {
-    /// It carried this version.
-    Carried(String),
-    /// It proved nothing but, at most, the UID.
-    None,
-}
-
-/// Whether keys wait for their own writes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum WaitForOwn {
-    /// A key that wrote waits until its caches show it.
-    #[default]
-    UntilCached,
-    /// It runs again whatever its caches show: what tests compare with.
-    Never,
-}
-
-/// A write that may or may not have happened, since its reply was lost.
-#[derive(Debug)]
-struct LostWrite {
-    key: ObjectKey,
+struct Question {
     target: Target,
+    /// The key whose write may or may not have happened, since its reply was lost.
+    lost_by: Option<ObjectKey>,
 }
 
-/// What the follow-up task asks the server.
-#[derive(Debug)]
-enum FollowUpQuestion {
-    /// What became of a write.
-    After(LostWrite),
-    /// Whether caches show what the server has.
-    IsCurrent(Target),
-}
-
-/// What is remembered of written objects. What is known of keys is in their table.
+/// What is left to be followed up. What is known of keys is in their table.
 #[derive(Debug, Default)]
-struct WriteMemory {
-    applied: AppliedMemory,
+struct OpenQuestions {
     contradictions: Contradictions,
-    /// When the follow-up task looks next; `None` while no key waits and no answer contradicts a cache.
-    alarm: Option<Instant>,
-    warnings: WriteWarnings,
-    questions: Vec<FollowUpQuestion>,
+    questions: Vec<Question>,
 }
 
 /// Who writes: what logs call it, and what the server does.
@@ -108,7 +70,6 @@ struct WriteMemory {
 pub(crate) struct Author {
     pub(crate) controller: Arc<str>,
     pub(crate) field_manager: Arc<str>,
-    /// The permissions that it declares.
     pub(crate) declared: Rights,
 }
 
@@ -127,11 +88,14 @@ pub(crate) struct Writer {
     author: Author,
     caches: Vec<CacheView>,
     keys: Arc<Keys>,
-    wait: WaitForOwn,
-    digests: Digests,
+    /// Whether a key that wrote waits until its caches show it.
+    waits_for_own: bool,
+    pub(super) applied: AppliedMemory,
+    /// What was logged because it is not declared.
+    undeclared: Mutex<HashSet<(Kind, Use)>>,
     /// Locked before the table of keys, if both are.
-    memory: Mutex<WriteMemory>,
-    /// The follow-up task has something new to do.
+    open: Mutex<OpenQuestions>,
+    /// The follow-up task may have something new to do.
     follow_up_due: Notify,
     /// Held while it asks whether a cache is right.
     comparing: tokio::sync::Mutex<()>,
@@ -147,28 +111,26 @@ impl fmt::Debug for Writer {
 /// A write whose reply is awaited. It counts as lost if this is dropped, also by a caller that gave up waiting.
 struct InFlightWrite<'a> {
     writer: &'a Writer,
-    lost: Option<LostWrite>,
+    lost: Option<Question>,
 }
 
 impl<'a> InFlightWrite<'a> {
-    fn new(writer: &'a Writer, key: &ObjectKey, target: &Target, path: Path) -> Self {
-        let mut target = target.clone();
-        if path == Path::Collection {
+    fn new(writer: &'a Writer, key: &ObjectKey, request: &Request<'_>) -> Self {
+        let mut target = request.target.clone();
+        if request.is_of_collection() {
             // The name is the server's choice, or was not taken: the collection is asked for.
             target.key = ObjectKey::new(target.key.namespace().unwrap_or_default(), "");
         }
-        Self { writer, lost: Some(LostWrite { key: key.clone(), target }) }
-    }
-
-    fn settled(mut self) {
-        self.lost = None;
+        Self { writer, lost: Some(Question { target, lost_by: Some(key.clone()) }) }
     }
 }
 
 impl Drop for InFlightWrite<'_> {
     fn drop(&mut self) {
-        if let Some(lost) = self.lost.take() {
-            self.writer.lost(lost);
+        let Some(Question { target, lost_by: Some(key) }) = &self.lost else { return };
+        if self.writer.is_cached(target) {
+            self.writer.wait_for(key, target, &Expectation::ReplyLost);
+            self.writer.ask_later(self.lost.take());
         }
     }
 }
@@ -181,7 +143,7 @@ impl Writer {
         author: Author,
         caches: Vec<CacheView>,
         keys: Arc<Keys>,
-        wait: WaitForOwn,
+        waits_for_own: bool,
         counters: Counters,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -189,9 +151,10 @@ impl Writer {
             author,
             caches,
             keys,
-            wait,
-            digests: Digests::default(),
-            memory: Mutex::default(),
+            waits_for_own,
+            applied: AppliedMemory::default(),
+            undeclared: Mutex::default(),
+            open: Mutex::default(),
             follow_up_due: Notify::new(),
             comparing: tokio::sync::Mutex::default(),
             counters,
@@ -202,25 +165,15 @@ impl Writer {
         self.sender.client()
     }
 
-    /// Returns the query pairs of every write: who writes.
-    pub(crate) fn query(&self) -> String {
-        format!("fieldManager={}", self.author.field_manager)
-    }
-
-    fn memory(&self) -> MutexGuard<'_, WriteMemory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     // --- caches
 
-    /// Returns whether any cache shows a target, or will.
-    fn is_cached(&self, target: &Target) -> bool {
-        self.caches_of(target).next().is_some()
-    }
-
-    /// Returns every cache that shows a target: a kind may be watched in several forms.
+    /// Returns every cache that shows a target, or will: a kind may be watched in several forms.
     fn caches_of(&self, target: &Target) -> impl Iterator<Item = &CacheView> {
         self.caches.iter().filter(|cache| cache.covers(target))
+    }
+
+    fn is_cached(&self, target: &Target) -> bool {
+        self.caches_of(target).next().is_some()
     }
 
     fn cache_of(&self, source: SourceId) -> Option<&CacheView> {
@@ -228,16 +181,14 @@ impl Writer {
     }
 
     /// Returns the sources of the caches that show a target, each once.
-    fn sources_of(&self, target: &Target) -> Vec<SourceId> {
-        let mut sources: Vec<_> = self.caches_of(target).map(|cache| cache.source).collect();
-        sources.sort_unstable();
-        sources.dedup();
-        sources
+    fn sources_of(&self, target: &Target) -> BTreeSet<SourceId> {
+        self.caches_of(target).map(|cache| cache.source).collect()
     }
 
     /// Returns the source whose cache shows a target, whatever it selects, before one that may not.
     fn source_that_shows(&self, target: &Target) -> Option<SourceId> {
-        let preferred = self.caches_of(target).min_by_key(|cache| !cache.selects.is_everything());
+        let preferred =
+            self.caches_of(target).min_by_key(|cache| !matches!(cache.selects, Selects::Everything));
         preferred.map(|cache| cache.source)
     }
 
@@ -249,7 +200,7 @@ impl Writer {
     /// Forgets what was applied to an object that is gone from a cache.
     pub(crate) fn gone(&self, source: SourceId, object: &ObjectKey) {
         if let Some(cache) = self.cache_of(source) {
-            self.memory().applied.forget(&cache.kind, object);
+            self.applied.forget(&cache.kind, object);
         }
     }
 
@@ -258,7 +209,7 @@ impl Writer {
         if progress.via == ProgressVia::NewEpoch
             && let Some(cache) = self.cache_of(source)
         {
-            self.memory().applied.forget_kind(&cache.kind);
+            self.applied.forget_kind(&cache.kind);
         }
         self.keys.table().progressed(source, progress, &self.caches, Instant::now());
     }
@@ -266,103 +217,74 @@ impl Writer {
     /// Begins another term. If the server lost its history meanwhile, all is forgotten that was written before.
     pub(crate) fn begin_term(&self) {
         if self.keys.begin_term() {
-            *self.memory() = WriteMemory::default();
+            self.applied.forget_all();
+            *self.open.lock() = OpenQuestions::default();
         }
     }
 
     // --- what is remembered of an object
 
     /// Returns the key's last answer about a target, unless a cache has caught up with it.
-    pub(crate) fn last_answer(&self, key: &ObjectKey, target: &Target) -> Option<LastAnswer> {
+    pub(super) fn last_answer(&self, key: &ObjectKey, target: &Target) -> Option<LastAnswer> {
         self.keys.table().answer(key, &object_id(&target.kind, &target.key)).cloned()
     }
 
-    pub(crate) fn forget_answer(&self, key: &ObjectKey, target: &Target) {
+    pub(super) fn forget_answer(&self, key: &ObjectKey, target: &Target) {
         self.keys.table().forget_answer(key, &object_id(&target.kind, &target.key));
     }
 
-    pub(super) fn digest(&self, value: &Value) -> Digest {
-        self.digests.of(value)
-    }
-
-    pub(super) fn applied(&self, target: &Target) -> Option<AppliedRecord> {
-        self.memory().applied.get(&target.kind, &target.key).cloned()
-    }
-
     /// Remembers what was applied to an object that a cache shows: the cache says when the object is gone.
-    pub(super) fn keep_applied(&self, target: &Target, applied: AppliedRecord) {
-        if self.is_cached(target) {
-            self.memory().applied.keep(&target.kind, &target.key, applied);
-        }
-    }
-
-    pub(super) fn forget_applied(&self, target: &Target) {
-        self.memory().applied.forget(&target.kind, &target.key);
-    }
-
-    /// Warns once for each kind that is applied and that no cache shows.
     ///
-    /// A controller has caches; a context that was made by hand has none.
-    pub(super) fn warn_unwatched(&self, target: &Target, ownership: OwnerRole) {
-        if !self.caches.is_empty() && !self.is_cached(target) {
-            self.memory().warnings.unwatched(target, ownership);
+    /// Warns once for each other kind. A controller has caches; a context that was made by hand has none.
+    pub(super) fn keep_applied<C: Object>(
+        &self,
+        child: &Child<C>,
+        target: &Target,
+        intent: &Value,
+        answered: &C,
+    ) {
+        if self.is_cached(target) {
+            self.applied.keep(target, intent, answered);
+        } else if !self.caches.is_empty() {
+            self.applied.warn_unwatched(target, child.ownership);
         }
     }
 
-    /// Logs once what is done and was not declared: a role made of what is declared does not allow it.
-    fn log_undeclared(&self, request: &Request<'_>) {
-        if let Some(lacking) = self.author.declared.lacks(request) {
-            self.memory().warnings.undeclared(&request.target.kind, lacking);
-        }
-    }
-
-    /// Returns what is known of a target without asking the server; `None`: nothing.
-    pub(crate) fn known(&self, key: &ObjectKey, target: &Target) -> Option<KnownTarget> {
-        let answer = self.last_answer(key, target);
-        let seen = answer.as_ref().is_some_and(|answer| answer.seen);
-        let answer = answer.map(|LastAnswer { uid, resource_version, owners, .. }| CachedMeta {
-            uid,
-            resource_version,
-            owners,
-            finalizers: Vec::new(),
-        });
+    /// Returns what is known of a target without asking the server.
+    pub(super) fn known(&self, key: &ObjectKey, target: &Target) -> CachedTarget {
         let cached =
             self.caches_of(target).map(|cache| (cache.look_up)(&target.key)).reduce(CachedTarget::or);
-        let Some(cached) = cached else { return answer.map(KnownTarget::Present) };
-        match (cached, answer) {
-            (CachedTarget::Present(cached), Some(answer)) => {
-                Some(KnownTarget::Present(cached.or_newer(answer)))
-            }
-            (CachedTarget::Present(cached), None) => Some(KnownTarget::Present(cached)),
-            (CachedTarget::Absent, Some(_)) if seen => Some(KnownTarget::Absent),
-            (_, Some(answer)) => Some(KnownTarget::Present(answer)),
-            (CachedTarget::Absent, None) => Some(KnownTarget::Absent),
-            (CachedTarget::Unknown | CachedTarget::Unselected, None) => None,
+        match (cached.unwrap_or(CachedTarget::Unknown), self.last_answer(key, target)) {
+            (CachedTarget::Absent, Some(answer)) if answer.seen => CachedTarget::Absent,
+            (cached, Some(answer)) => cached.or(CachedTarget::Present(answer.into())),
+            (cached, None) => cached,
         }
     }
 
-    /// Learns from an answer: its version is the key's own if that is proved, and is waited for.
-    pub(crate) fn learn(
+    /// Learns from an answer: its version is waited for, and is the key's own if that is proved.
+    ///
+    /// A creation proves it, and so does a write that carried another version.
+    pub(super) fn learn(
         &self,
         key: &ObjectKey,
         target: &Target,
         answer: &ApiResponse,
-        proof: &Proof,
+        carried: Option<&str>,
         status: Option<StatusSeen>,
     ) {
         let meta = &answer.object["metadata"];
         let text = |field: &str| meta[field].as_str().unwrap_or_default().to_owned();
         let (uid, resource_version) = (text("uid"), text("resourceVersion"));
-        let own = match proof {
+        let owners = serde_json::from_value(meta["ownerReferences"].clone()).unwrap_or_default();
+        let own = match carried {
             _ if answer.code == StatusCode::CREATED => true,
             // An empty version proves nothing: the server took the write whatever was there.
-            Proof::Carried(carried) => !carried.is_empty() && *carried != resource_version,
-            Proof::None => false,
+            Some(carried) => !carried.is_empty() && carried != resource_version,
+            None => false,
         };
-        let owners = serde_json::from_value(meta["ownerReferences"].clone()).unwrap_or_default();
         let source = self.source_that_shows(target);
         let version = resource_version.parse::<Version>().ok();
-        let (mut table, now) = (self.keys.table(), Instant::now());
+        let mut table = self.keys.table();
         // After its run, only what a cache will show is needed: nothing else ends the memory of it.
         if table.is_running(key) || (source.is_some() && version.is_some()) {
             let answer = LastAnswer { uid, resource_version, owners, status, source, seen: false };
@@ -370,24 +292,15 @@ impl Writer {
         }
         let Some(version) = version else { return };
         let labels = serde_json::from_value(meta["labels"].clone()).unwrap_or_default();
-        self.expect(&mut table, key, target, &Expectation::Reached(version), now, |cache| {
-            cache.will_show(target, &labels)
-        });
+        self.expect(&mut table, key, target, &Expectation::Reached(version), &labels);
         if own {
             self.sources_of(target).into_iter().for_each(|source| table.wrote(key, source, version));
         }
-        drop(table);
-        self.set_alarm(now);
     }
 
     /// Lets a key wait until every cache that shows the target shows this of it.
-    pub(crate) fn wait_for(&self, key: &ObjectKey, target: &Target, expectation: &Expectation) {
-        // What was created without a name is not in any cache, and may be selected by all.
-        let shown =
-            |cache: &CacheView| target.key.name().is_empty() || cache.will_show(target, &BTreeMap::default());
-        let now = Instant::now();
-        self.expect(&mut self.keys.table(), key, target, expectation, now, shown);
-        self.set_alarm(now);
+    pub(super) fn wait_for(&self, key: &ObjectKey, target: &Target, expectation: &Expectation) {
+        self.expect(&mut self.keys.table(), key, target, expectation, &BTreeMap::default());
     }
 
     fn expect(
@@ -396,50 +309,83 @@ impl Writer {
         key: &ObjectKey,
         target: &Target,
         expectation: &Expectation,
-        now: Instant,
-        shown: impl Fn(&CacheView) -> bool,
+        labels: &BTreeMap<String, String>,
     ) {
-        if self.wait == WaitForOwn::Never {
+        if !self.waits_for_own {
             return;
         }
-        let mut sources: Vec<_> =
-            self.caches_of(target).filter(|cache| shown(cache)).map(|cache| cache.source).collect();
-        sources.dedup();
-        for source in sources {
-            table.expect(key, (source, &target.key), expectation.clone(), &self.caches, now);
+        for cache in self.caches_of(target).filter(|cache| cache.will_show(target, labels)) {
+            let shown = (cache.source, &target.key);
+            table.expect(key, shown, expectation.clone(), &self.caches, Instant::now());
         }
+        self.follow_up_due.notify_one();
     }
 
     // --- requests
 
-    /// Sends a write of a key; if its reply is lost, the key waits for what became of it.
-    pub(crate) fn write<'a>(
+    /// Sends a write of a key, with the field manager; if its reply is lost, the key waits for what became of it.
+    ///
+    /// A write that may be computed from a state which its server lost is refused. The caches that the key reads are waited
+    /// for, for a moment: most are back soon, and show no other history.
+    pub(super) fn write<'a>(
         &'a self,
         key: &'a ObjectKey,
-        request: Request<'a>,
+        mut request: Request<'a>,
     ) -> BoxFuture<'a, Result<ApiResponse, WriteError>> {
         Box::pin(async move {
+            let target = request.target;
             self.log_undeclared(&request);
-            self.check_caches(key, request.target).await?;
-            self.sender.check(&request)?;
-            let pending = InFlightWrite::new(self, key, request.target, request.path);
-            let (target, path) = (request.target, request.path);
+            if self.keys.gate.doubt(key).is_some() {
+                // Whether it is open then is asked next.
+                let _ = timeout(PATIENCE, self.keys.gate.opened_for(key)).await;
+            }
+            if let Some(doubt) = self.keys.gate.doubt(key) {
+                let why = match doubt.cause {
+                    DoubtCause::HistoryLost => {
+                        "the server lost its history, and caches are compared with what is left"
+                    }
+                    DoubtCause::WatchCut => {
+                        "the server is unreachable, and may come back with another history"
+                    }
+                };
+                return Err(WriteError::doubted(target, why));
+            }
+            if self.keys.table().spans_epochs(key) {
+                return Err(WriteError::doubted(target, "the server lost its history since the run began"));
+            }
+            if request.verb != ApiVerb::Delete {
+                request.query = format!("fieldManager={}{}", self.author.field_manager, request.query);
+            }
+            let mut in_flight = InFlightWrite::new(self, key, &request);
+            // For a status, or a collection, 404 says less.
+            let is_of_object = request.subresource.is_none() && !request.is_of_collection();
             let before = self.before(target);
             let answer = self.sender.send(request).await;
-            match &answer {
-                Err(error) if error.leaves_in_doubt() => drop(pending),
-                _ => pending.settled(),
+            if !answer.as_ref().is_err_and(WriteError::leaves_in_doubt) {
+                in_flight.lost = None;
             }
             match &answer {
                 Ok(_) => self.keys.table().note(key, RunActivity::Wrote),
-                // For a status, or a collection, 404 says less.
-                Err(error) if error.is_not_found() && path == Path::Object => {
-                    self.compare(target, before, &Answered::Absent);
+                Err(error) if error.is_not_found() && is_of_object => {
+                    self.compare(target, before, &CachedState::Absent);
                 }
                 Err(_) => {}
             }
             answer
         })
+    }
+
+    /// Logs once what is done and not declared.
+    fn log_undeclared(&self, request: &Request<'_>) {
+        let Some(lacking) = self.author.declared.lacks(request) else { return };
+        let kind = &request.target.kind;
+        if self.undeclared.lock().insert((kind.clone(), lacking)) {
+            let kind = &kind.kind;
+            tracing::debug!(
+                "what the controller does with {kind} is not declared, and missing in the manager's rules: add \
+                 `.uses::<{kind}>(Use::{lacking:?})`"
+            );
+        }
     }
 
     /// Asks the server for a target; `None` where there is none.
@@ -448,30 +394,18 @@ impl Writer {
         target: &'a Target,
     ) -> BoxFuture<'a, Result<Option<Value>, WriteError>> {
         Box::pin(async move {
-            match self.get(target).await {
-                Ok(object) => Ok(Some(object)),
+            match self.get(target, ApiVerb::Get).await {
                 Err(error) if error.is_not_found() => Ok(None),
-                Err(error) => Err(error),
+                found => found.map(Some),
             }
         })
     }
 
-    /// Asks the server for a target, and holds its answer against the caches.
-    fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Value, WriteError>> {
-        Box::pin(async move {
-            let before = self.before(target);
-            let found = self.read(target, Path::Object, "").await;
-            let answered = match &found {
-                Ok(found) => Answered::Present {
-                    uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
-                    version: version_of(found),
-                },
-                Err(error) if error.is_not_found() => Answered::Absent,
-                Err(_) => return found,
-            };
-            self.compare(target, before, &answered);
-            found
-        })
+    /// Asks the server for the metadata of a target; `None` where there is none.
+    pub(super) async fn fetch_meta(&self, target: &Target) -> Result<Option<CachedMeta>, WriteError> {
+        let found = self.fetch(target).await?;
+        let meta = |object: Value| serde_json::from_value(object["metadata"].clone()).unwrap_or_default();
+        Ok(found.map(|object| CachedMeta::of(meta(object))))
     }
 
     /// Asks the server for an object.
@@ -479,98 +413,78 @@ impl Writer {
         if target.kind.scope == Scope::Namespaced && target.key.namespace().is_none() {
             return Err(WriteError::Unnamed { object: Box::new(target.clone()), missing: "the namespace" });
         }
-        decode("get", target, self.get(target).await?)
+        decode("get", target, self.get(target, ApiVerb::Get).await?)
     }
 
-    /// Asks the server for the latest state, whatever caches it has.
-    pub(super) async fn read(&self, target: &Target, path: Path, query: &str) -> Result<Value, WriteError> {
-        let request = Request {
-            operation: "get",
-            verb: if path == Path::Collection { ApiVerb::List } else { ApiVerb::Get },
-            target,
-            path,
-            query: query.to_owned(),
-            content: RequestBody::None,
-        };
+    /// Asks the server for a target, and holds its answer against the caches; or for the version of a collection.
+    fn get<'a>(&'a self, target: &'a Target, verb: ApiVerb) -> BoxFuture<'a, Result<Value, WriteError>> {
+        let mut request = Request::new("get", verb, target, MediaType::Json, Value::Null);
+        if verb == ApiVerb::List {
+            request.query = "limit=1".to_owned();
+        }
         self.log_undeclared(&request);
-        self.sender.check(&request)?;
-        self.sender.send(request).await.map(|answer| answer.object)
+        Box::pin(async move {
+            let before = self.before(target);
+            let found = self.sender.send(request).await.map(|answer| answer.object);
+            let answered = match &found {
+                Ok(found) => CachedState::Shown {
+                    uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+                    version: version_of(found),
+                    finalizers: Vec::new(),
+                },
+                Err(error) if error.is_not_found() => CachedState::Absent,
+                Err(_) => CachedState::Unknown,
+            };
+            if verb == ApiVerb::Get {
+                self.compare(target, before, &answered);
+            }
+            found
+        })
     }
 
     // --- whether caches can be relied on
 
-    /// Refuses a write that may be computed from a state which its server lost.
-    ///
-    /// The caches that the key reads are waited for, for a moment: most are back soon, and show no other history.
-    pub(super) async fn check_caches(&self, key: &ObjectKey, target: &Target) -> Result<(), WriteError> {
-        if self.keys.gate.doubt(key).is_some() {
-            // Whether it is open then is asked next.
-            let _ = timeout(PATIENCE, self.keys.gate.opened_for(key)).await;
-        }
-        if let Some(doubt) = self.keys.gate.doubt(key) {
-            let why = match doubt.cause {
-                DoubtCause::HistoryLost => {
-                    "the server lost its history, and caches are compared with what is left"
-                }
-                DoubtCause::WatchCut => "the server is unreachable, and may come back with another history",
-            };
-            return Err(WriteError::doubted(target, why));
-        }
-        match self.keys.table().spans_epochs(key) {
-            true => Err(WriteError::doubted(target, "the server lost its history since the run began")),
-            false => Ok(()),
-        }
-    }
-
-    /// Returns what the caches that would show a target show before it is asked for.
-    fn before(&self, target: &Target) -> Vec<(SourceId, ShownBefore)> {
-        let delivered = |source| self.keys.table().delivered(source);
-        let shown = self.caches_of(target).filter_map(|cache| {
-            let before = match (cache.look_up)(&target.key) {
-                CachedTarget::Absent => ShownBefore::Absent { delivered: delivered(cache.source) },
-                CachedTarget::Present(meta) => {
-                    ShownBefore::Present { uid: meta.uid, version: meta.resource_version.parse().ok() }
-                }
-                CachedTarget::Unknown | CachedTarget::Unselected => return None,
-            };
-            Some((cache.source, before))
+    /// Returns what the caches that would show a target show before it is asked for, and how far each was brought.
+    fn before(&self, target: &Target) -> Vec<(SourceId, CachedState, Option<Version>)> {
+        let shown = self.caches_of(target).filter_map(|cache| match (cache.look_up)(&target.key) {
+            CachedTarget::Unselected => None,
+            shown => Some((cache.source, shown.into(), self.keys.table().delivered(cache.source))),
         });
         shown.collect()
     }
 
     /// Holds an answer against what the caches showed before it was asked for.
-    fn compare(&self, target: &Target, before: Vec<(SourceId, ShownBefore)>, answered: &Answered) {
-        for (source, before) in before {
-            let Some(what) = contradiction(&before, answered) else { continue };
+    fn compare(
+        &self,
+        target: &Target,
+        before: Vec<(SourceId, CachedState, Option<Version>)>,
+        answered: &CachedState,
+    ) {
+        for (source, before, delivered) in before {
+            let Some(what) = contradiction(&before, delivered, answered) else { continue };
             if matches!(what, Contradicted::Version { .. }) {
                 self.report_history_loss(source, &target.key);
             }
-            let now = Instant::now();
-            self.memory().contradictions.note(source, &target.key, what, now);
-            self.set_alarm(now);
+            self.open.lock().contradictions.note(source, &target.key, what, Instant::now());
+            self.follow_up_due.notify_one();
         }
     }
 
     /// Asks for an owner whose child belongs to another UID of it: it may be the owner's cache that is behind.
-    pub(super) fn refetch_owner<'a>(
-        &'a self,
-        owner: &'a Owner,
-        refused: Option<&WriteError>,
-    ) -> BoxFuture<'a, ()> {
-        let belongs_to_another = matches!(refused, Some(WriteError::EarlierOwner { .. }));
-        Box::pin(async move {
-            if belongs_to_another && let Err(error) = self.fetch(&owner.named()).await {
-                tracing::debug!(object = %owner.named(), %error, "can't ask for an owner");
-            }
-        })
+    pub(super) async fn refetch_owner(&self, owner: &UniqueObject, refused: Option<&WriteError>) {
+        if matches!(refused, Some(WriteError::EarlierOwner { .. }))
+            && let Err(error) = self.fetch(&owner.named()).await
+        {
+            tracing::debug!(object = %owner.named(), %error, "can't ask for an owner");
+        }
     }
 
     /// Notes that the object of a UID is gone, whatever else has its name.
     pub(super) fn note_gone(&self, target: &Target, uid: &str) {
         let mut before = self.before(target);
         before
-            .retain(|(_, before)| matches!(before, ShownBefore::Present { uid: shown, .. } if shown == uid));
-        self.compare(target, before, &Answered::Absent);
+            .retain(|(_, before, _)| matches!(before, CachedState::Shown { uid: shown, .. } if shown == uid));
+        self.compare(target, before, &CachedState::Absent);
     }
 
     /// Notes that the server has an older state of a target than a write of the key was computed from.
@@ -594,7 +508,7 @@ impl Writer {
         if (cache.compare)(object) == Comparison::TooSoon {
             return;
         }
-        self.memory().contradictions.resolved_by_list(*source);
+        self.open.lock().contradictions.resolved_by_list(*source);
         self.counters.contradicted.inc();
         let kind = &cache.kind;
         tracing::warn!(%object, "the server contradicts the cache of {kind}: listing {kind} again");
@@ -604,120 +518,76 @@ impl Writer {
 
     /// Attends to waiting keys, for as long as the controller runs.
     pub(crate) fn follow_up(&self) -> BoxFuture<'_, Infallible> {
-        Box::pin(async move {
-            // Log lines of runs are in their spans, which name the controller.
-            let span = tracing::info_span!("follow_up", controller = %self.author.controller);
-            self.attend().instrument(span).await
-        })
-    }
-
-    async fn attend(&self) -> Infallible {
-        let mut asking = FuturesUnordered::new();
-        loop {
-            let (alarm, questions) = {
-                let mut memory = self.memory();
-                (memory.alarm, std::mem::take(&mut memory.questions))
-            };
-            asking.extend(questions.into_iter().map(|question| self.ask(question)));
-            tokio::select! {
-                () = until(alarm) => self.tick(),
-                () = self.follow_up_due.notified() => {}
-                Some(()) = asking.next(), if !asking.is_empty() => {}
+        // Log lines of runs are in their spans, which name the controller.
+        let span = tracing::info_span!("follow_up", controller = %self.author.controller);
+        let attend = async move {
+            let (mut asking, mut alarm) = (FuturesUnordered::new(), None);
+            loop {
+                let questions = mem::take(&mut self.open.lock().questions);
+                asking.extend(questions.into_iter().map(|question| self.ask(question)));
+                // Nothing is due sooner than a tick after it began.
+                alarm = alarm.or_else(|| self.next_tick());
+                tokio::select! {
+                    () = until(alarm) => {
+                        self.tick();
+                        alarm = None;
+                    }
+                    () = self.follow_up_due.notified() => {}
+                    Some(()) = asking.next(), if !asking.is_empty() => {}
+                }
             }
-        }
+        };
+        Box::pin(attend.instrument(span))
     }
 
-    /// Sees to it that the follow-up task looks in time: nothing is due sooner than a tick after it began.
-    fn set_alarm(&self, now: Instant) {
-        let mut memory = self.memory();
-        if memory.alarm.is_none() {
-            memory.alarm = self.next_tick(&memory, now);
-            if memory.alarm.is_some() {
-                self.follow_up_due.notify_one();
-            }
-        }
-    }
-
-    /// Returns when the follow-up task must look next; `None` while nothing waits.
-    fn next_tick(&self, memory: &WriteMemory, now: Instant) -> Option<Instant> {
-        let (pending, contradicted) =
-            (self.keys.table().next_tick(now), memory.contradictions.next_tick(now));
+    /// Returns when to look next; `None` while nothing waits.
+    fn next_tick(&self) -> Option<Instant> {
+        let (open, now) = (self.open.lock(), Instant::now());
+        let (pending, contradicted) = (self.keys.table().next_tick(now), open.contradictions.next_tick(now));
         pending.into_iter().chain(contradicted).min()
-    }
-
-    fn lost(&self, lost: LostWrite) {
-        if self.is_cached(&lost.target) {
-            self.wait_for(&lost.key, &lost.target, &Expectation::ReplyLost);
-            self.follow_up_with(FollowUpQuestion::After(lost));
-        }
     }
 
     /// Has the server asked whether caches show the object that it has: what does not end may be computed from one that is gone.
     pub(crate) fn doubt_cache_of(&self, target: Target) {
-        self.follow_up_with(FollowUpQuestion::IsCurrent(target));
+        self.ask_later(Some(Question { target, lost_by: None }));
     }
 
-    fn follow_up_with(&self, question: FollowUpQuestion) {
-        self.memory().questions.push(question);
+    fn ask_later(&self, question: Option<Question>) {
+        self.open.lock().questions.extend(question);
         self.follow_up_due.notify_one();
     }
 
-    async fn ask(&self, question: FollowUpQuestion) {
-        match question {
-            FollowUpQuestion::After(lost) => Box::pin(self.ask_after(lost)).await,
-            FollowUpQuestion::IsCurrent(target) => {
-                // However many storms begin at once, the server is asked one question at a time.
-                let _turn = self.comparing.lock().await;
-                Box::pin(self.ask_whether_current(&target)).await;
+    /// Asks the server until it answers, unless the key that waits for the answer gives up.
+    async fn ask(&self, Question { target, lost_by }: Question) {
+        // However many storms begin at once, the server is asked one question at a time.
+        let _turn = match &lost_by {
+            Some(_) => None,
+            None => Some(self.comparing.lock().await),
+        };
+        for _ in 0..ASKED_AT_MOST {
+            if lost_by.as_ref().is_some_and(|key| !self.keys.table().awaits_reply(key, &target.key)) {
+                return;
             }
+            let error = match (self.present_state(&target).await, &lost_by) {
+                (Ok(state), Some(key)) => return self.reply_found(key, &target, &state),
+                (Ok(_) | Err(WriteError::Forbidden { .. }), None) => return,
+                (Err(error), _) => error,
+            };
+            tracing::debug!(object = %target, %error, "can't ask for what is in doubt");
+            // At least as long as the server wants quiet.
+            let asked = error.retry_after().map_or(Duration::ZERO, |asked| asked.left());
+            sleep(asked.max(ASK_AGAIN)).await;
         }
     }
 
-    /// Asks for an object, whose answer is held against the caches; a server that does not answer is asked again for a minute.
-    async fn ask_whether_current(&self, target: &Target) {
-        for _ in 0..ASKED_WHETHER_CURRENT {
-            match self.fetch(target).await {
-                Ok(_) | Err(WriteError::Forbidden { .. }) => return,
-                Err(error) => {
-                    tracing::debug!(object = %target, %error, "can't ask whether it is cached as it is");
-                    pause_after(&error).await;
-                }
-            }
-        }
-    }
-
-    fn tick(&self) {
-        let (mut memory, now) = (self.memory(), Instant::now());
-        let mut table = self.keys.table();
-        let overdue = table.tick(&self.caches, now);
-        let contradicted = memory.contradictions.tick(now, &self.caches, |source| table.delivered(source));
-        drop(table);
-        memory.alarm = self.next_tick(&memory, now);
-        drop(memory);
-        contradicted.iter().for_each(|open| self.list_to_compare(open));
-        overdue.iter().for_each(|overdue| self.report(overdue));
-    }
-
-    fn report(&self, OverdueWrite { key, object, expectation, waited }: &OverdueWrite) {
-        if matches!(expectation, Expectation::NewerThan(_)) {
-            tracing::debug!(%key, %object, "runs again although its cache shows no change yet");
-            return;
-        }
-        self.counters.overdue.inc();
-        tracing::warn!(%key, %object, ?waited, "the cache did not show this key's own write in time: reconciling anyway");
-    }
-
-    /// Asks the server what became of a write, until it says or nobody waits any more.
-    async fn ask_after(&self, LostWrite { key, target }: LostWrite) {
-        while self.keys.table().awaits_reply(&key, &target.key) {
-            match self.what_became_of(&target).await {
-                Ok(expectation) => return self.reply_found(&key, &target, &expectation),
-                Err(error) => {
-                    tracing::debug!(object = %target, %error, "can't ask after a write");
-                    pause_after(&error).await;
-                }
-            }
-        }
+    /// Returns what the caches must show once they know as much as the server does now.
+    async fn present_state(&self, target: &Target) -> Result<Expectation, WriteError> {
+        let found = match target.key.name() {
+            "" => Some(self.get(target, ApiVerb::List).await?),
+            _ => self.fetch(target).await?,
+        };
+        let Some(found) = found else { return Ok(Expectation::Absent) };
+        Ok(version_of(&found).map_or(Expectation::ReplyLost, Expectation::Reached))
     }
 
     /// Takes the server's state of an object for which a reply was lost; a key that no longer waits ignores it.
@@ -730,24 +600,27 @@ impl Writer {
         }
     }
 
-    /// Returns what the caches must show once they know as much as the server does now.
-    async fn what_became_of(&self, target: &Target) -> Result<Expectation, WriteError> {
-        let found = match target.key.name() {
-            "" => Some(self.read(target, Path::Collection, "limit=1").await?),
-            _ => self.fetch(target).await?,
-        };
-        let Some(found) = found else { return Ok(Expectation::Absent) };
-        Ok(version_of(&found).map_or(Expectation::ReplyLost, Expectation::Reached))
+    fn tick(&self) {
+        let (mut open, mut table, now) = (self.open.lock(), self.keys.table(), Instant::now());
+        let overdue = table.tick(&self.caches, now);
+        let contradicted = open.contradictions.tick(now, &self.caches, |source| table.delivered(source));
+        drop((table, open));
+        contradicted.iter().for_each(|open| self.list_to_compare(open));
+        overdue.iter().for_each(|overdue| self.report(overdue));
+    }
+
+    fn report(&self, OverdueWrite { key, object, expectation, waited }: &OverdueWrite) {
+        if matches!(expectation, Expectation::NewerThan(_)) {
+            tracing::debug!(%key, %object, "runs again although its cache shows no change yet");
+            return;
+        }
+        self.counters.overdue.inc();
+        tracing::warn!(%key, %object, ?waited, "the cache did not show this key's own write in time: reconciling anyway");
     }
 }
 
-/// Waits before a question is asked again, for as long as the server wants quiet at least.
-async fn pause_after(error: &WriteError) {
-    let asked = error.retry_after().map_or(Duration::ZERO, |asked| asked.left());
-    sleep(asked.max(ASK_AGAIN)).await;
-}
-
-async fn until(alarm: Option<Instant>) {
+/// Waits until a time; for ever if there is none.
+pub(super) async fn until(alarm: Option<Instant>) {
     match alarm {
         Some(alarm) => sleep_until(alarm).await,
         None => std::future::pending().await,

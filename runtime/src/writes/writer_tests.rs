@@ -18,7 +18,7 @@ fn writer(caches: Vec<CacheView>) -> Arc<Writer> {
     let author =
         Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
-    Writer::new(sender, author, caches, Keys::alone(), WaitForOwn::UntilCached, counters)
+    Writer::new(sender, author, caches, Keys::alone(), true, counters)
 }
 
 fn pod() -> Target {
@@ -60,11 +60,11 @@ fn answer(resource_version: &str) -> ApiResponse {
 async fn a_write_after_its_run_leaves_nothing_behind_that_nobody_would_clear() {
     let (writer, key) = (writer(Vec::new()), ObjectKey::new("shop", "a"));
     writer.keys.table().begin(&key, 1);
-    writer.learn(&key, &pod(), &answer("5"), &Proof::None, None);
+    writer.learn(&key, &pod(), &answer("5"), None, None);
     assert!(writer.last_answer(&key, &pod()).is_some(), "its run goes on from it");
     writer.keys.table().end(&key);
     assert!(writer.last_answer(&key, &pod()).is_none());
-    writer.learn(&key, &pod(), &answer("6"), &Proof::None, None);
+    writer.learn(&key, &pod(), &answer("6"), None, None);
     assert!(writer.last_answer(&key, &pod()).is_none(), "its run was over, and no cache ends it");
 }
 
@@ -75,7 +75,7 @@ async fn of_several_caches_of_a_kind_the_one_that_knows_most_tells() {
     let key = ObjectKey::new("shop", "a");
     let known = |caches| writer(caches).known(&key, &pod());
     let version = |caches| match known(caches) {
-        Some(KnownTarget::Present(found)) => found.resource_version,
+        CachedTarget::Present(found) => found.resource_version,
         other => panic!("{other:?}"),
     };
     let unselected: fn() -> CachedTarget = || CachedTarget::Unselected;
@@ -86,11 +86,12 @@ async fn of_several_caches_of_a_kind_the_one_that_knows_most_tells() {
     assert_eq!(version(vec![cache(0, some(), || at("9")), cache(1, everything(), absent)]), "9");
     assert!(matches!(
         known(vec![cache(0, some(), unselected), cache(1, everything(), absent)]),
-        Some(KnownTarget::Absent)
+        CachedTarget::Absent
     ));
-    assert!(
-        known(vec![cache(0, some(), unselected), cache(1, everything(), || CachedTarget::Unknown)]).is_none()
-    );
+    assert!(matches!(
+        known(vec![cache(0, some(), unselected), cache(1, everything(), || CachedTarget::Unknown)]),
+        CachedTarget::Unknown
+    ));
     let writer = writer(vec![cache(0, some(), unselected), cache(1, everything(), || at("7"))]);
     assert_eq!(writer.source_that_shows(&pod()), Some(SourceId(1)), "one that shows it, whatever it selects");
 }

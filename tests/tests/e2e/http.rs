@@ -36,7 +36,7 @@ tests! {
     Shared: two_hundred_slow_clients_keep_no_probe_waiting, a_flood_of_connections_starves_no_probe, no_head_is_too_long_or_too_slow_to_be_ended,
             the_debug_page_is_for_this_machine_alone, probes_are_answered_until_the_last_run_has_ended,
             a_signal_lets_runs_end_and_a_second_one_does_not, a_second_signal_ends_a_process_whose_threads_do_not_end,
-            tokens_are_reviewed_by_the_server;
+            a_second_signal_ends_a_stop_that_began_as_a_controller_gave_up, tokens_are_reviewed_by_the_server;
 }
 
 const HERE: &str = "127.0.0.1:0";
@@ -253,6 +253,20 @@ impl Served {
         assert!(sent.success());
     }
 
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap()
+    }
+
+    async fn logs(&self, wanted: &str) {
+        for _ in 0..600 {
+            if self.log().contains(wanted) {
+                return;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        panic!("never {wanted}: {}", self.log());
+    }
+
     async fn ended(&mut self) -> ExitStatus {
         for _ in 0..600 {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -260,7 +274,7 @@ impl Served {
             }
             sleep(Duration::from_millis(50)).await;
         }
-        panic!("it goes on: {}", fs::read_to_string(self.folder.join("log")).unwrap());
+        panic!("it goes on: {}", self.log());
     }
 }
 
@@ -311,6 +325,30 @@ async fn a_second_signal_ends_a_process_whose_threads_do_not_end(stage: Stage) {
     println!("  the second signal ended it within {:?}, {status}", again.elapsed());
     assert_eq!(status.code(), Some(143), "{status}");
     assert!(again.elapsed() < Duration::from_secs(5), "{:?}", again.elapsed());
+}
+
+// P15
+async fn a_second_signal_ends_a_stop_that_began_as_a_controller_gave_up(stage: Stage) {
+    stage.kit().create(&config_map("busy")).await;
+    let mut stopping = Served::start(&stage, "gives-up");
+    stopping.says("begins").await;
+    stopping.logs("stopping: a controller has given up").await;
+    stopping.signal();
+    sleep(Duration::from_secs(2)).await;
+    assert!(stopping.child.try_wait().unwrap().is_none(), "the first signal asks for no more than a stop");
+    let again = Instant::now();
+    stopping.signal();
+    let status = stopping.ended().await;
+    println!("  the second signal ended it within {:?}, {status}", again.elapsed());
+    assert!(again.elapsed() < Duration::from_secs(5), "{:?}", again.elapsed());
+    let log = stopping.log();
+    assert!(log.contains("not waiting any longer: the process ends"), "{log}");
+    // `run` has returned the error of the controller, not of the stop or the signal.
+    let error = log.lines().find(|line| line.starts_with("Error: ")).unwrap_or_default();
+    assert!(
+        status.code() == Some(1) && error.contains("nothings") && !error.contains("SecondSignal"),
+        "{status}: {error}"
+    );
 }
 
 // P4

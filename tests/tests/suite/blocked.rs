@@ -12,6 +12,7 @@ use tokio::{
 };
 use watchkeeper::{informer::EventHandler, object::Version, prelude::*};
 use watchkeeper_apiserver::ApiServer;
+use watchkeeper_tests::backend::Log;
 
 /// How long what goes on may take on a busy machine; somebody blocks for twice as long at most.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,6 +40,16 @@ impl Gate {
         drop(changed.wait_timeout_while(passage, 2 * PATIENCE, |passage| *passage != Passage::Open).unwrap());
     }
 
+    /// Returns once somebody is blocked.
+    async fn blocks(&self) {
+        let blocked = async {
+            while *self.0.0.lock().unwrap() != Passage::Waited {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, blocked).await.expect("nobody is blocked");
+    }
+
     fn open(&self) {
         *self.0.0.lock().unwrap() = Passage::Open;
         self.0.1.notify_all();
@@ -61,6 +72,10 @@ impl Seen {
             *seen = version.max(*seen);
             is_newer
         });
+    }
+
+    fn latest(&self) -> u64 {
+        *self.1.borrow()
     }
 
     /// Returns when a version was shown; fails if that takes long.
@@ -203,5 +218,113 @@ fn a_handler_that_blocks_leaves_cache_handlers_and_controllers_hardly_behind() {
             // The largest also depends on what else the machine does.
             assert!(median < Duration::from_millis(50), "{how:?}, {workers} workers: {median:?}");
         }
+    }
+}
+
+/// Which code of a controller blocks.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Predicate,
+    Mapping,
+}
+
+/// Blocks in a controller's code at a ConfigMap; other kinds go on, all that sees ConfigMaps waits.
+async fn holds_up_its_kind_alone(place: Place) {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    let manager = Manager::new(server.client());
+    let informer = manager.informer::<ConfigMap>().namespace("shop").build();
+    let [handler, own, other] =
+        ["a handler", "a controller of the kind", "a controller of another"].map(Seen::by);
+    let noted = handler.clone();
+    let noting_handler = informer.handler().on_add(move |object, _| noted.note(&*object)).register();
+    let gate = Gate::default();
+    let blocked = gate.clone();
+    let blocks = move |object: &ConfigMap| {
+        if object.name() == "bad" {
+            blocked.pass();
+        }
+    };
+    let other_controller = noting::<Secret>("other", &other);
+    let blocking = noting::<Secret>("blocking", &Seen::by("nobody"));
+    let watch = Watch::<ConfigMap>::new().namespace("shop");
+    let watch = match place {
+        Place::Predicate => {
+            let predicate = Predicate::new(move |_, new: Option<&ConfigMap>| {
+                new.into_iter().for_each(&blocks);
+                true
+            });
+            watch.mapped(|_| Vec::new()).only_if(predicate)
+        }
+        Place::Mapping => watch.mapped(move |map| {
+            blocks(map);
+            Vec::new()
+        }),
+    };
+    let blocking = blocking.watch(watch);
+    let manager = manager.controller(noting::<ConfigMap>("own", &own));
+    let running = manager.controller(other_controller).controller(blocking).spawn();
+    let first = version_of(&server.create(&config_map("first")).await);
+    handler.reaches(first).await;
+    own.reaches(first).await;
+    server.create(&config_map("bad")).await;
+    gate.blocks().await;
+    let later = version_of(&server.create(&config_map("later")).await);
+    for at in 0..10 {
+        other.reaches(version_of(&server.create(&secret(format!("secret-{at}"))).await)).await;
+    }
+    let cached = informer.lister().resource_version().map(|version| version.0);
+    let shown = [handler.latest(), own.latest()];
+    gate.open();
+    assert!(cached < Some(later), "{place:?}: the cache waits");
+    assert!(
+        shown.iter().all(|shown| *shown < later),
+        "{place:?}: handlers and controllers of the kind wait: {shown:?}"
+    );
+    handler.reaches(later).await;
+    own.reaches(later).await;
+    drop(noting_handler);
+    running.stop().await.unwrap();
+}
+
+// I27
+#[test]
+fn a_mapping_or_a_predicate_that_blocks_holds_up_its_kind_alone() {
+    for place in [Place::Mapping, Place::Predicate] {
+        for workers in [1, 2] {
+            on_workers(workers, holds_up_its_kind_alone(place));
+        }
+    }
+}
+
+// C52
+#[tokio::test]
+async fn the_log_says_that_a_mapping_or_a_predicate_is_slow_after_four_slow_calls_in_a_row() {
+    let slow = |_: &ConfigMap| std::thread::park_timeout(Duration::from_millis(15));
+    for place in [Place::Mapping, Place::Predicate] {
+        let log = Log::default();
+        let _taken = log.take();
+        let server = ApiServer::in_memory().namespace("shop").start().await;
+        let seen = Seen::by("the controller");
+        let controller = noting::<ConfigMap>("slow", &seen);
+        let controller = match place {
+            Place::Mapping => controller.watches::<ConfigMap>(move |map| {
+                slow(map);
+                Vec::new()
+            }),
+            Place::Predicate => controller.predicate(Predicate::new(move |_, new: Option<&ConfigMap>| {
+                new.into_iter().for_each(slow);
+                true
+            })),
+        };
+        let running = Manager::new(server.client()).controller(controller).spawn();
+        let lines = || log.lines_with(&["WARN", "a controller's mapping or predicate is slow"]);
+        for at in 0..4 {
+            assert_eq!(lines(), Vec::<String>::new(), "{place:?}, {at} calls");
+            let version = version_of(&server.create(&config_map(format!("map-{at}"))).await);
+            seen.reaches(version).await;
+        }
+        log.says(&["a controller's mapping or predicate is slow", "configmaps", "until it returns"]).await;
+        assert_eq!(lines().len(), 1, "{place:?}");
+        running.stop().await.unwrap();
     }
 }

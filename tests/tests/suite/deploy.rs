@@ -12,7 +12,6 @@ use http::Request;
 use regex::Regex;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
-use watchkeeper::metrics::Format;
 use watchkeeper_apiserver::ApiServer;
 use watchkeeper_tests::exposition::families;
 
@@ -238,7 +237,7 @@ fn expressions() -> Vec<(String, String)> {
 // P3
 #[tokio::test(start_paused = true)]
 async fn every_metric_and_label_that_rules_and_dashboard_ask_for_exists() {
-    let shown = families(&everything(Format::OpenMetrics).await);
+    let shown = families(&everything().await);
     let selector = Regex::new(r"([a-z_]+)\{([^}]*)\}").unwrap();
     let grouped = Regex::new(r"by \(([a-z_, ]+)\)").unwrap();
     // What Prometheus adds to a target's samples.

@@ -52,6 +52,29 @@ impl<const STORED: u8> CustomResourceExt for Definition<STORED> {
     }
 }
 
+/// The same, if nobody has to convert anything.
+struct Unconverted;
+
+impl CustomResourceExt for Unconverted {
+    fn crd() -> CustomResourceDefinition {
+        let mut crd = Definition::<2>::crd();
+        crd.spec.conversion = None;
+        crd
+    }
+
+    fn crd_name() -> &'static str {
+        Shop::crd_name()
+    }
+
+    fn api_resource() -> ApiResource {
+        Shop::api_resource()
+    }
+
+    fn shortnames() -> &'static [&'static str] {
+        &[]
+    }
+}
+
 /// Answers a ConversionReview while the program's webhook is served, else with an unreadable body.
 fn converts(review: &Value, serves: bool) -> Value {
     if !serves {
@@ -125,6 +148,22 @@ async fn a_program_that_converts_its_own_objects_starts_from_nothing_and_after_a
     let (running, record) = start::<Definition<2>>(&server, &serves).await;
     record.reaches(3).await;
     running.stop().await.unwrap();
+}
+
+// P20 W21
+#[tokio::test(start_paused = true)]
+async fn installing_asks_for_no_version_that_the_program_does_not_use_so_that_none_is_warned_of() {
+    let log = Log::default();
+    let _taken = log.take();
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    let manager = Manager::new(server.client());
+    manager.install_crd::<Unconverted>().await.unwrap();
+    let warned = || log.lines_with(&["the API server", "web.example.dev/v1 Shop is deprecated"]);
+    assert_eq!(warned(), Vec::<String>::new());
+    // A program that uses it is warned.
+    let list = http::Request::get("/apis/web.example.dev/v1/shops").body(Vec::new()).unwrap();
+    manager.client().request::<Value>(list).await.unwrap();
+    assert_eq!(warned().len(), 1);
 }
 
 /// Gets a path over a real socket, on a thread of its own: meanwhile paused time stands still.

@@ -58,6 +58,7 @@ mod users_code;
 mod verbs;
 mod warnings;
 mod watches;
+mod webhooks;
 mod why;
 mod window;
 mod without_manager;

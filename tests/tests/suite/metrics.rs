@@ -12,10 +12,7 @@ use kube::core::ObjectMeta;
 use regex::Regex;
 use tokio::time::sleep;
 use watchkeeper::{
-    LeaderElection,
-    leader_election::LeaderState,
-    metrics::{Format, Metrics},
-    prelude::*,
+    LeaderElection, leader_election::LeaderState, metrics::Metrics, prelude::*,
     prometheus_client::metrics::counter::Counter,
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Restart, Verb};
@@ -56,7 +53,7 @@ fn manifest(path: &str) -> PathBuf {
 }
 
 /// Runs an operator until it has shown every metric there is, and scrapes it.
-pub(crate) async fn everything(format: Format) -> String {
+pub(crate) async fn everything() -> String {
     let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
     server.faults().on(Verb::List, "websites").once().then(Fault::Status(500));
     server.faults().on(Verb::Watch, "websites").once().then(Fault::Status(500));
@@ -67,7 +64,7 @@ pub(crate) async fn everything(format: Format) -> String {
     let metrics = manager.metrics();
     let running = manager.spawn();
     server.eventually::<Deployment>("shop/a", |child| child.is_some()).await;
-    let page = metrics.encode_as(format);
+    let page = metrics.encode();
     running.stop().await.unwrap();
     page
 }
@@ -97,7 +94,7 @@ fn same(ours: &Family, theirs: &str) -> bool {
 // P3
 #[tokio::test(start_paused = true)]
 async fn names_types_labels_and_buckets_are_those_of_a_controller_runtime_program() {
-    let (ours, theirs) = (families(&everything(Format::OpenMetrics).await), of_controller_runtime());
+    let (ours, theirs) = (families(&everything().await), of_controller_runtime());
     let explained =
         |table: &[(&'static str, &str)]| table.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>();
     let missing: BTreeSet<_> =
@@ -135,13 +132,13 @@ fn chapter(families: &BTreeMap<String, Family>) -> String {
 // P3
 #[tokio::test(start_paused = true)]
 async fn the_book_lists_every_metric() {
-    assert_snapshot("../book/src/metrics.md", &chapter(&families(&everything(Format::OpenMetrics).await)));
+    assert_snapshot("../book/src/metrics.md", &chapter(&families(&everything().await)));
 }
 
 // What nothing has counted yet is not shown, and would be missing from the table unseen.
 #[tokio::test(start_paused = true)]
 async fn every_metric_that_the_source_names_is_shown() {
-    let shown = families(&everything(Format::OpenMetrics).await);
+    let shown = families(&everything().await);
     let name = Regex::new(
         r#""((?:controller_runtime|leader_election|rest_client|reflector|informer|watchkeeper)_[a-z_]+)""#,
     )
@@ -297,11 +294,9 @@ async fn a_program_adds_metrics_of_its_own() {
     });
     let metrics = manager.metrics();
     refused.inc_by(3);
-    for format in [Format::OpenMetrics, Format::Text] {
-        let page = metrics.encode_as(format);
-        assert!(page.contains("domains_refused_total 3\n"), "{page}");
-    }
-    assert_eq!(sum(&metrics.encode(), "domains_refused_total", &[]), 3.0);
+    let page = metrics.encode();
+    assert!(page.contains("domains_refused_total 3\n"), "{page}");
+    assert_eq!(sum(&page, "domains_refused_total", &[]), 3.0);
 }
 
 /// Runs a Go program of `tests/controller-runtime`.
@@ -352,7 +347,11 @@ async fn the_families_that_are_kept_are_those_of_a_controller_runtime_program() 
 #[tokio::test(start_paused = true)]
 #[ignore = "builds a Go program, for a minute or more"]
 async fn prometheus_own_linter_has_nothing_against_our_metrics() {
-    let page = Temporary::with("metrics", &everything(Format::Text).await);
+    // The linter reads the older text format, in which the family of a counter has the name of its samples.
+    let counter = Regex::new("(?m)^# HELP (.+?) (.*)\n# TYPE .+ counter$").unwrap();
+    let page = everything().await.replace("# EOF\n", "");
+    let page = counter.replace_all(&page, "# HELP ${1}_total $2\n# TYPE ${1}_total counter");
+    let page = Temporary::with("metrics", &page);
     let printed = go("./promlint", None, Some(&page.0));
     let problems = String::from_utf8_lossy(&printed.stdout).into_owned();
     assert!(printed.status.success() && problems.is_empty(), "{problems}");

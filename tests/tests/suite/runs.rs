@@ -365,6 +365,40 @@ async fn a_stop_during_the_sync_is_clean_and_at_once() {
     assert!(record.is_empty());
 }
 
+// Q1 C38
+#[tokio::test(start_paused = true)]
+async fn a_run_that_does_not_end_holds_up_its_key_and_one_worker_alone() {
+    let server = shop().await;
+    let record = Record::default();
+    let started = record.clone();
+    let controller = Controller::from_fn(move |map: Arc<ConfigMap>, cx: Context<ConfigMap>| {
+        started.start(&cx);
+        async move {
+            match map.name() {
+                "stuck" => std::future::pending().await,
+                _ => Ok::<_, anyhow::Error>(Action::await_change()),
+            }
+        }
+    });
+    let manager = Manager::new(server.client()).grace_period(Duration::ZERO);
+    let running = manager.controller(controller.namespace("shop").workers(2)).spawn();
+    server.create(&config_map("stuck")).await;
+    record.reaches(1).await;
+    for edit in 0..20 {
+        let (name, patch) = (format!("free-{edit}"), json!({ "data": { "edit": edit.to_string() } }));
+        server.create(&config_map(&name)).await;
+        server.patch_merge::<ConfigMap>("shop/stuck", patch.clone()).await;
+        server.patch_merge::<ConfigMap>(&format!("shop/{name}"), patch).await;
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let names = record.names();
+    assert_eq!(names.iter().filter(|name| *name == "stuck").count(), 1, "its key waits: {names:?}");
+    for edit in 0..20 {
+        assert!(names.contains(&format!("free-{edit}")), "free-{edit} waits for another key");
+    }
+    assert!(running.stop().await.is_err(), "it was dropped");
+}
+
 // C18 C2
 #[tokio::test(start_paused = true)]
 async fn a_reconciler_that_never_returns_keeps_its_worker_until_the_grace_period_ends_it() {

@@ -3,16 +3,19 @@
 //! One row of [`ROWS`] for each place. Every row does the same: of two objects, one
 //! (`bad`) makes the place panic; a third is created meanwhile; then the panic is switched off, and `bad` is edited.
 //! Metrics run no code of the user's.
+//!
+//! All rows run twice: what a place panics with may panic too, when it is dropped.
 
 use std::{
     cell::Cell,
     collections::BTreeMap,
     fmt,
     io::Write,
+    panic::{AssertUnwindSafe, panic_any},
     sync::{Mutex, MutexGuard},
 };
 
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use serde::{Deserializer, Serializer};
 use serde_json::json;
 use watchkeeper::{
@@ -24,16 +27,49 @@ use watchkeeper::{
     store::IndexDefinition,
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
-use watchkeeper_tests::hear;
+use watchkeeper_tests::{ask::ask, hear};
 
 thread_local! {
     /// The place that panics for the object `bad`, of all that runs on this thread.
     static TRAP: Cell<Option<&'static str>> = const { Cell::new(None) };
+    /// What it panics with.
+    static PAYLOAD: Cell<Payload> = const { Cell::new(Payload::Text) };
+}
+
+/// What a place panics with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Payload {
+    Text,
+    /// A value that panics when it is dropped, with another one that does.
+    Brittle,
+}
+
+/// Panics so many times when it is dropped, each time with the next one.
+struct BrittlePayload(u32);
+
+impl Drop for BrittlePayload {
+    fn drop(&mut self) {
+        if self.0 > 0 && PAYLOAD.get() == Payload::Brittle && !std::thread::panicking() {
+            panic_any(BrittlePayload(self.0 - 1));
+        }
+    }
 }
 
 /// Panics if this is the place, and the object the one.
 fn spring(place: &str, name: &str) {
-    assert!(TRAP.get() != Some(place) || name != "bad", "{place} panics on purpose");
+    if TRAP.get() != Some(place) || name != "bad" {
+        return;
+    }
+    match PAYLOAD.get() {
+        Payload::Text => panic!("{place} panics on purpose"),
+        Payload::Brittle => panic_any(BrittlePayload(2)),
+    }
+}
+
+/// Switches the trap off; payloads that still exist do not panic any more.
+fn disarm() {
+    TRAP.set(None);
+    PAYLOAD.set(Payload::Text);
 }
 
 /// A kind that panics when it is read or written.
@@ -385,7 +421,7 @@ async fn live_through(row: &Row, log: &Log) -> Vec<String> {
     expect(runs("fresh") > 0, "contained: a new object is reconciled");
     expect(String::from_utf8_lossy(&log.held()).contains(row.reported), "reported: the log says it");
 
-    TRAP.set(None);
+    disarm();
     let before = runs("bad");
     if shop.server.get::<Vase>("shop/bad").await.is_none() {
         shop.server.create(&vase("bad")).await;
@@ -397,28 +433,104 @@ async fn live_through(row: &Row, log: &Log) -> Vec<String> {
         "cleanup" => expect(runs("cleanup of bad") == 1, "goes on: it is cleaned up"),
         _ => expect(runs("bad") > before, "goes on: the object that made it panic is reconciled"),
     }
-    expect(running.stop().await.is_ok(), "goes on: the manager stops as asked");
+    let stopped = AssertUnwindSafe(running.stop()).catch_unwind().await;
+    expect(matches!(stopped, Ok(Ok(()))), "goes on: the manager stops as asked");
     wrongs
 }
 
 /// Runs a row on a clock of its own; returns what it answers.
-fn on_its_own<T>(row: impl AsyncFnOnce(&Log) -> T) -> T {
+fn on_its_own<T>(payload: Payload, row: impl AsyncFnOnce(&Log) -> T) -> T {
+    PAYLOAD.set(payload);
     let log = Log::default();
     let into = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || into.clone()).finish();
     let _heard = hear(subscriber);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let answer = runtime.unwrap().block_on(row(&log));
-    TRAP.set(None);
+    disarm();
     answer
+}
+
+fn live_through_all(payload: Payload) {
+    let wrongs = ROWS.iter().flat_map(|row| on_its_own(payload, async |log| live_through(row, log).await));
+    let wrongs: Vec<_> = wrongs.collect();
+    assert!(wrongs.is_empty(), "{}", wrongs.join("\n"));
 }
 
 // C1 I10 S6 D11
 #[test]
 fn a_panic_of_the_users_code_is_contained_and_reported_and_the_rest_goes_on() {
-    let wrongs: Vec<_> =
-        ROWS.iter().flat_map(|row| on_its_own(async |log| live_through(row, log).await)).collect();
-    assert!(wrongs.is_empty(), "{}", wrongs.join("\n"));
+    live_through_all(Payload::Text);
+}
+
+// C1 I29
+#[test]
+fn a_panic_with_something_that_panics_when_it_is_dropped_is_contained_like_any_other() {
+    live_through_all(Payload::Brittle);
+}
+
+// C49 I29
+#[test]
+fn a_mapping_that_panics_on_both_states_loses_no_key_whatever_it_panics_with() {
+    on_its_own(Payload::Brittle, async |_| {
+        TRAP.set(Some("mapping"));
+        let server = ApiServer::in_memory().crd::<Vase>().namespace("shop").start().await;
+        for name in ["bad", "target"] {
+            server.create(&vase(name)).await;
+        }
+        let potter = Potter { done: Done::default() };
+        let controller = Controller::new(potter.clone()).namespace("shop").watches::<Vase>(|vase| {
+            // The first edit panics on its new state alone, the second one on both.
+            if vase.spec.edits > 0 {
+                spring("mapping", &vase.name_any());
+            }
+            vec![ObjectKey::new("shop", "target")]
+        });
+        let running = Manager::new(server.client()).controller(controller).spawn();
+        settle().await;
+        let mut runs = Vec::new();
+        for edits in 1..=2 {
+            server.patch_merge::<Vase>("shop/bad", json!({ "spec": { "edits": edits } })).await;
+            settle().await;
+            runs.push(potter.done.lock().unwrap()["target"]);
+        }
+        disarm();
+        assert!(runs[1] > runs[0], "the second edit woke nobody: {runs:?}");
+        running.stop().await.unwrap();
+    });
+}
+
+// P6 I29
+#[test]
+fn a_task_or_check_that_panics_with_something_that_panics_when_it_is_dropped_fails_alone() {
+    on_its_own(Payload::Brittle, async |_| {
+        TRAP.set(Some("manager"));
+        let server = ApiServer::in_memory().crd::<Vase>().namespace("shop").start().await;
+        let potter = Potter { done: Done::default() };
+        let mut running = Manager::new(server.client())
+            .controller(Controller::new(potter.clone()))
+            .readiness_check("disk", || -> Result<(), String> {
+                spring("manager", "bad");
+                Ok(())
+            })
+            .task("sweeper", |_| async {
+                spring("manager", "bad");
+                Ok::<_, watchkeeper::Error>(())
+            })
+            .spawn();
+        settle().await;
+        let ready = ask(&running.http_service().unwrap(), "/readyz?verbose").await.body;
+        let ended = AssertUnwindSafe(running.ended()).catch_unwind().await.map_err(std::mem::forget);
+        server.create(&vase("good")).await;
+        settle().await;
+        let good = potter.done.lock().unwrap().get("good").copied();
+        disarm();
+        assert!(ready.contains("[-]disk failed: the check panicked"), "{ready}");
+        let error = ended.expect("the task's panic is an error").unwrap_err();
+        assert_eq!(format!("{error:?}"), "task sweeper: it panicked");
+        assert_eq!(good, Some(1), "the controller goes on");
+        running.stop().await.unwrap();
+    });
 }
 
 // ---- what the fetch stage calls ----
@@ -486,7 +598,7 @@ async fn fetch_through(&(place, build): &Fetching, log: &Log) -> Vec<String> {
     let lasts = ["ListerWatcher's list", "ListerWatcher's watch", "options hook"].contains(&place);
     expect(!lasts || state.failure.is_some(), "reported: the state says it");
     expect(String::from_utf8_lossy(&log.held()).contains("panick"), "reported: the log says it");
-    TRAP.set(None);
+    disarm();
     tokio::time::sleep(Duration::from_secs(200)).await;
     server.create(&vase("fresh")).await;
     settle().await;
@@ -499,7 +611,9 @@ async fn fetch_through(&(place, build): &Fetching, log: &Log) -> Vec<String> {
 // R47
 #[test]
 fn a_panic_of_what_fetches_is_a_failure_like_others_and_is_tried_again() {
-    let wrongs: Vec<_> =
-        FETCHING.iter().flat_map(|row| on_its_own(async |log| fetch_through(row, log).await)).collect();
-    assert!(wrongs.is_empty(), "{}", wrongs.join("\n"));
+    for payload in [Payload::Text, Payload::Brittle] {
+        let through = |row| on_its_own(payload, async |log| fetch_through(row, log).await);
+        let wrongs: Vec<_> = FETCHING.iter().flat_map(through).collect();
+        assert!(wrongs.is_empty(), "{payload:?}: {}", wrongs.join("\n"));
+    }
 }

@@ -1,13 +1,17 @@
 //! Code of the user's that blocks its thread, on runtimes of several threads: what waits for it, and what goes on.
 
 use std::{
-    sync::{Arc, Condvar, Mutex},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
     time::Duration,
 };
 
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{sync::mpsc, task::yield_now, time::timeout};
 
 use super::testing::{broken, item};
 use crate::{
@@ -88,6 +92,8 @@ struct Followed {
     send: mpsc::UnboundedSender<WatchEvent<ConfigMap>>,
     /// The calls of a handler that does not block.
     told: mpsc::UnboundedReceiver<u64>,
+    /// How often the code that blocks was called.
+    calls: Arc<AtomicUsize>,
     _keep: Vec<Box<dyn Send>>,
 }
 
@@ -110,12 +116,16 @@ impl EventHandler<ConfigMap> for Teller {
 
 /// Blocks at an object, where the user's code runs.
 #[derive(Clone)]
-struct Blocks(Gate);
+struct Blocks {
+    gate: Gate,
+    calls: Arc<AtomicUsize>,
+}
 
 impl Blocks {
     fn at(&self, object: &ConfigMap) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
         if object.metadata.name.as_deref() == Some("bad") {
-            self.0.pass();
+            self.gate.pass();
         }
     }
 }
@@ -153,7 +163,8 @@ impl Followed {
         let config = ReflectorConfig { first_list: FirstList::Paged, ..ReflectorConfig::default() };
         let mut assembly =
             Assembly::<ConfigMap>::new(&()).config(config).everywhere(Sent(Mutex::new(Some(receive))));
-        let blocks = Blocks(gate.clone());
+        let calls = Arc::new(AtomicUsize::new(0));
+        let blocks = Blocks { gate: gate.clone(), calls: calls.clone() };
         if place == Place::Transform {
             let blocks = blocks.clone();
             assembly = assembly.transform(move |object: &mut ConfigMap| blocks.at(object));
@@ -162,7 +173,7 @@ impl Followed {
         let mut keep: Vec<Box<dyn Send>> = Vec::new();
         match place {
             Place::Nowhere | Place::Transform => {}
-            Place::FetchError | Place::Unreadable => informer.on_watch_error(move |_| blocks.0.pass()),
+            Place::FetchError | Place::Unreadable => informer.on_watch_error(move |_| blocks.gate.pass()),
             Place::Handler => keep.push(Box::new(informer.add_handler(blocks))),
             Place::Observer => keep.push(Box::new(informer.observe(Arc::new(blocks)))),
             Place::Index => {
@@ -176,7 +187,7 @@ impl Followed {
         keep.push(Box::new(informer.add_handler(Teller(teller))));
         informer.start();
         informer.wait_for_sync(PATIENCE).await.unwrap();
-        Self { informer, send, told, _keep: keep }
+        Self { informer, send, told, calls, _keep: keep }
     }
 
     fn send(&self, text: &str) {
@@ -189,6 +200,21 @@ impl Followed {
         while timeout(PATIENCE, self.told.recv()).await.expect("the other handler goes on").unwrap() < version
         {
         }
+    }
+
+    /// Returns once the code that blocked is called again; fails if that takes long.
+    async fn is_called_again(&self, calls: usize) {
+        let again = async {
+            while self.calls.load(Ordering::SeqCst) == calls {
+                yield_now().await;
+            }
+        };
+        timeout(PATIENCE, again).await.expect("the next calls come");
+    }
+
+    /// Returns whether the handler that does not block was shown a version, or a later one.
+    fn was_told(&mut self, version: u64) -> bool {
+        std::iter::from_fn(|| self.told.try_recv().ok()).any(|told| told >= version)
     }
 
     fn version(&self) -> Option<u64> {
@@ -212,11 +238,15 @@ fn a_handler_that_does_not_return_holds_up_neither_the_cache_nor_another_handler
             (2..100).for_each(|version| followed.send(&format!("o{version}@{version}")));
             followed.send("bad@100");
             gate.blocks();
+            let calls = followed.calls.load(Ordering::SeqCst);
             for version in 101..300 {
                 followed.send(&format!("o{}@{version}", version % 50));
                 followed.reaches(version).await;
             }
+            let meanwhile = followed.calls.load(Ordering::SeqCst);
             gate.open();
+            assert_eq!(meanwhile, calls, "its own next calls wait");
+            followed.is_called_again(calls).await;
             followed.informer.shutdown().await;
         });
     }
@@ -247,10 +277,49 @@ fn what_blocks_where_changes_are_applied_holds_up_its_own_informer_alone() {
                 other.reaches(version).await;
             }
             assert!(own.version() < Some(3), "{place:?}: the user's code has not returned");
+            assert!(!own.was_told(3), "{place:?}: nor do handlers of this kind see what came later");
             gate.open();
             own.reaches(3).await;
             own.informer.shutdown().await;
         });
+    }
+}
+
+// I27
+#[tokio::test]
+async fn on_a_runtime_of_one_thread_everything_waits_for_whatever_blocks() {
+    for place in [
+        Place::Handler,
+        Place::Observer,
+        Place::Index,
+        Place::Transform,
+        Place::FetchError,
+        Place::Unreadable,
+    ] {
+        let gate = Gate::default();
+        let mut own = Followed::start(place, &gate).await;
+        let turns = Arc::new(AtomicUsize::new(0));
+        let counted = turns.clone();
+        let other_task = tokio::spawn(async move {
+            loop {
+                counted.fetch_add(1, Ordering::SeqCst);
+                yield_now().await;
+            }
+        });
+        own.send.send(bad(place)).unwrap();
+        own.send("fine@3");
+        let opener = thread::spawn(move || {
+            gate.blocks();
+            let before = turns.load(Ordering::SeqCst);
+            thread::park_timeout(Duration::from_millis(20));
+            let meanwhile = turns.load(Ordering::SeqCst) - before;
+            gate.open();
+            meanwhile
+        });
+        own.reaches(3).await;
+        assert_eq!(opener.join().unwrap(), 0, "{place:?}: turns of another task meanwhile");
+        other_task.abort();
+        own.informer.shutdown().await;
     }
 }
 

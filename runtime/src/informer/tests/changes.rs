@@ -72,7 +72,7 @@ async fn a_relist_tells_changes_and_one_tombstone_for_each_missing_object() {
     assert_eq!(names(&fed), ["changed@6", "new@7", "same@1"].map(str::to_owned).into());
 }
 
-// D5
+// D5, D13
 #[tokio::test(start_paused = true)]
 async fn a_delete_is_told_also_of_what_was_never_cached_but_not_twice() {
     let fed = Fed::listed(&["a@1"], "1").await;

@@ -23,7 +23,7 @@ use crate::{
     backoff::BackoffSchedule,
     informer::{
         AddOrigin, Change, FailureCause, SharedInformer, SharedInformerFactory, SyncPhase, Via,
-        listener::{Hears, Listener, Resync},
+        listener::{Hears, Listener},
         registration::HandlerSlot,
     },
     list_watch::{
@@ -359,7 +359,7 @@ async fn depth_and_age_of_what_waits_for_handlers_are_metrics() {
     let slot: Arc<dyn HandlerSlot> = slow.clone();
     informer.handle().core.note_handler(&slot);
     let added = |text| Change::Added { object: cached(text), origin: AddOrigin::Watch, via: Via::Watch };
-    slow.notify(&["a@1", "b@2"].map(added), Resync::NotDue, Instant::now()).wake();
+    slow.notify(&["a@1", "b@2"].map(added), false, Instant::now());
     sleep(Duration::from_secs(7)).await;
     series("handlers", "2.0");
     series("handler_backlog", "2.0");

@@ -61,6 +61,7 @@ fn nothing_is_left_of_what_is_forgotten_or_of_another_epoch() {
     answers.table().forget_answer(&key("a"), &object_id(&pods(), &key("p")));
     answers.table().end(&key("a"));
     answers.table().end(&key("b"));
+    answers.table().sweep(answers.now, |_| false);
     assert_eq!(answers.table().remembered(), 0, "no cache ever shows the others");
     answers.keep("a", "p", answer(Some(0), "5"));
     answers.brought(SITES, 1, ProgressVia::NewEpoch);

@@ -59,7 +59,7 @@ impl Bench {
         Self { keys: Keys::alone(), caches: FakeCaches::default(), now: Instant::now() }
     }
 
-    fn table(&self) -> std::sync::MutexGuard<'_, KeyTable> {
+    fn table(&self) -> parking_lot::MutexGuard<'_, KeyTable> {
         self.keys.table()
     }
 

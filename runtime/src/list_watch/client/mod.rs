@@ -1,12 +1,9 @@
 //! Lists and watches of a Kubernetes API server, over `kube::Client`.
 
-mod deadlines;
 mod request;
 mod response;
 #[cfg(test)]
 mod tests;
-
-pub use deadlines::Deadlines;
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
@@ -14,17 +11,19 @@ use kube::Client;
 use tokio::time::timeout;
 
 use super::{
-    ListPage, ListWatchError, ListerWatcher, WatchStream,
+    Deadlines, ListPage, ListWatchError, ListerWatcher, WatchStream,
     decode::{Decoder, Representation},
-    frames::Frames,
-    json,
-    list_body::ListBody,
-    list_items::ListItems,
+    frames::EventDecoder,
+    json::{self, NotJson},
+    list_body::ListHead,
     members::ManagedFields,
     options::ListOptions,
     raw::ItemForm,
 };
-use crate::object::{Kind, Object, Scope, is_dns_label};
+use crate::{
+    api_request::ResourcePath,
+    object::{Kind, Object, Scope, is_dns_label},
+};
 
 /// Lists and watches one kind of an API server: all of it, or one namespace, or what a selector selects.
 ///
@@ -168,12 +167,22 @@ impl<K: Object> ClientListWatch<K> {
         let namespace = self.namespace.as_deref().filter(|_| self.kind.scope == Scope::Namespaced);
         match namespace.filter(|namespace| !is_dns_label(namespace)) {
             Some(odd) => Err(ListWatchError::NoNamespace(odd.to_owned())),
-            None => Ok(self.kind.url_path(namespace)),
+            None => Ok(ResourcePath::of(&self.kind, namespace).url()),
         }
     }
 
     fn decoder(&self) -> Decoder {
         Decoder::new(&self.kind, self.representation, self.managed_fields).with_form(self.item_form)
+    }
+
+    async fn read_list<T: Send + 'static>(
+        &self,
+        options: &ListOptions,
+        representation: Representation,
+        decode: impl Fn(&str) -> Result<T, NotJson> + Clone + Send + 'static,
+    ) -> Result<(ListHead, Vec<T>), ListWatchError> {
+        let body = self.open(request::list(&self.path()?, options, representation)?).await?;
+        response::list(body, self.largest_object, self.deadlines.list_silence, decode).await
     }
 
     /// Sends a request and waits for the headers of an answer that is a success.
@@ -193,37 +202,23 @@ impl<K: Object> ClientListWatch<K> {
 
 impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
     async fn list(&self, options: &ListOptions) -> Result<ListPage<K>, ListWatchError> {
-        let options = self.completed(options);
-        let request = request::list(&self.path()?, &options, request::accept_list(self.representation))?;
-        let mut chunks = response::Chunks::new(self.open(request).await?);
-        let decoder = self.decoder();
-        let mut body = ListBody::new(self.largest_object);
-        let mut items = ListItems::new(decoder);
-        while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
-            body.feed(&chunk, |item| items.push(item))?;
-            items.settle().await?;
-        }
-        let (head, items) = (body.finish()?, items.finish().await?);
+        let (options, decoder) = (self.completed(options), self.decoder());
+        let decode = move |item: &str| decoder.list_item(item);
+        let (head, items) = self.read_list(&options, self.representation, decode).await?;
         Ok(ListPage { items, resource_version: head.resource_version, continue_token: head.continue_token })
     }
 
     async fn watch(&self, options: &ListOptions) -> Result<WatchStream<K>, ListWatchError> {
         let options = self.completed(options);
-        let request = request::watch(&self.path()?, &options, request::accept_watch(self.representation))?;
-        let body = self.open(request).await?;
-        let frames = Frames::new(self.decoder(), self.largest_object);
-        Ok(response::events(body, frames, &options, self.deadlines))
+        let body = self.open(request::watch(&self.path()?, &options, self.representation)?).await?;
+        let decoder = EventDecoder { decoder: self.decoder(), largest: self.largest_object };
+        Ok(response::events(body, decoder, &options, self.deadlines))
     }
 
     async fn latest_version(&self) -> Result<Option<String>, ListWatchError> {
         let options = ListOptions { limit: Some(1), ..ListOptions::default() };
-        let request = request::list(&self.path()?, &options, request::accept_list(Representation::Metadata))?;
-        let mut chunks = response::Chunks::new(self.open(request).await?);
-        let mut body = ListBody::new(self.largest_object);
-        while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
-            body.feed(&chunk, json::check)?;
-        }
-        Ok(Some(body.finish()?.resource_version).filter(|version| !version.is_empty()))
+        let (head, _) = self.read_list(&options, Representation::Metadata, json::check).await?;
+        Ok(Some(head.resource_version).filter(|version| !version.is_empty()))
     }
 }
 

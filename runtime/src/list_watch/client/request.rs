@@ -14,33 +14,23 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-pub(super) fn accept_list(representation: Representation) -> &'static str {
-    match representation {
-        Representation::Whole => JSON,
-        Representation::Metadata => METADATA_LIST,
-    }
-}
-
-pub(super) fn accept_watch(representation: Representation) -> &'static str {
-    match representation {
-        Representation::Whole => JSON,
-        Representation::Metadata => METADATA,
-    }
-}
-
-pub(super) fn list(path: &str, options: &ListOptions, accept: &str) -> Result<Request<Body>, ListWatchError> {
+pub(super) fn list(
+    path: &str,
+    options: &ListOptions,
+    of: Representation,
+) -> Result<Request<Body>, ListWatchError> {
     let mut query = UrlQuery::default();
     query.add_common(options);
     query.add("limit", options.limit);
     query.add("continue", options.continue_token.as_deref());
-    build(Request::get(query.after(path)), accept)
+    build(Request::get(query.after(path)), if of == Representation::Whole { JSON } else { METADATA_LIST })
 }
 
 /// A watch asks for no compression: it would hold events back, and a stream has no use for it.
 pub(super) fn watch(
     path: &str,
     options: &ListOptions,
-    accept: &str,
+    of: Representation,
 ) -> Result<Request<Body>, ListWatchError> {
     let mut query = UrlQuery::default();
     query.add("watch", Some("true"));
@@ -48,7 +38,8 @@ pub(super) fn watch(
     query.add("timeoutSeconds", options.timeout.map(|timeout| timeout.as_secs()));
     query.add("allowWatchBookmarks", (options.bookmarks == Bookmarks::On).then_some("true"));
     query.add("sendInitialEvents", (options.initial_events == InitialEvents::Send).then_some("true"));
-    build(Request::get(query.after(path)).header(header::ACCEPT_ENCODING, "identity"), accept)
+    let request = Request::get(query.after(path)).header(header::ACCEPT_ENCODING, "identity");
+    build(request, if of == Representation::Whole { JSON } else { METADATA })
 }
 
 fn build(request: http::request::Builder, accept: &str) -> Result<Request<Body>, ListWatchError> {
@@ -113,13 +104,13 @@ mod tests {
             initial_events: InitialEvents::Send,
             ..ListOptions::default()
         };
-        let listed = list("/api/v1/pods", &options, JSON).unwrap();
+        let listed = list("/api/v1/pods", &options, Representation::Whole).unwrap();
         assert_eq!(
             listed.uri(),
             "/api/v1/pods?resourceVersion=7&resourceVersionMatch=NotOlderThan\
              &labelSelector=a%20in%20%28b%2Cc%29&limit=500"
         );
-        let watched = watch("/api/v1/pods", &options, METADATA).unwrap();
+        let watched = watch("/api/v1/pods", &options, Representation::Metadata).unwrap();
         assert_eq!(
             watched.uri(),
             "/api/v1/pods?watch=true&resourceVersion=7&resourceVersionMatch=NotOlderThan\
@@ -128,7 +119,7 @@ mod tests {
         );
         assert_eq!(watched.headers()[header::ACCEPT_ENCODING], "identity");
         assert_eq!(watched.headers()[header::ACCEPT], METADATA);
-        let bare = list("/api/v1/pods", &ListOptions::default(), JSON).unwrap();
+        let bare = list("/api/v1/pods", &ListOptions::default(), Representation::Whole).unwrap();
         assert_eq!(bare.uri(), "/api/v1/pods");
     }
 }

@@ -1,6 +1,6 @@
 //! Reads answers: bodies in chunks with deadlines, refusals as a Status.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
@@ -12,12 +12,14 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::deadlines::Deadlines;
 use crate::{
+    clock::after,
     list_watch::{
-        InitialEvents, InitialEventsMark, ListOptions, ListWatchError, WatchEvent, WatchStream,
-        decode_pool::{DecodePool, ROOM_FOR_A_TASK, WORTH_A_TASK},
-        frames::{DecodedEvent, Frames},
+        Deadlines, InitialEvents, ListOptions, ListWatchError, WatchStream,
+        decode_pool::{ROOM_FOR_A_TASK, WORTH_A_TASK, decoded},
+        frames::{EventDecoder, INITIAL_EVENTS_END, Lines},
+        json::NotJson,
+        list_body::{ListBody, ListHead, not_json},
         retry_after::retry_after,
         status::status_of_answer,
     },
@@ -31,228 +33,195 @@ pub(super) fn connection(error: kube::Error) -> ListWatchError {
     ListWatchError::Connection(Box::new(error))
 }
 
-/// A body, chunk by chunk.
-pub(super) struct Chunks {
-    body: Body,
-}
-
-impl Chunks {
-    pub(super) fn new(body: Body) -> Self {
-        Self { body }
-    }
-
-    /// Waits for the next chunk, but not longer than the limit; `None` at the end.
-    pub(super) async fn next(&mut self, limit: Duration) -> Result<Option<Bytes>, ListWatchError> {
-        timeout(limit, self.chunk()).await.map_err(|_| ListWatchError::Deadline(limit))?
-    }
-
-    /// Waits for the next chunk until a time; `None` at the end, and when the time is over.
-    async fn next_until(&mut self, until: Option<Instant>) -> Result<Option<Bytes>, ListWatchError> {
-        match until {
-            Some(until) => timeout_at(until, self.chunk()).await.unwrap_or(Ok(None)),
-            None => self.chunk().await,
+/// Waits for the next chunk of a body; `None` at the end.
+async fn next_chunk(body: &mut Body) -> Result<Option<Bytes>, ListWatchError> {
+    // A body that is always ready must let others run.
+    consume_budget().await;
+    while let Some(frame) = body.frame().await {
+        if let Ok(chunk) = frame.map_err(connection)?.into_data() {
+            return Ok(Some(chunk));
         }
     }
-
-    async fn chunk(&mut self) -> Result<Option<Bytes>, ListWatchError> {
-        // A body that is always ready must let others run.
-        consume_budget().await;
-        while let Some(frame) = self.body.frame().await {
-            if let Ok(chunk) = frame.map_err(connection)?.into_data() {
-                return Ok(Some(chunk));
-            }
-        }
-        Ok(None)
-    }
+    Ok(None)
 }
 
 /// Reads why a request was refused; what has not come within the limit is left out.
 pub(super) async fn refusal(answer: Response<Body>, limit: Duration) -> ListWatchError {
-    let (parts, body) = answer.into_parts();
-    let (mut chunks, mut text) = (Chunks::new(body), Vec::new());
-    let until = Instant::now().checked_add(limit);
+    let (parts, mut body) = answer.into_parts();
+    let (mut text, until) = (Vec::new(), after(Instant::now(), limit));
     // What was said before the body broke off is better than nothing.
-    while let Ok(Some(chunk)) = chunks.next_until(until).await {
+    while let Ok(Ok(Some(chunk))) = timeout_at(until, next_chunk(&mut body)).await {
         text.extend_from_slice(&chunk[..chunk.len().min(LARGEST_REFUSAL - text.len())]);
         if text.len() >= LARGEST_REFUSAL {
             break;
         }
     }
-    let asked = retry_after(&parts.headers);
-    match ListWatchError::from_status(status_of_answer(parts.status, &text)) {
-        ListWatchError::Status { status, retry_after } => {
-            ListWatchError::Status { status, retry_after: asked.or(retry_after) }
+    let mut refusal = ListWatchError::from_status(status_of_answer(parts.status, &text));
+    if let ListWatchError::Status { retry_after: wait, .. } = &mut refusal {
+        *wait = retry_after(&parts.headers).or(*wait);
+    }
+    refusal
+}
+
+/// Reads a list: what it says about itself, and its items, each as a function decodes it.
+pub(super) async fn list<T: Send + 'static>(
+    body: Body,
+    largest: usize,
+    silence: Duration,
+    decode: impl Fn(&str) -> Result<T, NotJson> + Clone + Send + 'static,
+) -> Result<(ListHead, Vec<T>), ListWatchError> {
+    let (list, batches) = (ListBody::new(largest), VecDeque::new());
+    let reader = ListReader { body, list, batches, silence, ended: false };
+    let batches = stream::try_unfold(reader, |mut reader| async move {
+        Ok(reader.batch().await?.map(|batch| (batch, reader)))
+    });
+    let decode = move |batch: ItemBatch| {
+        let items = batch.items().map(&decode).collect::<Result<Vec<T>, NotJson>>();
+        Ok((items.map_err(|NotJson| not_json())?, batch.head))
+    };
+    let (mut batches, mut items, mut head) = (pin!(decoded(batches, decode)), Vec::new(), None);
+    while let Some(batch) = batches.next().await {
+        let (more, last) = batch?;
+        items.extend(more);
+        head = last;
+    }
+    Ok((head.ok_or(ListWatchError::CutShort)?, items))
+}
+
+/// Reads a list, and gathers its items until there are enough to be decoded together.
+struct ListReader {
+    body: Body,
+    list: ListBody,
+    /// All but the last are full.
+    batches: VecDeque<ItemBatch>,
+    /// How long to wait for a chunk.
+    silence: Duration,
+    ended: bool,
+}
+
+/// Texts of items, one behind the other.
+struct ItemBatch {
+    text: String,
+    /// Where each item ends.
+    ends: Vec<usize>,
+    /// What the list says about itself, after its last item.
+    head: Option<ListHead>,
+}
+
+impl ListReader {
+    /// Waits for the next items, and says whether they are worth a task; `None` after the last.
+    async fn batch(&mut self) -> Result<Option<(ItemBatch, bool)>, ListWatchError> {
+        while self.batches.len() < 2 && !self.ended {
+            let chunk = timeout(self.silence, next_chunk(&mut self.body)).await;
+            match chunk.map_err(|_| ListWatchError::Deadline(self.silence))?? {
+                Some(chunk) => self.list.feed(&chunk, |item| {
+                    let batch = open_batch(&mut self.batches);
+                    batch.text.push_str(item);
+                    batch.ends.push(batch.text.len());
+                    Ok(())
+                })?,
+                None => {
+                    self.ended = true;
+                    open_batch(&mut self.batches).head = Some(self.list.finish()?);
+                }
+            }
         }
-        other => other,
+        let Some(batch) = self.batches.pop_front() else { return Ok(None) };
+        let worth_a_task = batch.text.len() >= WORTH_A_TASK;
+        Ok(Some((batch, worth_a_task)))
+    }
+}
+
+/// Returns the batch that the next item goes into.
+fn open_batch(batches: &mut VecDeque<ItemBatch>) -> &mut ItemBatch {
+    if batches.back().is_none_or(|last| last.text.len() >= WORTH_A_TASK) {
+        let (text, ends) = (String::with_capacity(ROOM_FOR_A_TASK), Vec::new());
+        batches.push_back(ItemBatch { text, ends, head: None });
+    }
+    batches.back_mut().expect("one is open")
+}
+
+impl ItemBatch {
+    fn items(&self) -> impl Iterator<Item = &str> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.text[start..*end])
     }
 }
 
 /// Reads a watch as events; the stream ends with the body, or with an error.
 pub(super) fn events<K: Object>(
     body: Body,
-    frames: Frames,
+    decoder: EventDecoder,
     options: &ListOptions,
     deadlines: Deadlines,
 ) -> WatchStream<K> {
-    let lifetime = options.timeout;
-    // A limit beyond the end of time is none.
-    let expires = lifetime.and_then(|lifetime| {
-        let until = Instant::now().checked_add(lifetime.saturating_add(deadlines.watch_slack))?;
-        Some((until, lifetime))
-    });
-    let pool = DecodePool::new().filter(|_| options.initial_events == InitialEvents::Send);
-    let watch = WatchReader {
-        source: WatchBody { chunks: Chunks::new(body), expires, deadlines },
-        frames,
-        block: Vec::new(),
-        events: VecDeque::new(),
-        last: None,
-        in_bulk: pool.is_some(),
-        pool,
-        ended: false,
+    let lasts = |timeout: Duration| after(Instant::now(), timeout.saturating_add(deadlines.watch_slack));
+    let reader = WatchReader {
+        body,
+        lines: Lines::new(decoder.largest),
+        expires: options.timeout.map(|timeout| (lasts(timeout), timeout)),
+        silence: deadlines.watch_silence,
+        in_bulk: options.initial_events == InitialEvents::Send,
+        end: None,
     };
-    stream::unfold(watch, |mut watch| async move {
-        let event = watch.next().await?;
-        Some((event, watch))
-    })
-    .boxed()
+    let blocks = stream::unfold(reader, |mut reader| async move { Some((reader.block().await?, reader)) });
+    let events = decoded(blocks, move |lines: Vec<u8>| Ok(decoder.events(&lines)));
+    let events = events.flat_map(|events| stream::iter(events.unwrap_or_else(|error| vec![Err(error)])));
+    let until_error = stream::unfold(Some(Box::pin(events)), |events| async move {
+        let mut events = events?;
+        let event = events.next().await?;
+        let rest = event.is_ok().then_some(events);
+        Some((event, rest))
+    });
+    until_error.boxed()
 }
 
-/// The body of a watch, with its deadlines.
-struct WatchBody {
-    chunks: Chunks,
+/// Reads the body of a watch, under its deadlines.
+struct WatchReader {
+    body: Body,
+    lines: Lines,
     /// When the server should have ended the watch, and the timeout that was asked for.
     expires: Option<(Instant, Duration)>,
-    deadlines: Deadlines,
-}
-
-impl WatchBody {
-    async fn next(&mut self) -> Result<Option<Bytes>, ListWatchError> {
-        let silence = self.deadlines.watch_silence;
-        let silent = Instant::now().checked_add(silence).map(|until| (until, ListWatchError::Idle(silence)));
-        let expires = self.expires.map(|(until, lifetime)| (until, ListWatchError::Deadline(lifetime)));
-        let Some((until, lost)) = silent.into_iter().chain(expires).min_by_key(|(until, _)| *until) else {
-            return self.chunks.chunk().await;
-        };
-        match timeout_at(until, self.chunks.chunk()).await {
-            Ok(chunk) => chunk,
-            Err(_) => Err(lost),
-        }
-    }
-
-    /// Returns what has come already, without waiting.
-    fn at_once(&mut self) -> Option<Result<Option<Bytes>, ListWatchError>> {
-        self.chunks.chunk().now_or_never()
-    }
-}
-
-struct WatchReader<K> {
-    source: WatchBody,
-    frames: Frames,
-    /// Decodes initial events; changes are decoded where they are read, which costs least.
-    pool: Option<DecodePool<Vec<DecodedEvent<K>>>>,
-    /// Whole lines that are to be decoded next; empty between two chunks.
-    block: Vec<u8>,
-    events: VecDeque<DecodedEvent<K>>,
-    /// What follows all that is still being decoded.
-    last: Option<DecodedEvent<K>>,
-    /// Whether initial events come, which the server sends as fast as it can.
+    silence: Duration,
+    /// Initial events come, which the server sends as fast as it can.
     in_bulk: bool,
-    /// Whether the body has ended.
-    ended: bool,
+    /// How the body ended, once it has.
+    end: Option<Result<(), ListWatchError>>,
 }
 
-enum WatchInput<K> {
-    Chunk(Result<Option<Bytes>, ListWatchError>),
-    Decoded(Option<Vec<DecodedEvent<K>>>),
-}
-
-impl<K: Object> WatchReader<K> {
-    async fn next(&mut self) -> Option<DecodedEvent<K>> {
-        loop {
-            if let Some(event) = self.events.pop_front() {
-                if matches!(&event, Ok(WatchEvent::Bookmark { initial_events: InitialEventsMark::End, .. })) {
-                    self.in_bulk = false;
-                }
-                if event.is_err() {
-                    self.ended = true;
-                    (self.pool, self.last) = (None, None);
-                    self.events.clear();
-                }
-                return Some(event);
-            }
-            self.advance().await?;
-        }
-    }
-
-    /// Reads or decodes on; `None` where nothing is left.
-    async fn advance(&mut self) -> Option<()> {
-        if !self.in_bulk && self.pool.as_ref().is_some_and(DecodePool::is_idle) {
-            (self.pool, self.block) = (None, Vec::new());
-        }
-        let working = self.pool.as_mut().filter(|pool| !pool.is_idle());
-        let came = match (working, self.ended) {
-            (Some(pool), false) if !pool.is_busy() && self.in_bulk => {
-                tokio::select! {
-                    biased;
-                    decoded = pool.next() => WatchInput::Decoded(decoded),
-                    chunk = self.source.next() => WatchInput::Chunk(chunk),
-                }
-            }
-            (Some(pool), _) => WatchInput::Decoded(pool.next().await),
-            (None, false) => WatchInput::Chunk(match self.source.at_once() {
+impl WatchReader {
+    /// Waits for whole lines, and says whether they are worth a task; `None` after the end.
+    ///
+    /// Changes are not: they are decoded where they are read, which costs least.
+    async fn block(&mut self) -> Option<Result<(Vec<u8>, bool), ListWatchError>> {
+        while self.end.is_none() && self.lines.whole < WORTH_A_TASK {
+            let chunk = match next_chunk(&mut self.body).now_or_never() {
                 Some(chunk) => chunk,
-                None => self.source.next().await,
-            }),
-            (None, true) => {
-                self.events.push_back(self.last.take()?);
-                return Some(());
-            }
-        };
-        match came {
-            WatchInput::Chunk(Ok(Some(chunk))) => self.decode(chunk),
-            WatchInput::Chunk(end) => self.end(end.err()),
-            WatchInput::Decoded(events) => self.events.extend(events.into_iter().flatten()),
-        }
-        Some(())
-    }
-
-    fn decode(&mut self, chunk: Bytes) {
-        let Some(pool) = &mut self.pool else { return self.frames.feed(&chunk, &mut self.events) };
-        let block = &mut self.block;
-        let mut end = self.frames.gather(&chunk, block).err().map(Some);
-        // As long as somebody holds a chunk, the connection reads into a new buffer.
-        drop(chunk);
-        while block.len() < WORTH_A_TASK && end.is_none() {
-            match self.source.at_once() {
-                None => break,
-                Some(Ok(Some(chunk))) => end = self.frames.gather(&chunk, block).err().map(Some),
-                Some(ended) => end = Some(ended.err()),
+                None if self.lines.whole > 0 => break,
+                None => self.wait().await,
+            };
+            match chunk {
+                Ok(Some(chunk)) => self.lines.add(&chunk),
+                Ok(None) => self.end = Some(self.lines.finish()),
+                Err(error) => self.end = Some(Err(error)),
             }
         }
-        let decoder = self.frames.decoder();
-        if pool.is_idle() && block.len() < WORTH_A_TASK {
-            decoder.lines(block, &mut self.events);
-            block.clear();
-        } else {
-            let block = std::mem::replace(block, Vec::with_capacity(ROOM_FOR_A_TASK));
-            let decoder = decoder.clone();
-            pool.begin(move || {
-                let mut events = Vec::new();
-                decoder.lines(&block, &mut events);
-                events
-            });
+        if self.lines.whole == 0 {
+            return self.end.replace(Ok(()))?.err().map(Err);
         }
-        if let Some(error) = end {
-            self.end(error);
-        }
+        let lines = self.lines.take();
+        let worth_a_task = self.in_bulk && lines.len() >= WORTH_A_TASK;
+        self.in_bulk = self.in_bulk && memchr::memmem::find(&lines, INITIAL_EVENTS_END.as_bytes()).is_none();
+        Some(Ok((lines, worth_a_task)))
     }
 
-    fn end(&mut self, error: Option<ListWatchError>) {
-        self.ended = true;
-        self.last = match error {
-            Some(error) => Some(Err(error)),
-            None => self.frames.finish(),
+    /// Waits for a chunk until a deadline.
+    async fn wait(&mut self) -> Result<Option<Bytes>, ListWatchError> {
+        let idle = after(Instant::now(), self.silence);
+        let (until, lost) = match self.expires {
+            Some((expires, timeout)) if expires < idle => (expires, ListWatchError::Deadline(timeout)),
+            _ => (idle, ListWatchError::Idle(self.silence)),
         };
+        timeout_at(until, next_chunk(&mut self.body)).await.unwrap_or(Err(lost))
     }
 }

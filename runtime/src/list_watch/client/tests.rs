@@ -23,7 +23,7 @@ use tower::service_fn;
 
 use super::*;
 use crate::{
-    list_watch::{FetchedItem, WatchEvent, panicky::Panicky},
+    list_watch::{FetchedItem, WatchEvent, tests::panicky::Panicky},
     object::Scope,
 };
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::object::ObjectKey;
-use crate::{list_watch::panicky::Panicky, object::Scope};
+use crate::{list_watch::tests::panicky::Panicky, object::Scope};
 
 fn kind(group: &'static str, kind: &'static str, plural: &'static str) -> Kind {
     Kind {

@@ -9,11 +9,7 @@ use crate::{
     object::{Kind, Scope},
 };
 
-fn frames() -> Frames {
-    frames_up_to(1_000)
-}
-
-fn frames_up_to(largest: usize) -> Frames {
+fn decoder(largest: usize) -> EventDecoder {
     let kind = Kind {
         group: "".into(),
         version: "v1".into(),
@@ -21,17 +17,21 @@ fn frames_up_to(largest: usize) -> Frames {
         plural: "configmaps".into(),
         scope: Scope::Namespaced,
     };
-    Frames::new(Decoder::new(&kind, Representation::Whole, ManagedFields::Drop), largest)
+    EventDecoder { decoder: Decoder::new(&kind, Representation::Whole, ManagedFields::Drop), largest }
 }
 
-/// Reads a body to its end, each event in a few words.
+/// Reads a body to its end or to an error, each event in a few words.
 fn read(chunks: &[&[u8]]) -> Vec<String> {
-    let (mut frames, mut events) = (frames(), VecDeque::new());
+    let (decoder, mut lines, mut events) = (decoder(1_000), Lines::new(1_000), Vec::new());
     for chunk in chunks {
-        frames.feed::<ConfigMap>(chunk, &mut events);
+        lines.add(chunk);
+        events.extend(decoder.events::<ConfigMap>(&lines.take()));
     }
-    events.extend(frames.finish());
-    events.iter().map(spelled).collect()
+    let end = lines.finish();
+    events.extend(decoder.events(&lines.take()));
+    events.extend(end.err().map(Err));
+    let whole = events.iter().position(Result::is_err).map_or(events.len(), |error| error + 1);
+    events[..whole].iter().map(spelled).collect()
 }
 
 fn spelled(event: &DecodedEvent<ConfigMap>) -> String {
@@ -182,21 +182,17 @@ fn a_line_past_the_bound_ends_the_stream_and_is_not_held() {
         r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"}}}"#.to_owned() + "\n";
     let fits = line.len() - 1;
     for (largest, chunk) in [(fits, 7), (fits, 1_000), (fits - 1, 7), (fits - 1, 1_000)] {
-        let (mut frames, mut events) = (frames_up_to(largest), VecDeque::new());
+        let (decoder, mut lines, mut events) = (decoder(largest), Lines::new(largest), Vec::new());
         for chunk in line.as_bytes().chunks(chunk) {
-            frames.feed::<ConfigMap>(chunk, &mut events);
-            if events.back().is_some_and(Result::is_err) {
-                break;
-            }
-            assert!(frames.rest.len() <= largest);
+            lines.add(chunk);
+            assert!(lines.text.len() - lines.whole <= largest);
+            events.extend(decoder.events::<ConfigMap>(&lines.take()));
         }
-        let told: Vec<_> = events.iter().map(spelled).collect();
         let expected = if largest == fits {
             "+a@1".to_owned()
         } else {
             format!("an event is larger than {largest} bytes")
         };
-        assert_eq!(told, [expected], "{largest} {chunk}");
-        assert!(frames.rest.is_empty() && (largest == fits || frames.rest.capacity() == 0));
+        assert_eq!(spelled(&events[0]), expected, "{largest} {chunk}");
     }
 }

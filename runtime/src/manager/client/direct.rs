@@ -2,13 +2,12 @@
 
 use std::{
     fmt,
-    future::poll_fn,
     pin::pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
-use futures::future::BoxFuture;
+use futures::future::{self, BoxFuture, select};
 use http::{
     HeaderValue, Request, Response, Uri, header,
     uri::{PathAndQuery, Scheme},
@@ -19,12 +18,12 @@ use hyper::{
     rt::{Read, Write},
 };
 use kube::client::Body;
-use tower::{Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt};
 
 use tracing::{Instrument, Span, field};
 
-use super::{driven::Driven, io::BoxError};
-use crate::api_request::is_watch;
+use super::driven::Driven;
+use crate::{api_request::is_watch, chain::chain};
 
 /// Most bytes that are read by one call; larger buffers are given back to the system, and zeroed, each time.
 const READ_AT_ONCE: usize = 32 << 10;
@@ -107,22 +106,11 @@ async fn told<B>(
 }
 
 /// Says that a request had no answer, and whose.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("no answer from {server}")]
 struct NoAnswer {
     server: ServerAddress,
     source: BoxError,
-}
-
-impl fmt::Display for NoAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no answer from {}", self.server)
-    }
-}
-
-impl std::error::Error for NoAnswer {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.source)
-    }
 }
 
 /// The server of a URL, without credentials that that may hold.
@@ -154,14 +142,7 @@ pub(super) fn host_of_answer<B>(answer: &Response<B>) -> Option<Arc<str>> {
 
 /// Returns the host that did not answer, if a client of ours asked it.
 pub(super) fn host_of_error(error: &(dyn std::error::Error + 'static)) -> Option<Arc<str>> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(NoAnswer { server, .. }) = error.downcast_ref() {
-            return Some(server.host.clone());
-        }
-        next = error.source();
-    }
-    None
+    chain(error).find_map(|cause| Some(cause.downcast_ref::<NoAnswer>()?.server.host.clone()))
 }
 
 /// Connects, sends the request, and hands over the connection with the answer's body.
@@ -172,26 +153,17 @@ where
     S: Read + Write + Unpin + Send + 'static,
 {
     let stream = connector.oneshot(request.uri().clone()).await.map_err(Into::into)?;
-    let (mut sender, connection) =
+    let (mut sender, mut connection) =
         http1::Builder::new().read_buf_exact_size(Some(READ_AT_ONCE)).handshake(stream).await?;
     let request = in_origin_form(request)?;
-    let mut connection = Some(connection);
-    let mut answer = pin!(sender.send_request(request));
-    let answer = poll_fn(|cx| {
-        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-            return Poll::Ready(answer);
+    let (answer, is_over) = match select(pin!(sender.send_request(request)), &mut connection).await {
+        future::Either::Left((answer, _)) => (answer?, false),
+        future::Either::Right((ended, answer)) => {
+            ended?;
+            (answer.await?, true)
         }
-        if let Some(driven) = &mut connection
-            && let Poll::Ready(ended) = std::pin::Pin::new(driven).poll(cx)
-        {
-            connection = None;
-            if let Err(error) = ended {
-                return Poll::Ready(Err(error));
-            }
-        }
-        answer.as_mut().poll(cx)
-    });
-    Ok(answer.await?.map(|body| Driven::new(body, connection)))
+    };
+    Ok(answer.map(|body| Driven::new(body, (!is_over).then_some(connection))))
 }
 
 /// Names the host in a header and the path alone in the first line, as HTTP/1.1 wants it.

@@ -1,7 +1,6 @@
 //! A body that reads its own connection, in the task that reads the body.
 
 use std::{
-    fmt,
     pin::Pin,
     sync::{
         Arc,
@@ -12,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::task::AtomicWaker;
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, Frame};
 use hyper::{
     body::Incoming,
     client::conn::http1::Connection,
@@ -91,20 +90,6 @@ impl<S: Read + Write + Unpin + Send + 'static> Body for Driven<S> {
         // The task has used up its share: other tasks run first.
         cx.waker().wake_by_ref();
         Poll::Pending
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl<S: Read + Write> fmt::Debug for Driven<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Driven")
     }
 }
 

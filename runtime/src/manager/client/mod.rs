@@ -1,8 +1,6 @@
 //! The client of a process: found by environment, without hidden retries, with TCP keep-alive.
 
-mod io;
-mod tls;
-mod proxy;
+mod connect;
 mod driven;
 mod direct;
 mod warnings;
@@ -27,9 +25,11 @@ use kube::{
 use tower::ServiceBuilder;
 use tower_http::decompression::DecompressionLayer;
 
+#[cfg(all(feature = "http", any(feature = "ring", feature = "aws-lc-rs")))]
+pub(super) use self::connect::crypto_provider;
 pub(super) use self::observed::observed;
-use self::{direct::DirectWatches, io::Connector, unusable::KubeconfigPlace};
-use super::process::{ClientOrigin, Surroundings};
+use self::{connect::Connector, direct::DirectWatches, unusable::KubeconfigPlace};
+use super::process::ClientOrigin;
 use crate::error::Error;
 
 /// How long a connection may be silent before the kernel asks whether its peer is there.
@@ -43,7 +43,7 @@ const PROBES: u32 = 3;
 pub(super) fn infer() -> BoxFuture<'static, Result<(Client, ClientOrigin), Error>> {
     Box::pin(async move {
         let place = KubeconfigPlace::find(|name| std::env::var(name).ok(), Path::exists);
-        let mut surroundings = Surroundings::Elsewhere;
+        let mut in_a_pod = false;
         let mut config = match Config::from_kubeconfig(&KubeConfigOptions::default()).await {
             Ok(config) => {
                 let kubeconfig = Kubeconfig::read().unwrap_or_default();
@@ -55,12 +55,12 @@ pub(super) fn infer() -> BoxFuture<'static, Result<(Client, ClientOrigin), Error
             Err(cause) => {
                 let config = Config::incluster().map_err(|_| place.refuse(cause))?;
                 tracing::info!(server = %config.cluster_url, "using the pod's service account");
-                surroundings = Surroundings::Pod;
+                in_a_pod = true;
                 config
             }
         };
         config.apply_debug_overrides();
-        let cluster = ClientOrigin { url: Some(config.cluster_url.to_string()), surroundings };
+        let cluster = ClientOrigin { url: Some(config.cluster_url.to_string()), in_a_pod };
         let client = client(config.clone()).map_err(|error| place.refuse_client(&config, &error))?;
         Ok((client, cluster))
     })
@@ -84,12 +84,7 @@ pub(super) fn infer() -> BoxFuture<'static, Result<(Client, ClientOrigin), Error
 /// The configuration names certificates, credentials or a proxy that can't be used, or it wants TLS and there is none. For an
 /// `http://` server certificates are not looked at.
 pub fn client(config: Config) -> Result<Client, kube::Error> {
-    let way = proxy::way(&config, tcp(&config))?;
-    let connector = match config.cluster_url.scheme_str() {
-        // Without a look at certificates: reading a system's takes 20 ms of CPU.
-        Some("http") => way,
-        _ => tls::connector(&config, way)?,
-    };
+    let connector = connect::connect(&config, tcp(&config))?;
     let connector = with_timeouts(&config, connector);
     let pool = HttpClient::builder(TokioExecutor::new()).build::<_, Body>(connector.clone());
     let unzip = DecompressionLayer::new().no_br().no_deflate().no_zstd().gzip(!config.disable_compression);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body};
@@ -13,9 +14,6 @@ use crate::{
     metrics::{Metrics, RequestMetrics},
 };
 
-/// The host of a server whose client does not say it.
-const UNKNOWN: &str = "unknown";
-
 /// Makes a client whose requests are looked at; a dry run holds for all its clones, whenever they were made.
 ///
 /// # Panics
@@ -25,14 +23,13 @@ pub(in crate::manager) fn observed(client: Client, metrics: &Metrics, dry_run: &
     let observer = Arc::new(RequestObserver {
         requests: metrics.requests().clone(),
         warnings: Warnings::default(),
-        unknown: UNKNOWN.into(),
         dry_run: dry_run.clone(),
     });
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, observer) = (client.clone(), observer.clone());
         async move {
-            let sent = observer.dry_run.send(|request| observer.send(&client, request), request);
-            let answer = sent.await.map_err(unwrapped)?;
+            let send = |request| observer.send(&client, request).boxed();
+            let answer = observer.dry_run.send(&send, request).await.map_err(unwrapped)?;
             Ok::<_, BoxError>(answer.map(|body| body.map_err(unwrapped)))
         }
     });
@@ -50,7 +47,6 @@ fn unwrapped(error: kube::Error) -> BoxError {
 struct RequestObserver {
     requests: RequestMetrics,
     warnings: Warnings,
-    unknown: Arc<str>,
     dry_run: Arc<DryRun>,
 }
 
@@ -81,7 +77,6 @@ struct Count<'a> {
 
 impl Drop for Count<'_> {
     fn drop(&mut self) {
-        let host = self.host.as_ref().unwrap_or(&self.observer.unknown);
-        self.observer.requests.ended(&self.method, host, self.code);
+        self.observer.requests.ended(&self.method, self.host.take(), self.code);
     }
 }

@@ -12,13 +12,11 @@ use crate::{chain::one_line, error::Error};
 
 /// Where a kubeconfig is looked for.
 #[derive(Debug)]
-pub(super) enum KubeconfigPlace {
-    /// What `KUBECONFIG` names.
-    Named(PathBuf),
-    /// `~/.kube/config`, which is there.
-    Home(PathBuf),
-    /// Nowhere.
-    None,
+pub(super) struct KubeconfigPlace {
+    /// `None`: no file is named, and none is in the home folder.
+    file: Option<PathBuf>,
+    /// `KUBECONFIG` names it.
+    is_named: bool,
 }
 
 impl KubeconfigPlace {
@@ -26,42 +24,32 @@ impl KubeconfigPlace {
     pub(super) fn find(environment: impl Fn(&str) -> Option<String>, exists: impl Fn(&Path) -> bool) -> Self {
         let set = |name| environment(name).filter(|text| !text.is_empty());
         if let Some(file) = set("KUBECONFIG") {
-            return Self::Named(file.into());
+            return Self { file: Some(file.into()), is_named: true };
         }
         let home = set("HOME").or_else(|| set("USERPROFILE"));
         let home = home.map(|home| Path::new(&home).join(".kube/config"));
-        home.filter(|file| exists(file)).map_or(Self::None, Self::Home)
+        Self { file: home.filter(|file| exists(file)), is_named: false }
     }
 
     /// Says that what is there can't be used, and why.
-    fn unusable(&self, why: &str) -> String {
-        match self {
-            Self::Named(file) => {
-                format!("the kubeconfig {} (from KUBECONFIG) can't be used: {why}", file.display())
-            }
-            Self::Home(file) => format!("the kubeconfig {} can't be used: {why}", file.display()),
-            Self::None => format!("the configuration can't be used: {why}"),
-        }
-    }
-
-    fn file(&self) -> Option<PathBuf> {
-        match self {
-            Self::Named(file) | Self::Home(file) => Some(file.clone()),
-            Self::None => None,
-        }
+    fn refused(&self, why: &str, cause: Option<KubeconfigError>) -> Error {
+        let from = if self.is_named { " (from KUBECONFIG)" } else { "" };
+        let what = match &self.file {
+            Some(file) => format!("the kubeconfig {}{from}", file.display()),
+            None => "the configuration".to_owned(),
+        };
+        let problem = format!("{what} can't be used: {why}");
+        Error::Configuration { kubeconfig: self.file.clone(), problem, cause: cause.map(Box::new) }
     }
 
     /// Returns the error for a cluster that is not configured, or a file that can't be used.
     pub(super) fn refuse(&self, cause: KubeconfigError) -> Error {
-        let problem = match self {
-            Self::None => {
-                "no cluster is configured: KUBECONFIG is not set, ~/.kube/config does not exist, and this \
-                 process is not running in a pod with a service account; set KUBECONFIG"
-                    .to_owned()
-            }
-            Self::Named(_) | Self::Home(_) => self.unusable(&what_is_wrong(&cause)),
-        };
-        Error::Configuration { kubeconfig: self.file(), problem, cause: Some(Box::new(cause)) }
+        if self.file.is_some() {
+            return self.refused(&what_is_wrong(&cause), Some(cause));
+        }
+        let problem = "no cluster is configured: KUBECONFIG is not set, ~/.kube/config does not exist, and this \
+                       process is not running in a pod with a service account; set KUBECONFIG";
+        Error::Configuration { kubeconfig: None, problem: problem.to_owned(), cause: Some(Box::new(cause)) }
     }
 
     /// Says that no client can be made of a configuration.
@@ -71,7 +59,7 @@ impl KubeconfigPlace {
             (kube::Error::Auth(cause), Some(plugin)) => of_plugin(plugin, cause),
             _ => one_line(cause),
         };
-        Error::Configuration { kubeconfig: self.file(), problem: self.unusable(&why), cause: None }
+        self.refused(&why, None)
     }
 
     /// Refuses a context whose user is not there: kube would go on as nobody.
@@ -84,7 +72,7 @@ impl KubeconfigPlace {
             return Ok(());
         }
         let why = format!("its context {name:?} names the user {user:?}, which is not in it");
-        Err(Error::Configuration { kubeconfig: self.file(), problem: self.unusable(&why), cause: None })
+        Err(self.refused(&why, None))
     }
 }
 
@@ -140,13 +128,13 @@ mod tests {
                 let found = variables.iter().find(|(variable, _)| *variable == name);
                 found.map(|(_, value)| (*value).to_owned())
             };
-            KubeconfigPlace::find(value, move |_| exists).unusable("x")
+            KubeconfigPlace::find(value, move |_| exists).refused("x", None).to_string()
         };
         let named = find(&[("KUBECONFIG", "/k"), ("HOME", "/home/me")], true);
         assert_eq!(named, "the kubeconfig /k (from KUBECONFIG) can't be used: x");
         let home = find(&[("KUBECONFIG", ""), ("HOME", "/home/me")], true);
         assert_eq!(home, "the kubeconfig /home/me/.kube/config can't be used: x");
-        assert!(matches!(KubeconfigPlace::find(|_| None, |_| true), KubeconfigPlace::None));
+        assert_eq!(KubeconfigPlace::find(|_| None, |_| true).file, None);
         assert_eq!(find(&[("HOME", "/home/me")], false), "the configuration can't be used: x");
     }
 }

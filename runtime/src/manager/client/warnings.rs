@@ -21,15 +21,6 @@ pub(super) struct Warnings {
     logged: Mutex<HashSet<String>>,
 }
 
-/// Whether a text was logged before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WarningText {
-    New,
-    /// No further text will be remembered.
-    Last,
-    Old,
-}
-
 impl Warnings {
     /// Logs the new warnings of an answer.
     pub(super) fn log(&self, headers: &HeaderMap, method: &Method, uri: &Uri) {
@@ -39,16 +30,12 @@ impl Warnings {
         let (verb, resource) = describe(method, uri);
         let texts = headers.get_all(WARNING).iter().flat_map(|value| texts_in(value.as_bytes()));
         for warning in texts.take(MOST_AT_ONCE) {
-            let text = self.note(&warning);
-            if text != WarningText::Old {
-                tracing::warn!(
-                    verb,
-                    resource,
-                    warning,
-                    "the API server warns of a {verb} of {resource}: {warning}"
-                );
+            let remembered = self.remember(&warning);
+            if remembered.is_some() {
+                let said = "the API server warns of a";
+                tracing::warn!(verb, resource, warning, "{said} {verb} of {resource}: {warning}");
             }
-            if text == WarningText::Last {
+            if remembered == Some(MOST) {
                 tracing::warn!(
                     "the API server has warned of {MOST} different things: further warnings are not logged"
                 );
@@ -56,12 +43,10 @@ impl Warnings {
         }
     }
 
-    fn note(&self, text: &str) -> WarningText {
+    /// Returns how many texts are remembered if this one is new.
+    fn remember(&self, text: &str) -> Option<usize> {
         let mut logged = self.logged.lock();
-        if logged.len() >= MOST || !logged.insert(text.to_owned()) {
-            return WarningText::Old;
-        }
-        if logged.len() == MOST { WarningText::Last } else { WarningText::New }
+        (logged.len() < MOST && logged.insert(text.to_owned())).then(|| logged.len())
     }
 }
 
@@ -73,9 +58,7 @@ fn texts_in(header: &[u8]) -> Vec<String> {
         match (&mut text, byte) {
             (None, b'"') => text = Some(Vec::new()),
             (None, _) => {}
-            (Some(_), b'"') => {
-                texts.extend(text.take().map(shown).filter(|text| !text.is_empty() && !is_date(text)))
-            }
+            (Some(_), b'"') => texts.extend(text.take().map(shown).filter(|text| !text.is_empty())),
             (Some(text), b'\\') => text.extend(bytes.next()),
             (Some(text), byte) => text.push(byte),
         }
@@ -89,11 +72,6 @@ fn shown(text: Vec<u8>) -> String {
     cut_to(plain(text.trim()).to_string(), LONGEST)
 }
 
-/// A date may follow a text, in quotes too: `Wed, 21 Oct 2015 07:28:00 GMT`.
-fn is_date(text: &str) -> bool {
-    text.len() == 29 && text.ends_with(" GMT") && text.as_bytes()[3] == b','
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,7 +82,6 @@ mod tests {
         for (header, texts) in [
             (r#"299 - "unknown field \"spec.a\"""#, vec![r#"unknown field "spec.a""#]),
             (r#"299 - "one", 299 - "two, and more""#, vec!["one", "two, and more"]),
-            (r#"299 - "old" "Wed, 21 Oct 2015 07:28:00 GMT""#, vec!["old"]),
             (r#"299 - "open"#, vec![]),
             (r#"299 - "ends in a \"#, vec![]),
             ("", vec![]),
@@ -125,13 +102,10 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded_and_the_log_says_so_once() {
         let warnings = Warnings::default();
-        assert_eq!(
-            [warnings.note("a"), warnings.note("a"), warnings.note("b")],
-            [WarningText::New, WarningText::Old, WarningText::New]
-        );
-        let noted = (0..2 * MOST).map(|number| warnings.note(&number.to_string()));
-        assert_eq!(noted.filter(|text| *text == WarningText::Last).count(), 1);
+        assert_eq!(["a", "a", "b"].map(|text| warnings.remember(text)), [Some(1), None, Some(2)]);
+        let noted = (0..2 * MOST).map(|number| warnings.remember(&number.to_string()));
+        assert_eq!(noted.filter(|count| *count == Some(MOST)).count(), 1);
         assert_eq!(warnings.logged.lock().len(), MOST);
-        assert_eq!(warnings.note("new"), WarningText::Old);
+        assert_eq!(warnings.remember("new"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The difference between two states of an object, one line for each field.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::api_request::ResourcePath;
 
@@ -44,12 +44,12 @@ impl Diff {
                         continue;
                     }
                     let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                    let of = |fields: &serde_json::Map<String, Value>| fields.get(name).cloned();
-                    self.compare(&inner, &of(old).unwrap_or_default(), &of(new).unwrap_or_default());
+                    let of = |fields: &Map<String, Value>| fields.get(name).cloned().unwrap_or_default();
+                    self.compare(&inner, &of(old), &of(new));
                 }
             }
             (Value::Null, Value::Object(new)) if !new.is_empty() => {
-                self.compare(path, &Value::Object(serde_json::Map::new()), &Value::Object(new.clone()));
+                self.compare(path, &Value::Object(Map::new()), after);
             }
             (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
                 for (at, (old, new)) in old.iter().zip(new).enumerate() {

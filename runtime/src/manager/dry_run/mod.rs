@@ -6,9 +6,7 @@ mod diff;
 
 use std::{
     collections::HashMap,
-    fmt,
-    future::Future,
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher,
     sync::{
         OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -17,6 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header, request::Parts, uri::PathAndQuery};
 use http_body_util::BodyExt;
 use kube::client::Body;
@@ -24,7 +23,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::api_request::{ApiRequest, ApiVerb, MediaType};
+use crate::api_request::{ApiRequest, ApiVerb, MediaType, ResourcePath};
 
 /// How long the server may take to answer what an object is before a write.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -37,6 +36,9 @@ const TRIED: [&str; 8] =
 
 const JSON: header::HeaderValue = header::HeaderValue::from_static("application/json");
 
+/// Sends a request of a manager.
+type SendRequest<'a> = dyn Fn(Request<Body>) -> BoxFuture<'a, kube::Result<Response<Body>>> + Sync + 'a;
+
 /// Whether a manager's client writes, or only tries to; all clones of that client share it.
 #[derive(Default)]
 pub(super) struct DryRun {
@@ -47,15 +49,6 @@ pub(super) struct DryRun {
     stores: AtomicBool,
     /// A digest of the last log line about each object: the same line is not logged again.
     logged: Mutex<HashMap<String, u64>>,
-    hasher: RandomState,
-}
-
-/// An object before a write.
-enum BeforeWrite {
-    Object(Value),
-    Nothing,
-    /// It could not be read.
-    Unknown,
 }
 
 impl DryRun {
@@ -74,14 +67,11 @@ impl DryRun {
     }
 
     /// Sends a request that only reads as it is, and a write as a trial.
-    pub(super) async fn send<F>(
+    pub(super) async fn send(
         &self,
-        send: impl Fn(Request<Body>) -> F,
+        send: &SendRequest<'_>,
         request: Request<Body>,
-    ) -> kube::Result<Response<Body>>
-    where
-        F: Future<Output = kube::Result<Response<Body>>>,
-    {
+    ) -> kube::Result<Response<Body>> {
         if only_reads(&request) {
             return send(request).await;
         }
@@ -92,24 +82,21 @@ impl DryRun {
         let (head, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         match tried(&head, &body).filter(|_| !self.stores.load(Ordering::Relaxed)) {
-            Some((write, trial)) => self.attempt(&send, &head, &write, trial).await,
+            Some((write, trial)) => self.attempt(send, &head, &write, trial).await,
             None => Ok(refusal(&head)),
         }
     }
 
-    async fn attempt<F>(
+    async fn attempt(
         &self,
-        send: &impl Fn(Request<Body>) -> F,
+        send: &SendRequest<'_>,
         head: &Parts,
         write: &ApiRequest,
         trial: Request<Body>,
-    ) -> kube::Result<Response<Body>>
-    where
-        F: Future<Output = kube::Result<Response<Body>>>,
-    {
+    ) -> kube::Result<Response<Body>> {
         let before = match write.path.object() {
             Some(object) => find(send, &object.url(), head).await,
-            None => BeforeWrite::Nothing,
+            None => Some(Value::Null),
         };
         let (answered, body) = send(trial).await?.into_parts();
         let bytes = body.collect().await?.to_bytes();
@@ -125,7 +112,7 @@ impl DryRun {
                 );
                 return Ok(refusal(head));
             }
-            self.log(write, diff_of(write, &before, after));
+            self.log(write, diff_of(write, before.as_ref(), after));
         }
         Ok(Response::from_parts(answered, Body::from(bytes.to_vec())))
     }
@@ -141,8 +128,8 @@ impl DryRun {
             return tracing::debug!(object, verb, "dry run: nothing would change");
         }
         let diff = diff.map_or("not known".to_owned(), |diff| diff.join("; "));
-        let digest = self.hasher.hash_one((verb, &diff));
         let mut logged = self.logged.lock();
+        let digest = logged.hasher().hash_one((verb, &diff));
         if logged.len() >= MOST {
             logged.clear();
         }
@@ -152,12 +139,6 @@ impl DryRun {
             true => tracing::debug!(object, verb, "dry run: not written, as before"),
             false => tracing::info!(object, verb, diff, "dry run: not written"),
         }
-    }
-}
-
-impl fmt::Debug for DryRun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DryRun").field("on", &self.is_on()).finish_non_exhaustive()
     }
 }
 
@@ -172,14 +153,9 @@ fn only_reads(request: &Request<Body>) -> bool {
 
 /// Returns whether a path leads to a program behind a pod, service or node, which may act on a GET.
 fn is_proxied(path: &str) -> bool {
-    let parts: Vec<&str> = path.split('/').collect();
-    let (["", "api", _, "namespaces", _, _, _, subresource, ..] | ["", "api", _, _, _, subresource, ..]) =
-        *parts
-    else {
-        return false;
-    };
-    // An encoded letter could hide the word.
-    subresource == "proxy" || subresource.contains('%')
+    let leads = |parsed: ResourcePath| parsed.subresource.as_deref() == Some("proxy");
+    // A path that is not understood may go on behind the word, or hide it with an encoded letter.
+    path.starts_with("/api/v1/") && ResourcePath::parse(path).is_none_or(leads)
 }
 
 /// Makes a trial of a write; `None` for a request that is not understood, or that the server might not only try.
@@ -198,10 +174,11 @@ fn tried(head: &Parts, body: &Bytes) -> Option<(ApiRequest, Request<Body>)> {
     request.headers_mut().remove(header::CONTENT_LENGTH);
     let body = match write.verb {
         ApiVerb::Get | ApiVerb::List | ApiVerb::Watch => return None,
-        ApiVerb::Delete | ApiVerb::DeleteCollection => {
-            // If a deletion has a body, the server ignores the options in the query.
-            request.headers_mut().insert(header::CONTENT_TYPE, JSON);
-            deletion(body)?
+        // If a deletion has a body, the server ignores the options in the query.
+        ApiVerb::Delete | ApiVerb::DeleteCollection if !body.is_empty() => {
+            let mut options = serde_json::from_slice::<Value>(body).ok()?;
+            options.as_object_mut()?.insert("dryRun".to_owned(), json!(["All"]));
+            options.to_string().into_bytes()
         }
         _ => body.to_vec(),
     };
@@ -213,45 +190,24 @@ fn tried(head: &Parts, body: &Bytes) -> Option<(ApiRequest, Request<Body>)> {
     Some((write, request.map(|()| Body::from(body))))
 }
 
-/// Adds `dryRun` to the options of a deletion.
-fn deletion(body: &[u8]) -> Option<Vec<u8>> {
-    let mut options = match body.is_empty() {
-        true => json!({ "kind": "DeleteOptions", "apiVersion": "v1" }),
-        false => serde_json::from_slice::<Value>(body).ok()?,
-    };
-    options.as_object_mut()?.insert("dryRun".to_owned(), json!(["All"]));
-    Some(options.to_string().into_bytes())
-}
-
-/// Reads an object in the form in which the write will be answered.
-async fn find<F>(send: &impl Fn(Request<Body>) -> F, path: &str, head: &Parts) -> BeforeWrite
-where
-    F: Future<Output = kube::Result<Response<Body>>>,
-{
+/// Reads an object in the form in which the write will be answered: null for none, `None` if it can't be read.
+async fn find(send: &SendRequest<'_>, path: &str, head: &Parts) -> Option<Value> {
     let accept = head.headers.get(header::ACCEPT).cloned().unwrap_or(JSON);
-    let Ok(request) = Request::get(path).header(header::ACCEPT, accept).body(Body::empty()) else {
-        return BeforeWrite::Unknown;
-    };
+    let request = Request::get(path).header(header::ACCEPT, accept).body(Body::empty()).ok()?;
     let answer = async {
         let (head, body) = send(request).await.ok()?.into_parts();
-        Some((head.status, body.collect().await.ok()?.to_bytes()))
-    };
-    match timeout(DEADLINE, answer).await {
-        Ok(Some((StatusCode::NOT_FOUND, _))) => BeforeWrite::Nothing,
-        Ok(Some((status, bytes))) if status.is_success() => {
-            serde_json::from_slice(&bytes).map_or(BeforeWrite::Unknown, BeforeWrite::Object)
+        let bytes = body.collect().await.ok()?.to_bytes();
+        match head.status {
+            StatusCode::NOT_FOUND => Some(Value::Null),
+            status => status.is_success().then(|| serde_json::from_slice(&bytes).ok())?,
         }
-        _ => BeforeWrite::Unknown,
-    }
+    };
+    timeout(DEADLINE, answer).await.ok().flatten()
 }
 
 /// Lists what a write would change; `None` if that is not known.
-fn diff_of(write: &ApiRequest, before: &BeforeWrite, after: Option<Value>) -> Option<Vec<String>> {
-    let before = match before {
-        BeforeWrite::Object(object) => object,
-        BeforeWrite::Nothing => &Value::Null,
-        BeforeWrite::Unknown => return None,
-    };
+fn diff_of(write: &ApiRequest, before: Option<&Value>, after: Option<Value>) -> Option<Vec<String>> {
+    let before = before?;
     match write.verb {
         ApiVerb::DeleteCollection => return Some(vec!["- all that is selected".to_owned()]),
         ApiVerb::Delete => return Some(diff::lines(&write.path, before, &Value::Null)),
@@ -302,13 +258,7 @@ mod tests {
             (Method::POST, pods, "{}", "?dryRun=All", "{}"),
             (Method::PATCH, "/api/v1/nodes/n/status?force=true", "{}", "?force=true&dryRun=All", "{}"),
             (Method::POST, "/api/v1/namespaces/shop/pods/a/eviction", "{}", "?dryRun=All", "{}"),
-            (
-                Method::DELETE,
-                "/api/v1/namespaces/shop/pods/a",
-                "",
-                "?dryRun=All",
-                r#"{"apiVersion":"v1","dryRun":["All"],"kind":"DeleteOptions"}"#,
-            ),
+            (Method::DELETE, "/api/v1/namespaces/shop/pods/a", "", "?dryRun=All", ""),
             (
                 Method::DELETE,
                 pods,
@@ -321,8 +271,8 @@ mod tests {
             let (_, trial) = tried(&head, &body).unwrap();
             let (trial, body) = trial.into_parts();
             assert!(trial.uri.to_string().ends_with(uri), "{} for {path}", trial.uri);
-            let body: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
-            assert_eq!(body, serde_json::from_str::<Value>(sent).unwrap(), "{path}");
+            let body: Option<Value> = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).ok();
+            assert_eq!(body, serde_json::from_str(sent).ok(), "{path}");
         }
     }
 

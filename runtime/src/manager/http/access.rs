@@ -1,11 +1,11 @@
 //! Who may see what: the API server reviews the token of a request.
 
 use std::{
-    collections::{HashMap, hash_map::RandomState},
-    fmt,
+    borrow::Cow,
+    collections::HashMap,
     hash::{BuildHasher, Hash},
     net::{IpAddr, Ipv6Addr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -17,7 +17,7 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::PostParams};
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::Semaphore,
     time::{Instant, sleep_until, timeout},
 };
 
@@ -35,29 +35,24 @@ const KNOWN_FOR: Duration = Duration::from_secs(3_600);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Most answers of each sort that are remembered.
 const MOST_REMEMBERED: usize = 1_000;
-/// Most reviews at once, of known and of unknown tokens each.
-const MOST_AT_ONCE: usize = 3;
 /// Most requests with unknown tokens that wait, for each address.
 const MOST_WAITING: usize = 20;
-/// Unknown tokens are reviewed this often, and this many at once after a pause.
+const BUSY: &str = "too many tokens are being reviewed: try again";
+/// Unknown tokens are reviewed this often.
 const EVERY: Duration = Duration::from_millis(100);
-const BURST: u32 = 20;
 
-/// Asks the API server who may see what; clones share what they remember.
-#[derive(Clone)]
+/// Why a request is refused.
+pub(super) type HttpRefusal = (StatusCode, Cow<'static, str>);
+
+/// Asks the API server who may see what.
 pub(super) struct Reviewer {
-    shared: Arc<Reviews>,
-}
-
-struct Reviews {
+    /// A client that does not depend on leadership.
     client: Client,
     answers: Mutex<ReviewAnswers>,
-    known: Semaphore,
-    unknown: Semaphore,
-    /// How many requests with unknown tokens wait, by address.
-    waiting: Mutex<HashMap<Option<IpAddr>, usize>>,
-    /// When the budget for unknown tokens is whole again.
-    whole: Mutex<Instant>,
+    /// When the next unknown token is reviewed.
+    unknown: tokio::sync::Mutex<Instant>,
+    /// The requests with unknown tokens that wait, by address.
+    waiting: Mutex<HashMap<Option<IpAddr>, Weak<Semaphore>>>,
 }
 
 /// A token, and the path that it is to open.
@@ -67,49 +62,26 @@ struct ReviewQuestion {
     path: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum ReviewVerdict {
-    Allowed,
-    /// The API server does not know the token.
-    Unknown,
-    /// The token's user, who has no permission.
-    Forbidden(String),
-}
+/// Whether the sender of a request may see what it asks for.
+type ReviewVerdict = Result<(), HttpRefusal>;
 
 /// The answers that are remembered.
+#[derive(Default)]
 struct ReviewAnswers {
     /// Until when an answer is believed; it is kept for longer.
     allowed: HashMap<ReviewQuestion, Instant>,
     /// By digest, so that made-up tokens take little memory.
-    refused: HashMap<u64, (ReviewVerdict, Instant)>,
-    hasher: RandomState,
-}
-
-/// Why a request is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct HttpRefusal {
-    pub(super) status: StatusCode,
-    pub(super) why: String,
-}
-
-impl HttpRefusal {
-    pub(super) fn new(status: StatusCode, why: impl Into<String>) -> Self {
-        Self { status, why: why.into() }
-    }
+    refused: HashMap<u64, (HttpRefusal, Instant)>,
 }
 
 impl Reviewer {
-    /// Asks through a client that does not depend on leadership.
     pub(super) fn new(client: Client) -> Self {
-        let reviews = Reviews {
+        Self {
             client,
-            answers: Mutex::new(ReviewAnswers::new()),
-            known: Semaphore::new(MOST_AT_ONCE),
-            unknown: Semaphore::new(MOST_AT_ONCE),
+            answers: Mutex::default(),
+            unknown: tokio::sync::Mutex::new(Instant::now()),
             waiting: Mutex::default(),
-            whole: Mutex::new(Instant::now()),
-        };
-        Self { shared: Arc::new(reviews) }
+        }
     }
 
     /// Checks whether the sender of a request may `get` a path.
@@ -118,55 +90,36 @@ impl Reviewer {
         headers: &HeaderMap,
         path: &str,
         peer: Option<SocketAddr>,
-    ) -> Result<(), HttpRefusal> {
+    ) -> ReviewVerdict {
         let Some(token) = token(headers) else {
             let why = "a token is needed: `Authorization: Bearer ..` of a user who may get this path";
-            return Err(HttpRefusal::new(StatusCode::UNAUTHORIZED, why));
+            return Err((StatusCode::UNAUTHORIZED, why.into()));
         };
         let question = ReviewQuestion { token: token.to_owned(), path: path.to_owned() };
-        match self.shared.verdict(&question, peer).await? {
-            ReviewVerdict::Allowed => Ok(()),
-            ReviewVerdict::Unknown => {
-                Err(HttpRefusal::new(StatusCode::UNAUTHORIZED, "the API server does not know the token"))
-            }
-            ReviewVerdict::Forbidden(user) => {
-                let user = plain(&user);
-                let why = format!(
-                    "{user} may not get {path}: allow it by `nonResourceURLs: [{path}]` with the verb `get` in a \
-                     ClusterRole, and bind that"
-                );
-                Err(HttpRefusal::new(StatusCode::FORBIDDEN, why))
-            }
-        }
+        self.verdict(&question, peer).await
     }
-}
 
-impl Reviews {
     /// Returns a remembered answer, or asks the API server.
-    async fn verdict(
-        &self,
-        question: &ReviewQuestion,
-        peer: Option<SocketAddr>,
-    ) -> Result<ReviewVerdict, HttpRefusal> {
-        if let Some(verdict) = self.remembered(question) {
-            return Ok(verdict);
+    async fn verdict(&self, question: &ReviewQuestion, peer: Option<SocketAddr>) -> ReviewVerdict {
+        let remembered = || self.answers.lock().remembered(question, Instant::now());
+        if let Some(verdict) = remembered() {
+            return verdict;
         }
-        let unavailable = |why| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
-        let busy = "too many tokens are being reviewed: try again";
+        let unavailable = |why: &'static str| (StatusCode::SERVICE_UNAVAILABLE, why.into());
         let is_known = self.answers.lock().allowed.contains_key(question);
-        let _waiting = match is_known {
-            true => None,
-            false => Some(Waiting::enter(&self.waiting, peer).ok_or_else(|| unavailable(busy))?),
-        };
-        let _permit = timeout(QUEUED, self.turn(is_known)).await.map_err(|_| unavailable(busy))?;
+        let waiting = (!is_known).then(|| self.lane(peer).try_acquire_owned()).transpose();
+        let _waiting = waiting.map_err(|_| unavailable(BUSY))?;
+        if !is_known {
+            timeout(QUEUED, self.turn()).await.map_err(|_| unavailable(BUSY))?;
+        }
         // Another request with the same token may have had its answer.
-        if let Some(verdict) = self.remembered(question) {
-            return Ok(verdict);
+        if let Some(verdict) = remembered() {
+            return verdict;
         }
         match timeout(PATIENCE, review(&self.client, question)).await {
             Ok(Ok(verdict)) => {
-                self.answers.lock().remember(question, verdict.clone(), Instant::now());
-                Ok(verdict)
+                self.answers.lock().remember(question, &verdict, Instant::now());
+                verdict
             }
             Ok(Err(error)) => {
                 tracing::warn!(error = one_line(&error), "a token can't be reviewed");
@@ -176,55 +129,23 @@ impl Reviews {
         }
     }
 
-    fn remembered(&self, question: &ReviewQuestion) -> Option<ReviewVerdict> {
-        self.answers.lock().remembered(question, Instant::now())
+    /// Returns what the requests of an address pass that wait.
+    fn lane(&self, peer: Option<SocketAddr>) -> Arc<Semaphore> {
+        let mut lanes = self.waiting.lock();
+        lanes.retain(|_, lane| lane.strong_count() > 0);
+        let lane = lanes.entry(peer.map(|peer| site(peer.ip()))).or_default();
+        lane.upgrade().unwrap_or_else(|| {
+            let new = Arc::new(Semaphore::new(MOST_WAITING));
+            *lane = Arc::downgrade(&new);
+            new
+        })
     }
 
-    /// Waits for a turn: in order of arrival, and for an unknown token also for the budget.
-    async fn turn(&self, is_known: bool) -> SemaphorePermit<'_> {
-        let turns = if is_known { &self.known } else { &self.unknown };
-        let permit = turns.acquire().await.expect("it is never closed");
-        if !is_known {
-            let earliest = {
-                let (mut whole, now) = (self.whole.lock(), Instant::now());
-                *whole = (*whole).max(now) + EVERY;
-                whole.checked_sub(EVERY * BURST).unwrap_or(now)
-            };
-            sleep_until(earliest).await;
-        }
-        permit
-    }
-}
-
-/// A request that waits, counted for its address.
-struct Waiting<'a> {
-    counts: &'a Mutex<HashMap<Option<IpAddr>, usize>>,
-    site: Option<IpAddr>,
-}
-
-impl<'a> Waiting<'a> {
-    /// Counts a request; `None` if too many of the same address wait.
-    fn enter(counts: &'a Mutex<HashMap<Option<IpAddr>, usize>>, peer: Option<SocketAddr>) -> Option<Self> {
-        let site = peer.map(|peer| site(peer.ip()));
-        let mut all = counts.lock();
-        let count = all.entry(site).or_default();
-        if *count >= MOST_WAITING {
-            return None;
-        }
-        *count += 1;
-        Some(Self { counts, site })
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let mut all = self.counts.lock();
-        if let Some(count) = all.get_mut(&self.site) {
-            *count -= 1;
-            if *count == 0 {
-                all.remove(&self.site);
-            }
-        }
+    /// Waits for the turn of an unknown token, in order of arrival.
+    async fn turn(&self) {
+        let mut next = self.unknown.lock().await;
+        sleep_until(*next).await;
+        *next = Instant::now() + EVERY;
     }
 }
 
@@ -237,34 +158,31 @@ fn site(peer: IpAddr) -> IpAddr {
 }
 
 impl ReviewAnswers {
-    fn new() -> Self {
-        Self { allowed: HashMap::new(), refused: HashMap::new(), hasher: RandomState::new() }
-    }
-
     fn remembered(&self, question: &ReviewQuestion, now: Instant) -> Option<ReviewVerdict> {
         if self.allowed.get(question).is_some_and(|until| *until > now) {
-            return Some(ReviewVerdict::Allowed);
+            return Some(Ok(()));
         }
         let of = |digest| self.refused.get(&digest).filter(|(_, until)| *until > now);
-        let found = of(self.hasher.hash_one(question)).or_else(|| of(self.hasher.hash_one(&question.token)));
-        found.map(|(verdict, _)| verdict.clone())
+        let found = of(self.refused.hasher().hash_one(question))
+            .or_else(|| of(self.refused.hasher().hash_one(&question.token)));
+        found.map(|(refusal, _)| Err(refusal.clone()))
     }
 
-    fn remember(&mut self, question: &ReviewQuestion, verdict: ReviewVerdict, now: Instant) {
-        let digest = match verdict {
-            ReviewVerdict::Allowed => {
-                make_room(&mut self.allowed, |until| *until);
-                self.allowed.retain(|_, until| *until + KNOWN_FOR > now);
-                self.allowed.insert(question.clone(), now + ALLOWED_FOR);
-                return;
-            }
-            // This holds for every path.
-            ReviewVerdict::Unknown => self.hasher.hash_one(&question.token),
-            ReviewVerdict::Forbidden(_) => self.hasher.hash_one(question),
+    fn remember(&mut self, question: &ReviewQuestion, verdict: &ReviewVerdict, now: Instant) {
+        let Err(refusal) = verdict else {
+            make_room(&mut self.allowed, |until| *until);
+            self.allowed.retain(|_, until| *until + KNOWN_FOR > now);
+            self.allowed.insert(question.clone(), now + ALLOWED_FOR);
+            return;
+        };
+        // That a token is not known holds for every path.
+        let digest = match refusal.0 {
+            StatusCode::UNAUTHORIZED => self.refused.hasher().hash_one(&question.token),
+            _ => self.refused.hasher().hash_one(question),
         };
         self.allowed.remove(question);
         make_room(&mut self.refused, |(_, until)| *until);
-        self.refused.insert(digest, (verdict, now + REFUSED_FOR));
+        self.refused.insert(digest, (refusal.clone(), now + REFUSED_FOR));
     }
 }
 
@@ -290,14 +208,22 @@ async fn review(client: &Client, question: &ReviewQuestion) -> Result<ReviewVerd
     let tokens = Api::<TokenReview>::all(client.clone());
     let status = tokens.create(&PostParams::default(), &review).await?.status.unwrap_or_default();
     let user = status.user.filter(|_| status.authenticated == Some(true));
-    let Some(user) = user else { return Ok(ReviewVerdict::Unknown) };
-    let name = user.username.clone().unwrap_or_default();
-    let review =
-        SubjectAccessReview { spec: may_get(user, &question.path), ..SubjectAccessReview::default() };
+    let Some(user) = user else {
+        return Ok(Err((StatusCode::UNAUTHORIZED, "the API server does not know the token".into())));
+    };
+    let (name, path) = (user.username.clone().unwrap_or_default(), &question.path);
+    let review = SubjectAccessReview { spec: may_get(user, path), ..SubjectAccessReview::default() };
     let accesses = Api::<SubjectAccessReview>::all(client.clone());
     let status = accesses.create(&PostParams::default(), &review).await?.status.unwrap_or_default();
-    let allowed = status.allowed && status.denied != Some(true);
-    Ok(if allowed { ReviewVerdict::Allowed } else { ReviewVerdict::Forbidden(name) })
+    if status.allowed && status.denied != Some(true) {
+        return Ok(Ok(()));
+    }
+    let why = format!(
+        "{} may not get {path}: allow it by `nonResourceURLs: [{path}]` with the verb `get` in a ClusterRole, \
+         and bind that",
+        plain(&name)
+    );
+    Ok(Err((StatusCode::FORBIDDEN, why.into())))
 }
 
 fn may_get(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {
@@ -309,13 +235,6 @@ fn may_get(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {
         extra: user.extra,
         non_resource_attributes: Some(what),
         ..SubjectAccessReviewSpec::default()
-    }
-}
-
-/// Shows no token.
-impl fmt::Debug for Reviewer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reviewer").finish_non_exhaustive()
     }
 }
 
@@ -367,7 +286,7 @@ mod tests {
     async fn made_up_tokens_neither_lock_a_good_one_out_nor_flood_the_server() {
         const FOR: Duration = Duration::from_secs(600);
         let asked = Arc::new(AtomicUsize::new(0));
-        let reviewer = Reviewer::new(server(&asked));
+        let reviewer = Arc::new(Reviewer::new(server(&asked)));
         let begun = Instant::now();
         for client in 0..8_u16 {
             let reviewer = reviewer.clone();
@@ -399,11 +318,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_unknown_token_is_reviewed_once_in_ten_seconds_for_all_paths() {
         let asked = Arc::new(AtomicUsize::new(0));
-        let reviewer = Reviewer::new(server(&asked));
+        let reviewer = Arc::new(Reviewer::new(server(&asked)));
         for _ in 0..100 {
             for path in ["/metrics", "/debug"] {
                 let refused = reviewer.check(&bearer("made-up"), path, None).await.unwrap_err();
-                assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
+                assert_eq!(refused.0, StatusCode::UNAUTHORIZED);
             }
         }
         assert_eq!(asked.load(Relaxed), 1);
@@ -420,27 +339,28 @@ mod tests {
     #[tokio::test]
     async fn refusals_are_bounded_and_push_no_good_answer_out() {
         let now = Instant::now();
-        let mut answers = ReviewAnswers::new();
-        answers.remember(&question("good"), ReviewVerdict::Allowed, now);
+        let mut answers = ReviewAnswers::default();
+        answers.remember(&question("good"), &Ok(()), now);
+        let unknown = Err((StatusCode::UNAUTHORIZED, "unknown".into()));
         for number in 0..10 * MOST_REMEMBERED {
-            answers.remember(&question(&number.to_string()), ReviewVerdict::Unknown, now);
+            answers.remember(&question(&number.to_string()), &unknown, now);
         }
         assert_eq!(answers.refused.len(), MOST_REMEMBERED);
-        assert_eq!(answers.remembered(&question("good"), now), Some(ReviewVerdict::Allowed));
+        assert_eq!(answers.remembered(&question("good"), now), Some(Ok(())));
     }
 
     // P17
     #[tokio::test(start_paused = true)]
     async fn one_address_does_not_fill_the_queue_for_others() {
         let asked = Arc::new(AtomicUsize::new(0));
-        let reviewer = Reviewer::new(server(&asked));
+        let reviewer = Arc::new(Reviewer::new(server(&asked)));
         let flood: Vec<_> = (0..500_u16)
             .map(|number| {
                 let (reviewer, headers) = (reviewer.clone(), bearer(&format!("made-up-{number}")));
                 let peer = SocketAddr::from(([10, 0, 0, 1], 40_000 + number));
-                tokio::spawn(async move {
-                    reviewer.check(&headers, "/metrics", Some(peer)).await.unwrap_err().status
-                })
+                tokio::spawn(
+                    async move { reviewer.check(&headers, "/metrics", Some(peer)).await.unwrap_err().0 },
+                )
             })
             .collect();
         sleep(Duration::from_millis(1)).await;

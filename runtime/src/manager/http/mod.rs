@@ -23,20 +23,43 @@
 //! The same limits hold with [`Http::tls`]: a TLS handshake counts as a connection, and may take as long as a head.
 
 mod settings;
-mod origin;
 mod access;
-mod answers;
 mod page;
 mod service;
 #[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
-mod certificates;
 mod tls;
 mod server;
 
-#[doc(hidden)]
-pub use origin::Peer;
 pub use service::HttpService;
+#[doc(hidden)]
+pub use service::Peer;
 pub use settings::Http;
 
+#[cfg(feature = "webhooks")]
+pub(super) use server::PortLimits;
 pub(super) use server::{Bound, Serving};
 pub(super) use settings::IN_A_POD;
+
+/// Stands in for TLS if it is not built in.
+#[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
+mod tls {
+    use futures::future::BoxFuture;
+
+    use super::settings::{TlsFiles, Unusable};
+
+    #[derive(Clone)]
+    pub(super) enum Tls {}
+
+    impl Tls {
+        pub(super) async fn accept<S>(&self, _: S) -> std::io::Result<S> {
+            match *self {}
+        }
+    }
+
+    pub(super) fn load(_: &TlsFiles) -> Result<(Tls, BoxFuture<'static, ()>), Unusable> {
+        Err((
+            "TLS is not built in: give watchkeeper the cargo feature `ring` or `aws-lc-rs`".to_owned(),
+            None,
+        ))
+    }
+}

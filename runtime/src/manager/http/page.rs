@@ -2,17 +2,18 @@
 //!
 //! Names, errors and reasons may come from anyone who can write objects: all text goes through maud, which escapes it.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{
     clock::{Moment, readable},
     controller::{
         ControllerPhase, ControllerReport, KeyGroup, KeyLine, KeyPlace, LastError, QueueDepths, RunReport,
     },
-    informer::{FailureReport, InformerReport, SyncPhase},
-    manager::{DebugReport, HealthReport, debug_report::SearchReport},
+    informer::{InformerReport, SyncPhase},
+    manager::{DebugReport, debug_report::SearchReport},
 };
 
 /// The style: light or dark like the reader's system, for narrow and wide windows.
@@ -22,7 +23,7 @@ const LATE: f64 = 30.0;
 
 /// Writes the page.
 pub(super) fn render(report: &DebugReport) -> String {
-    let title = title(report);
+    let verdict = if report.readiness.is_ok() { "ready" } else { "not ready" };
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -30,11 +31,11 @@ pub(super) fn render(report: &DebugReport) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (title) }
+                title { (report.program.name) " · " (verdict) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                header { (head(report)) }
+                header { (head(report, verdict)) }
                 main {
                     (search(report.search.as_ref()))
                     (troubles(report))
@@ -50,58 +51,52 @@ pub(super) fn render(report: &DebugReport) -> String {
     page.into_string()
 }
 
-fn title(report: &DebugReport) -> String {
-    let verdict = if report.readiness.is_ok() { "ready" } else { "not ready" };
-    format!("{} · {verdict}", report.program.name)
-}
-
-fn head(report: &DebugReport) -> Markup {
+fn head(report: &DebugReport, verdict: &str) -> Markup {
     let DebugReport { program, server, leadership, readiness, health, .. } = report;
     html! {
         h1 {
             (program.name) " "
-            (badge(readiness, "ready", "not ready"))
+            span class={ "badge " (if readiness.is_ok() { "good" } else { "bad" }) } { (verdict) }
             @if !health.is_ok() { " " span class="badge bad" { "not healthy" } }
         }
         dl.facts {
-            (fact("Server", html! {
+            (entry("Server", html! {
                 (server.version.as_deref().unwrap_or("does not say its version"))
                 @if let Some(url) = &server.url { " at " (url) }
             }))
-            (fact("Namespace", html! { (server.namespace.as_deref().unwrap_or("not known")) }))
+            (entry("Namespace", server.namespace.as_deref().unwrap_or("not known")))
             @if let Some(leader) = leadership {
-                (fact("Election", html! {
+                (entry("Election", html! {
                     (leader.state) " for " (lasting(leader.since))
                     @match leader.leader.as_ref().filter(|name| **name != leader.identity) {
                         Some(name) => { "; " (name) " leads" }
                         None => {}
                     }
                 }))
-                (fact("Identity", html! { (leader.identity) " (Lease " (leader.lease) ")" }))
+                (entry("Identity", html! { (leader.identity) " (Lease " (leader.lease) ")" }))
             } @else {
-                (fact("Election", html! { "none: this process works alone" }))
+                (entry("Election", "none: this process works alone"))
             }
-            (fact("Started", html! {
+            (entry("Started", html! {
                 @match program.started {
                     Some(started) => (ago(started)),
                     None => "not yet",
                 }
                 ", process " (program.process)
             }))
-            (fact("watchkeeper", html! { (program.watchkeeper) }))
+            (entry("watchkeeper", program.watchkeeper))
         }
     }
 }
 
-fn fact(name: &str, value: Markup) -> Markup {
-    html! { div { dt { (name) } dd { (value) } } }
+/// Shows a fact or a number under its name.
+fn entry(name: &str, value: impl Render) -> Markup {
+    marked(name, value, false)
 }
 
-fn badge(report: &HealthReport, passes: &str, fails: &str) -> Markup {
-    match report.is_ok() {
-        true => html! { span class="badge good" { (passes) } },
-        false => html! { span class="badge bad" { (fails) } },
-    }
+/// Shows it in another colour if it alarms.
+fn marked(name: &str, value: impl Render, alarms: bool) -> Markup {
+    html! { div class=[alarms.then_some("bad")] { dt { (name) } dd { (value) } } }
 }
 
 fn search(found: Option<&SearchReport>) -> Markup {
@@ -177,21 +172,15 @@ fn numbers(report: &ControllerReport) -> Markup {
     let late = oldest_seconds.is_some_and(|seconds| seconds >= LATE);
     html! {
         dl.numbers {
-            (number("workers busy", html! { (report.workers.busy) " of " (report.workers.total) }, false))
-            (number("queued", html! { (grouped(ready)) }, false))
-            (number("oldest queued", html! { (oldest_seconds.map_or_else(|| "–".to_owned(), took)) }, late))
-            (number("waiting", html! { (grouped(waiting)) }, false))
-            @if held > 0 { (number("held", html! { (grouped(held)) }, false)) }
-            @if awaiting_retry_token > 0 {
-                (number("retries in line", html! { (grouped(awaiting_retry_token)) }, true))
-            }
-            (number("failed for good", html! { (grouped(failed_for_good)) }, failed_for_good > 0))
+            (entry("workers busy", html! { (report.workers.busy) " of " (report.workers.total) }))
+            (entry("queued", grouped(ready)))
+            (marked("oldest queued", oldest_seconds.map_or_else(|| "–".to_owned(), took), late))
+            (entry("waiting", grouped(waiting)))
+            @if held > 0 { (entry("held", grouped(held))) }
+            @if awaiting_retry_token > 0 { (marked("retries in line", grouped(awaiting_retry_token), true)) }
+            (marked("failed for good", grouped(failed_for_good), failed_for_good > 0))
         }
     }
-}
-
-fn number(name: &str, value: Markup, alarms: bool) -> Markup {
-    html! { div class=[alarms.then_some("bad")] { dt { (name) } dd { (value) } } }
 }
 
 fn group_title(place: KeyPlace) -> &'static str {
@@ -205,152 +194,114 @@ fn group_title(place: KeyPlace) -> &'static str {
     }
 }
 
-/// The optional columns that are not empty.
-#[derive(Clone, Copy)]
-struct KeyColumns {
-    due: bool,
-    attempt: bool,
-    reason: bool,
-}
-
-impl KeyColumns {
-    fn of(lines: &[KeyLine]) -> Self {
-        Self {
-            due: lines.iter().any(|line| line.due.is_some()),
-            attempt: lines.iter().any(|line| line.attempt.is_some()),
-            reason: lines.iter().any(|line| line.reason.is_some()),
-        }
-    }
-
-    fn heads(self) -> Vec<(&'static str, &'static str)> {
-        let shown = [
-            (true, ("wide", "Key")),
-            (true, ("", "Why")),
-            (self.due, ("some", "Due")),
-            (self.attempt, ("few", "Attempt")),
-            (self.reason, ("many", "Asked for by")),
-        ];
-        shown.into_iter().filter(|(shown, _)| *shown).map(|(_, head)| head).collect()
-    }
-}
-
 fn keys(group: &KeyGroup) -> Markup {
     let more = group.total.saturating_sub(group.keys.len());
     let worth_a_look =
         matches!(group.place, KeyPlace::FailedForGood | KeyPlace::BackingOff | KeyPlace::InFlight);
-    let columns = KeyColumns::of(&group.keys);
+    let columns =
+        [("wide", "Key"), ("", "Why"), ("some", "Due"), ("few", "Attempt"), ("many", "Asked for by")];
     html! {
         details open[worth_a_look] {
             summary { (group_title(group.place)) " " span.count { (grouped(group.total)) } }
-            (table(&columns.heads(), html! { @for line in &group.keys { (key_row(line, columns)) } }))
+            (table(columns, group.keys.iter().map(key_row)))
             @if more > 0 { p.note { "and " (plural(more, "more", "more")) } }
         }
     }
 }
 
-fn key_row(line: &KeyLine, columns: KeyColumns) -> Markup {
-    html! {
-        tr {
-            td data-label="Key" { (key(&line.key)) }
-            td data-label="Why" {
-                (line.why)
-                @if let Some(LastError { error, at, attempt, .. }) = &line.last_error {
-                    div.error { "attempt " (attempt) " failed " (ago(*at)) ": " (error) }
-                }
-            }
-            @if columns.due {
-                td data-label="Due" { @if let Some(moment) = line.due { (due(moment)) } @else { "–" } }
-            }
-            @if columns.attempt {
-                td data-label="Attempt" { @if let Some(attempt) = line.attempt { (attempt) } @else { "–" } }
-            }
-            @if columns.reason { td data-label="Asked for by" { (line.reason.as_deref().unwrap_or("–")) } }
+fn key_row(line: &KeyLine) -> [Markup; 5] {
+    let why = html! {
+        (line.why)
+        @if let Some(LastError { error, at, attempt, .. }) = &line.last_error {
+            div.error { "attempt " (attempt) " failed " (ago(*at)) ": " (error) }
         }
-    }
+    };
+    [key(&line.key), why, or_dash(line.due.map(due)), or_dash(line.attempt), or_dash(line.reason.as_deref())]
 }
 
 fn runs(runs: &[RunReport]) -> Markup {
+    let columns = [
+        ("wide", "Key"),
+        ("", "Ended as"),
+        ("some", "Began"),
+        ("few", "Took"),
+        ("few", "Writes"),
+        ("few", "Attempt"),
+        ("many", "Asked for by"),
+    ];
     html! {
         @if runs.is_empty() { p.note { "No run has ended yet." } } @else {
             details {
                 summary { "Recent runs " span.count { (runs.len()) } }
-                (table(
-                    &[
-                        ("wide", "Key"), ("", "Ended as"), ("some", "Began"), ("few", "Took"), ("few", "Writes"),
-                        ("few", "Attempt"), ("many", "Asked for by"),
-                    ],
-                    html! { @for run in runs { (run_row(run)) } },
-                ))
+                (table(columns, runs.iter().map(run_row)))
             }
         }
     }
 }
 
-fn run_row(run: &RunReport) -> Markup {
-    html! {
-        tr {
-            td data-label="Key" { (key(&run.key.to_string())) }
-            td data-label="Ended as" {
-                (run.result.replace('_', " "))
-                @if let Some(error) = &run.error { div.error { (error) } }
-            }
-            td data-label="Began" { (ago(run.began)) }
-            td data-label="Took" { (took(run.seconds)) }
-            td data-label="Writes" { (run.writes) }
-            td data-label="Attempt" { (run.attempt) }
-            td data-label="Asked for by" { (run.reason.to_string()) }
-        }
-    }
+fn run_row(run: &RunReport) -> [Markup; 7] {
+    let ended = html! {
+        (run.result.replace('_', " "))
+        @if let Some(error) = &run.error { div.error { (error) } }
+    };
+    [
+        key(&run.key.to_string()),
+        ended,
+        ago(run.began),
+        took(run.seconds).render(),
+        run.writes.render(),
+        run.attempt.render(),
+        run.reason.to_string().render(),
+    ]
 }
 
 fn informers(reports: &[InformerReport]) -> Markup {
+    let columns =
+        [("wide", "Kind"), ("", "State"), ("some", "Objects"), ("some", "Version"), ("some", "Last event")];
     html! {
         section.informers {
             h2 { "Informers" }
             @if reports.is_empty() { p.note { "Nothing is watched." } } @else {
-                (table(
-                    &[("wide", "Kind"), ("", "State"), ("some", "Objects"), ("some", "Version"), ("some", "Last event")],
-                    html! { @for report in reports { (informer_row(report)) } },
-                ))
+                (table(columns, reports.iter().map(informer_row)))
             }
         }
     }
 }
 
-fn informer_row(report: &InformerReport) -> Markup {
+fn informer_row(report: &InformerReport) -> [Markup; 5] {
     let (class, phase) = informer_phase(report);
-    html! {
-        tr {
-            td data-label="Kind" {
-                strong { (report.kind) } " " (report.version)
-                @if let Some(cluster) = &report.cluster { div.note { "of cluster " (cluster) } }
-                @if !report.namespaces.is_empty() { div.note { "in " (report.namespaces.join(", ")) } }
-                @if !report.selector.is_empty() { div.note { (report.selector) } }
-            }
-            td data-label="State" {
-                span class={ "badge " (class) } { (phase) }
-                @if let Some(failure) = &report.failure { (failing(failure)) }
-                @if report.unreadable > 0 {
-                    div.error { (plural(report.unreadable, "object can't be read", "objects can't be read")) }
-                    @for object in &report.unreadable_objects { div.error { (object) } }
-                }
-                @if report.handler_backlog > 0 {
-                    div.note {
-                        (plural(report.handler_backlog, "notification waits", "notifications wait")) " for "
-                        (plural(report.handlers, "handler", "handlers"))
-                    }
-                }
-            }
-            td data-label="Objects" {
-                (grouped(report.objects))
-                @if let Some(count) = report.bytes { div.note { (bytes(count)) } }
-            }
-            td data-label="Version" {
-                @if let Some(version) = report.resource_version { (version) } @else { "–" }
-            }
-            td data-label="Last event" { @if let Some(moment) = report.last_event { (ago(moment)) } @else { "–" } }
+    let kind = html! {
+        strong { (report.kind) } " " (report.version)
+        @if let Some(cluster) = &report.cluster { div.note { "of cluster " (cluster) } }
+        @if !report.namespaces.is_empty() { div.note { "in " (report.namespaces.join(", ")) } }
+        @if !report.selector.is_empty() { div.note { (report.selector) } }
+    };
+    let state = html! {
+        span class={ "badge " (class) } { (phase) }
+        @if let Some(failure) = &report.failure {
+            div.error { (failure.message) "; again " (due(failure.retry_at)) }
         }
-    }
+        @if report.unreadable > 0 {
+            div.error { (plural(report.unreadable, "object can't be read", "objects can't be read")) }
+            @for object in &report.unreadable_objects { div.error { (object) } }
+        }
+        @if report.handler_backlog > 0 {
+            div.note {
+                (plural(report.handler_backlog, "notification waits", "notifications wait")) " for "
+                (plural(report.handlers, "handler", "handlers"))
+            }
+        }
+    };
+    let objects = html! {
+        (grouped(report.objects))
+        @if let Some(count) = report.bytes { div.note { (bytes(count)) } }
+    };
+    let version = or_dash(report.resource_version.as_ref().map(|version| html! { (version) }));
+    [kind, state, objects, version, or_dash(report.last_event.map(ago))]
+}
+
+fn or_dash(value: Option<impl Render>) -> Markup {
+    html! { @if let Some(value) = value { (value) } @else { "–" } }
 }
 
 fn informer_phase(report: &InformerReport) -> (&'static str, &'static str) {
@@ -363,12 +314,8 @@ fn informer_phase(report: &InformerReport) -> (&'static str, &'static str) {
     }
 }
 
-fn failing(failure: &FailureReport) -> Markup {
-    html! { div.error { (failure.message) "; again " (due(failure.retry_at)) } }
-}
-
 /// Shows a table; each column has a class, for its width, and a title.
-fn table(columns: &[(&str, &str)], rows: Markup) -> Markup {
+fn table<const N: usize>(columns: [(&str, &str); N], rows: impl Iterator<Item = [Markup; N]>) -> Markup {
     html! {
         table {
             thead {
@@ -378,7 +325,11 @@ fn table(columns: &[(&str, &str)], rows: Markup) -> Markup {
                     }
                 }
             }
-            tbody { (rows) }
+            tbody {
+                @for row in rows {
+                    tr { @for ((_, title), cell) in columns.iter().zip(row) { td data-label=(title) { (cell) } } }
+                }
+            }
         }
     }
 }
@@ -428,13 +379,7 @@ fn grouped(count: usize) -> String {
 
 /// Writes a number of bytes.
 fn bytes(count: usize) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut size = count as f64;
-    let mut unit = 0;
-    while size >= 1_024.0 && unit + 1 < UNITS.len() {
-        (size, unit) = (size / 1_024.0, unit + 1);
-    }
-    if unit == 0 { format!("{count} B") } else { format!("{size:.1} {}", UNITS[unit]) }
+    format!("{:.1} MiB", count as f64 / f64::from(1 << 20))
 }
 
 /// Links a key to the answers about it.
@@ -444,16 +389,9 @@ fn key(key: &str) -> Markup {
 
 /// Encodes a text for a query.
 fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
-                encoded.push(byte.into())
-            }
-            other => drop(write!(encoded, "%{other:02X}")),
-        }
-    }
-    encoded
+    const OTHERS: &AsciiSet =
+        &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+    utf8_percent_encode(text, OTHERS).to_string()
 }
 
 #[cfg(test)]
@@ -467,11 +405,7 @@ mod tests {
         {
             assert_eq!(grouped(count), text);
         }
-        for (count, text) in
-            [(0, "0 B"), (1_023, "1023 B"), (1_536, "1.5 KiB"), (usize::MAX, "16777216.0 TiB")]
-        {
-            assert_eq!(bytes(count), text);
-        }
+        assert_eq!((bytes(0), bytes(1_572_864)), ("0.0 MiB".to_owned(), "1.5 MiB".to_owned()));
         assert_eq!((took(0.25), took(f64::NAN)), ("250ms".to_owned(), readable(Duration::MAX)));
     }
 

@@ -1,42 +1,45 @@
 //! Listens, and limits what slow and hostile clients can take up.
 
-use std::{collections::VecDeque, convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use indexmap::IndexMap;
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpSocket, TcpStream},
-    task::{JoinHandle, JoinSet},
+    task::{AbortHandle, Id, JoinError, JoinHandle, JoinSet},
     time::{Instant, sleep, sleep_until, timeout},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::Service;
 
 use super::{
-    origin::Peer,
-    service::HttpService,
+    service::{HttpService, Peer},
     settings::{self, Http},
-    tls::{self, Reloader, Tls},
+    tls::{self, Tls},
 };
 use crate::error::Error;
 
 /// Most connections that wait for this process to take them.
 const BACKLOG: u32 = 1_024;
-/// How long a TLS handshake, or the head of a request may take, and how long a connection may idle between two.
-const HEAD: Duration = Duration::from_secs(5);
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// Most bytes of a head.
 const LONGEST_HEAD: usize = 16 << 10;
 /// Most headers of a request.
 const MOST_HEADERS: usize = 64;
-/// How long a connection may be used, whatever it is used for.
-const LIFE: Duration = Duration::from_secs(60);
-/// How long answers under way may take after a stop.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How the port of probes treats connections.
+const OF_PROBES: PortLimits = PortLimits {
+    idle: Duration::from_secs(5),
+    life: Duration::from_secs(60),
+    farewell: Duration::from_secs(1),
+};
 /// How long to wait if the system has no more connections to give.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long a connection stays open after it came or asked, however many others come.
@@ -46,12 +49,24 @@ const PROTECTED: Duration = Duration::from_millis(25);
 /// The first byte of a TLS connection: that of a handshake's record.
 const HANDSHAKE: u8 = 22;
 
+/// How a port treats its connections.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::manager) struct PortLimits {
+    /// How long the head of a request may take, and how long a connection may idle between two requests.
+    pub(in crate::manager) idle: Duration,
+    /// How long a connection may be used, whatever it is used for.
+    pub(in crate::manager) life: Duration,
+    /// How long answers under way may take after a stop.
+    pub(in crate::manager) farewell: Duration,
+}
+
 /// A port that this process has taken, and that nothing answers yet.
 pub(in crate::manager) struct Bound {
     listener: TcpListener,
     address: SocketAddr,
     most_connections: usize,
-    tls: Option<(Tls, Reloader)>,
+    /// How TLS is spoken, and what reads its files again.
+    tls: Option<(Tls, BoxFuture<'static, ()>)>,
 }
 
 impl Bound {
@@ -60,11 +75,19 @@ impl Bound {
     /// # Errors
     /// The address can't be read or listened at, or its certificate can't be used.
     pub(in crate::manager) fn take(http: &Http) -> Result<Option<Self>, Error> {
-        let Some(address) = &http.address else { return Ok(None) };
-        let tls = http.tls.as_ref().map(tls::load).transpose().map_err(|unusable| Error::Http {
+        if http.address.is_some() { Self::required(http).map(Some) } else { Ok(None) }
+    }
+
+    /// Takes the port.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take), and if none is set.
+    pub(in crate::manager) fn required(http: &Http) -> Result<Self, Error> {
+        let address = &http.address.clone().unwrap_or_default();
+        let tls = http.tls.as_ref().map(tls::load).transpose().map_err(|(problem, source)| Error::Http {
             address: address.clone(),
-            problem: unusable.problem,
-            source: unusable.source,
+            problem,
+            source,
         })?;
         let mut first = None;
         for socket in settings::read(address)? {
@@ -72,7 +95,7 @@ impl Bound {
                 Ok(listener) => {
                     let found = listener.local_addr().map_err(|error| settings::refused(address, error))?;
                     let most_connections = http.most_connections;
-                    return Ok(Some(Self { listener, address: found, most_connections, tls }));
+                    return Ok(Self { listener, address: found, most_connections, tls });
                 }
                 Err(error) => drop(first.get_or_insert(error)),
             }
@@ -80,20 +103,50 @@ impl Bound {
         Err(settings::refused(address, first.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into())))
     }
 
-    /// Answers from now on.
+    /// Speaks TLS on the port.
+    #[cfg(feature = "webhooks")]
+    pub(in crate::manager) fn with_tls(self, tls: Tls) -> Self {
+        Self { tls: Some((tls, Box::pin(std::future::pending()))), ..self }
+    }
+
+    /// Answers probes and the like from now on.
     pub(in crate::manager) fn serve(self, service: HttpService) -> Serving {
-        let (address, stop) = (self.address, CancellationToken::new());
-        let over = if self.tls.is_some() { " over TLS" } else { "" };
+        let (address, over) = (self.address, if self.tls.is_some() { " over TLS" } else { "" });
         tracing::info!(%address, "serving /healthz, /readyz, /metrics and /debug{over}");
+        self.serve_with(service, OF_PROBES)
+    }
+
+    /// Answers by a service from now on.
+    pub(in crate::manager) fn serve_with<S: HttpAnswers>(self, service: S, limits: PortLimits) -> Serving {
+        let (address, stop) = (self.address, CancellationToken::new());
         let tls = self.tls.map(|(tls, reloader)| {
-            tokio::spawn(stop.clone().run_until_cancelled_owned(reloader.run()));
+            tokio::spawn(stop.clone().run_until_cancelled_owned(reloader));
             tls
         });
         let open = Arc::new(Mutex::new(OpenConnections::new(self.most_connections)));
-        let server = HttpServer { service, open, stop: stop.clone(), tls };
+        let server = HttpServer { service, open, stop: stop.clone(), tls, limits };
         let task = tokio::spawn(server.run(self.listener));
-        Serving { address, stop, task: Some(task) }
+        Serving { address, stop: stop.drop_guard(), task }
     }
+}
+
+/// What answers on a port.
+pub(in crate::manager) trait HttpAnswers:
+    Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<S> HttpAnswers for S where
+    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static
+{
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -109,23 +162,15 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 #[derive(Debug)]
 pub(in crate::manager) struct Serving {
     pub(in crate::manager) address: SocketAddr,
-    stop: CancellationToken,
-    task: Option<JoinHandle<()>>,
+    stop: DropGuard,
+    task: JoinHandle<()>,
 }
 
 impl Serving {
     /// Gives the port up, and waits a second at most for answers under way.
-    pub(in crate::manager) async fn stop(mut self) {
-        self.stop.cancel();
-        if let Some(task) = self.task.take() {
-            let _ = task.await;
-        }
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.stop.cancel();
+    pub(in crate::manager) async fn stop(self) {
+        drop(self.stop);
+        let _ = self.task.await;
     }
 }
 
@@ -133,72 +178,59 @@ impl Drop for Serving {
 #[derive(Debug)]
 struct OpenConnections {
     most: usize,
-    /// The connection that has been inactive for longest comes first.
-    all: VecDeque<OpenConnection>,
-    next: u64,
-}
-
-#[derive(Debug)]
-struct OpenConnection {
-    id: u64,
-    /// When it was opened, or last had a request.
-    active: Instant,
-    close: CancellationToken,
+    /// The tasks that answer, and since when nothing was asked; the one that was asked last comes last.
+    all: IndexMap<Id, (Instant, AbortHandle)>,
 }
 
 impl OpenConnections {
     fn new(most: usize) -> Self {
-        Self { most: most.max(1), all: VecDeque::new(), next: 0 }
+        Self { most: most.max(1), all: IndexMap::new() }
     }
 
     /// Returns when another connection can be taken; `None` for at once.
     fn full_until(&self) -> Option<Instant> {
-        let first = self.all.front().filter(|_| self.all.len() >= self.most)?;
-        Some(first.active + PROTECTED)
+        let (active, _) = self.all.values().next().filter(|_| self.all.len() >= self.most)?;
+        Some(*active + PROTECTED)
     }
 
-    /// Adds a connection; returns its number, and what tells it to close.
-    fn add(&mut self) -> (u64, CancellationToken) {
+    fn add(&mut self, task: AbortHandle) {
         if self.all.len() >= self.most {
             self.close_one();
         }
-        let (id, close) = (self.next, CancellationToken::new());
-        self.next += 1;
-        self.all.push_back(OpenConnection { id, active: Instant::now(), close: close.clone() });
-        (id, close)
+        self.all.insert(task.id(), (Instant::now(), task));
     }
 
     fn close_one(&mut self) {
-        if let Some(first) = self.all.pop_front() {
-            first.close.cancel();
+        if let Some((_, (_, first))) = self.all.shift_remove_index(0) {
+            first.abort();
         }
     }
 
     /// Notes that a connection is active.
-    fn note_active(&mut self, id: u64) {
-        if let Some(mut connection) = self.remove(id) {
-            connection.active = Instant::now();
-            self.all.push_back(connection);
+    fn note_active(&mut self, id: Id) {
+        if let Some((_, task)) = self.all.shift_remove(&id) {
+            self.all.insert(id, (Instant::now(), task));
         }
     }
 
-    fn remove(&mut self, id: u64) -> Option<OpenConnection> {
-        let at = self.all.iter().position(|one| one.id == id)?;
-        self.all.remove(at)
+    fn ended(&mut self, task: Result<(Id, ()), JoinError>) {
+        let id = task.map_or_else(|error| error.id(), |(id, ())| id);
+        self.all.shift_remove(&id);
     }
 }
 
 /// Answers the connections of one port.
-#[derive(Clone, Debug)]
-struct HttpServer {
-    service: HttpService,
+#[derive(Clone)]
+struct HttpServer<S> {
+    service: S,
     open: Arc<Mutex<OpenConnections>>,
     stop: CancellationToken,
     /// `None`: plain HTTP.
     tls: Option<Tls>,
+    limits: PortLimits,
 }
 
-impl HttpServer {
+impl<S: HttpAnswers> HttpServer<S> {
     async fn run(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         loop {
@@ -206,16 +238,20 @@ impl HttpServer {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
-                Some(_) = connections.join_next() => {}
+                Some(ended) = connections.join_next_with_id() => self.open.lock().ended(ended),
                 () = sleep_until(full_until.unwrap_or_else(Instant::now)), if full_until.is_some() => {}
                 accepted = listener.accept(), if full_until.is_none() => match accepted {
-                    Ok((stream, peer)) => drop(connections.spawn(self.connection(peer).serve(stream))),
+                    Ok((stream, peer)) => {
+                        let task = connections.spawn(self.clone().serve(stream, peer));
+                        self.open.lock().add(task);
+                    }
                     Err(error) => self.recover(&error).await,
                 },
             }
         }
         drop(listener);
-        let _ = timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
+        let _ =
+            timeout(self.limits.farewell, async { while connections.join_next().await.is_some() {} }).await;
         connections.shutdown().await;
     }
 
@@ -231,45 +267,21 @@ impl HttpServer {
         sleep(PAUSE).await;
     }
 
-    fn connection(&self, peer: SocketAddr) -> HttpConnection {
-        let (id, closed) = self.open.lock().add();
-        HttpConnection { server: self.clone(), peer, id, closed }
-    }
-}
-
-/// One connection; dropping it lets another one in.
-struct HttpConnection {
-    server: HttpServer,
-    peer: SocketAddr,
-    id: u64,
-    closed: CancellationToken,
-}
-
-impl HttpConnection {
-    /// Answers until the client closes the connection, or it has to close.
-    async fn serve(self, stream: TcpStream) {
-        let until = Instant::now() + LIFE;
+    /// Answers a connection until its client closes it, or it has to close.
+    async fn serve(self, stream: TcpStream, peer: SocketAddr) {
         let _ = stream.set_nodelay(true);
-        let Some(tls) = &self.server.tls else { return self.answer_all(stream, until, true).await };
-        let first = self.in_time(first_byte(&stream)).await;
-        match first {
-            Some(Ok(HANDSHAKE)) => match self.in_time(tls.accept(stream)).await {
-                Some(Ok(stream)) => self.answer_all(stream, until, true).await,
-                Some(Err(error)) => tracing::debug!(peer = %self.peer, %error, "a TLS handshake failed"),
-                None => {}
-            },
-            Some(Ok(_)) => self.answer_all(stream, until, false).await,
-            Some(Err(_)) | None => {}
+        let Some(tls) = &self.tls else { return self.answer_all(stream, peer, true).await };
+        let mut first = [0];
+        if !matches!(timeout(HANDSHAKE_TIME, stream.peek(&mut first)).await, Ok(Ok(_))) {
+            return;
         }
-    }
-
-    /// Waits for a step of a handshake; `None` if it takes too long, or the connection has to close.
-    async fn in_time<T>(&self, step: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.closed.cancelled() => None,
-            () = self.server.stop.cancelled() => None,
-            taken = timeout(HEAD, step) => taken.ok(),
+        if first[0] != HANDSHAKE {
+            return self.answer_all(stream, peer, false).await;
+        }
+        match timeout(HANDSHAKE_TIME, tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.answer_all(stream, peer, true).await,
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake failed"),
+            Err(_) => {}
         }
     }
 
@@ -277,62 +289,47 @@ impl HttpConnection {
     async fn answer_all(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,
-        until: Instant,
+        peer: SocketAddr,
         speaks_well: bool,
     ) {
-        let (stop, closed) = (&self.server.stop, &self.closed);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD)
+            .header_read_timeout(self.limits.idle)
             .max_buf_size(LONGEST_HEAD)
             .max_headers(MOST_HEADERS)
-            .serve_connection(TokioIo::new(stream), service_fn(|request| self.answer(request, speaks_well)));
+            .serve_connection(
+                TokioIo::new(stream),
+                service_fn(|request| self.answer(request, peer, speaks_well)),
+            );
         tokio::pin!(connection);
         tokio::select! {
             biased;
-            () = closed.cancelled() => return,
             _ = &mut connection => return,
-            () = stop.cancelled() => {}
-            () = sleep_until(until) => {}
+            () = self.stop.cancelled() => {}
+            () = sleep(self.limits.life) => {}
         }
         connection.as_mut().graceful_shutdown();
-        let _ = timeout(FAREWELL, closed.run_until_cancelled(connection)).await;
+        let _ = timeout(self.limits.farewell, connection).await;
     }
 
+    /// Answers a request, in the task of its connection.
     async fn answer(
         &self,
         mut request: Request<Incoming>,
+        peer: SocketAddr,
         speaks_well: bool,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
-        self.server.open.lock().note_active(self.id);
-        request.extensions_mut().insert(Peer(self.peer));
-        match speaks_well {
-            true => self.server.service.clone().call(request).await,
-            false => Ok(wants_tls()),
+        self.open.lock().note_active(tokio::task::id());
+        if speaks_well {
+            request.extensions_mut().insert(Peer(peer));
+            return self.service.clone().call(request).await;
         }
-    }
-}
-
-/// Waits for the first byte of a client, and does not take it from the stream.
-async fn first_byte(stream: &TcpStream) -> io::Result<u8> {
-    let mut first = [0];
-    match stream.peek(&mut first).await? {
-        0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        _ => Ok(first[0]),
-    }
-}
-
-fn wants_tls() -> Response<Full<Bytes>> {
-    let mut answer =
-        Response::new(Full::from("this port speaks TLS: ask for https://, and probe with `scheme: HTTPS`\n"));
-    *answer.status_mut() = StatusCode::BAD_REQUEST;
-    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    answer
-}
-
-impl Drop for HttpConnection {
-    fn drop(&mut self) {
-        self.server.open.lock().remove(self.id);
+        let mut answer = Response::new(Full::from(
+            "this port speaks TLS: ask for https://, and probe with `scheme: HTTPS`\n",
+        ));
+        *answer.status_mut() = StatusCode::BAD_REQUEST;
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        Ok(answer)
     }
 }
 
@@ -358,16 +355,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_connection_that_was_inactive_for_longest_makes_room() {
         let mut open = OpenConnections::new(2);
-        let (first, first_closed) = open.add();
+        let mut tasks = JoinSet::new();
+        let mut opened = || tasks.spawn(std::future::pending::<()>());
+        let (first, second, third) = (opened(), opened(), opened());
+        open.add(first.clone());
         assert_eq!(open.full_until(), None);
-        let (_, second_closed) = open.add();
+        open.add(second.clone());
         assert_eq!(open.full_until(), Some(Instant::now() + PROTECTED), "both may be about to ask");
         tokio::time::advance(PROTECTED).await;
-        open.note_active(first);
+        open.note_active(first.id());
         assert_eq!(open.full_until(), Some(Instant::now()), "the second one has had its time");
-        let (third, _) = open.add();
-        assert!(second_closed.is_cancelled() && !first_closed.is_cancelled());
-        open.remove(third);
+        open.add(third.clone());
+        tokio::task::yield_now().await;
+        assert!(second.is_finished() && !first.is_finished());
+        open.ended(Ok((third.id(), ())));
         assert_eq!(open.full_until(), None);
     }
 

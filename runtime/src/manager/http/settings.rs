@@ -37,19 +37,8 @@ pub struct Http {
     pub(super) tls: Option<TlsFiles>,
 }
 
-/// Why a certificate can't be used, and what to do.
-#[derive(Debug)]
-pub(super) struct UnusableCertificate {
-    pub(super) problem: String,
-    pub(super) source: Option<io::Error>,
-}
-
-impl UnusableCertificate {
-    #[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
-    pub(super) fn new(path: &std::path::Path, what: &str) -> Self {
-        Self { problem: format!("{} {what}", path.display()), source: None }
-    }
-}
+/// Why a certificate can't be used and what to do, and the error of the system if there was one.
+pub(super) type Unusable = (String, Option<io::Error>);
 
 /// Where a certificate and its key are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,24 +124,23 @@ impl From<SocketAddr> for Http {
 /// Reads an address; the results are tried in order.
 pub(super) fn read(address: &str) -> Result<Vec<SocketAddr>, Error> {
     let text = address.trim();
-    if let Some(port) = text.strip_prefix(':').filter(|port| !port.contains(':')) {
-        let port = port.parse().map_err(|_| unreadable(address, "its port is not a number up to 65535"))?;
-        return Ok(everywhere(port));
-    }
     if let Ok(address) = text.parse() {
         return Ok(vec![address]);
     }
-    let Some((host, port)) = text.rsplit_once(':') else { return Err(unreadable(address, "it has no port")) };
-    let port: u16 = port.parse().map_err(|_| unreadable(address, "its port is not a number up to 65535"))?;
-    if host.contains(['/', ':', '@', ' ']) {
-        return Err(unreadable(address, "it is not a host and port"));
+    let refused = |problem, source| Error::Http { address: address.to_owned(), problem, source };
+    let unreadable = |what| Err(refused(format!("{what}: {REMEDY}"), None));
+    let Some((host, port)) = text.rsplit_once(':') else { return unreadable("it has no port") };
+    let Ok(port) = port.parse::<u16>() else { return unreadable("its port is not a number up to 65535") };
+    if host.is_empty() {
+        return Ok(everywhere(port));
     }
-    let found = (host, port).to_socket_addrs().map_err(|source| Error::Http {
-        address: address.to_owned(),
-        problem: format!("{host:?} is not a known host: {REMEDY}"),
-        source: Some(source),
-    })?;
-    Ok(found.collect())
+    if host.contains(['/', ':', '@', ' ']) {
+        return unreadable("it is not a host and port");
+    }
+    match (host, port).to_socket_addrs() {
+        Ok(found) => Ok(found.collect()),
+        Err(source) => Err(refused(format!("{host:?} is not a known host: {REMEDY}"), Some(source))),
+    }
 }
 
 /// Returns the address of all interfaces: IPv6 that includes IPv4, if the system has that.
@@ -165,10 +153,6 @@ fn everywhere(port: u16) -> Vec<SocketAddr> {
 }
 
 const REMEDY: &str = "write it as 0.0.0.0:8080, 127.0.0.1:8080, [::]:8080 or :8080";
-
-fn unreadable(address: &str, what: &str) -> Error {
-    Error::Http { address: address.to_owned(), problem: format!("{what}: {REMEDY}"), source: None }
-}
 
 /// Says why an address can't be listened at, and what to do.
 pub(super) fn refused(address: &str, source: io::Error) -> Error {

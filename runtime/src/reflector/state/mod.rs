@@ -2,19 +2,17 @@
 //!
 //! Pure: outcomes and the time go in, the next step comes out. No I/O, no clock; randomness is seeded.
 
-mod outcomes;
 mod silence;
 
-use std::{cmp::Ordering, collections::HashSet, hash::BuildHasher, time::Duration};
+use std::{cmp::Ordering, collections::HashSet, time::Duration};
 
-use foldhash::fast::RandomState;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio::time::Instant;
 
 use super::{
     config::{FirstList, ReflectorConfig},
     fault::{Fault, asked_to_wait},
-    pacing::{Pacing, Urgency},
+    pacing::Pacing,
     sink::Epoch,
 };
 use crate::{
@@ -22,7 +20,6 @@ use crate::{
     object::Version,
 };
 
-pub(super) use outcomes::{Brought, Ending, Listed, OnLoss, Step, StreamPhase};
 use silence::Silence;
 
 /// After an outage of this length everything is listed again.
@@ -39,7 +36,7 @@ const PAGE_SIZE: u32 = 500;
 /// After this number of failures in a row a list begins again, and is streamed again if it was.
 const TRIES: u32 = 10;
 /// Most pages of a list: at the default size, fifty million objects.
-const MOST_PAGES: u32 = 100_000;
+const MOST_PAGES: usize = 100_000;
 /// After this number of refusals in a row, at the latest, a list shows what has changed: about twelve minutes.
 const REFUSALS_PER_LIST: u32 = 16;
 /// A watch that ends sooner, and has brought nothing, counts as too short.
@@ -51,6 +48,54 @@ pub(super) const LIVED: Duration = Duration::from_secs(10);
 /// After internal errors for this time everything is listed again.
 const INTERNAL_ERRORS: Duration = Duration::from_secs(60);
 
+/// What to do next.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    /// Wait.
+    Sleep(Duration),
+    /// Ask for the collection's latest version, to notice a server that lost its history.
+    Probe,
+    /// Read a page of a list.
+    List(ListOptions),
+    /// Read the list as the start of a watch.
+    Stream(ListOptions),
+    /// Watch from the last version.
+    Watch(ListOptions),
+}
+
+/// The result of a page, or of the end of a streaming list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listed {
+    /// There are more pages.
+    More,
+    /// The list is whole.
+    Whole(Epoch),
+    /// The list is older than what was seen: it must not be used.
+    TooOld,
+    /// The continue tokens lead in a circle, or did not end after this number of pages.
+    Endless(u32),
+}
+
+/// How a watch went until it ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ending {
+    /// When it was opened.
+    pub(super) opened: Instant,
+    /// What it brought.
+    pub(super) brought: Brought,
+}
+
+/// What a watch brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Brought {
+    /// Nothing at all.
+    Nothing,
+    /// Events or bookmarks, all at the version that was known.
+    Signs,
+    /// A new version.
+    Progress,
+}
+
 /// What a reflector knows about the source.
 #[derive(Debug)]
 pub(super) struct ReflectorState {
@@ -60,17 +105,17 @@ pub(super) struct ReflectorState {
     /// The time between two lists of a kind that is polled, not watched.
     poll: Option<Duration>,
     rng: SmallRng,
-    pacing: Pacing,
+    pub(super) pacing: Pacing,
     goal: Goal,
-    wait: Duration,
+    /// How long the next step waits.
+    pub(super) wait: Duration,
     /// The last version seen; never an empty one.
-    version: Option<String>,
+    pub(super) version: Option<String>,
     /// The next list is a consistent read: the last version seen was refused, or is in doubt.
     reads_present: bool,
-    epoch: Epoch,
+    /// Whether the next list starts a new history.
+    pub(super) epoch: Epoch,
     paging: Paging,
-    /// Hashes continue tokens.
-    tokens: RandomState,
     streaming: Streaming,
     /// Ask for the collection's version before the next watch.
     must_probe: bool,
@@ -78,11 +123,11 @@ pub(super) struct ReflectorState {
     short_watches: u32,
     /// How many openings in a row the server refused, although it was reachable.
     refusals: u32,
-    silence: Silence,
+    pub(super) silence: Silence,
     unopened_since: Option<Instant>,
     internal_errors_since: Option<Instant>,
     /// How the last attempt failed, until one succeeds.
-    blocked: Option<Fault>,
+    pub(super) blocked: Option<Fault>,
     /// Other reflectors reach the server that this one does not.
     others_get_through: bool,
 }
@@ -97,9 +142,8 @@ enum Goal {
 struct Paging {
     /// The continue token of the next page.
     next: Option<String>,
-    /// How many pages were read, and the tokens that led to them.
-    pages: u32,
-    followed: HashSet<u64>,
+    /// The tokens of the pages that were read.
+    followed: HashSet<String>,
     /// A chain of pages broke: the next list is read as a whole.
     whole: bool,
     /// The server pages what others answer from a cache: all lists are paged from then on.
@@ -132,7 +176,6 @@ impl ReflectorState {
             reads_present: false,
             epoch: Epoch::Same,
             paging: Paging::default(),
-            tokens: RandomState::default(),
             streaming: match config.first_list {
                 FirstList::Streaming if poll.is_none() => Streaming::Use,
                 _ => Streaming::Never,
@@ -162,31 +205,6 @@ impl ReflectorState {
         }
     }
 
-    /// Notes whether the server answers any reflector.
-    pub(super) fn note_reach(&mut self, answers: bool) {
-        self.pacing.note_reach(answers);
-    }
-
-    /// Returns whether the last attempt succeeded.
-    pub(super) fn is_well(&self) -> bool {
-        self.blocked.is_none()
-    }
-
-    /// Returns how long the next step waits.
-    pub(super) fn wait(&self) -> Duration {
-        self.wait
-    }
-
-    /// Returns the last version seen.
-    pub(super) fn version(&self) -> Option<&str> {
-        self.version.as_deref()
-    }
-
-    /// Returns whether the next list starts a new history.
-    pub(super) fn next_epoch(&self) -> Epoch {
-        self.epoch
-    }
-
     /// Starts again after a panic: work under way is forgotten, knowledge is kept.
     pub(super) fn restarted(&mut self, now: Instant) {
         self.end_chain();
@@ -209,14 +227,29 @@ impl ReflectorState {
         self.wait = wait;
     }
 
+    fn relist(&mut self, now: Instant, error: &ListWatchError) {
+        let wait = self.pacing.relist(now).max(asked_to_wait(error));
+        self.relist_after(wait);
+    }
+
+    fn relist_soon(&mut self, now: Instant) {
+        let wait = self.pacing.relist_soon(now);
+        self.relist_after(wait);
+    }
+
+    fn relist_at_present(&mut self, now: Instant) {
+        self.reads_present = true;
+        self.relist_soon(now);
+    }
+
     fn drawn_timeout(&mut self) -> Duration {
         let (shortest, longest) = self.watch_timeout;
         Duration::from_secs(self.rng.random_range(shortest.as_secs()..=longest.as_secs()))
     }
 
-    /// Returns whether a version is lower than the last one seen; `None` where they can't be compared.
-    fn is_before_last(&self, version: &str) -> Option<bool> {
-        self.compared(version).map(Ordering::is_lt)
+    /// Returns whether a version is known to be lower than the last one seen.
+    fn is_past(&self, version: &str) -> bool {
+        self.compared(version).is_some_and(Ordering::is_lt)
     }
 
     /// Returns whether a version is known to be later than the last one seen.
@@ -225,8 +258,7 @@ impl ReflectorState {
     }
 
     fn compared(&self, version: &str) -> Option<Ordering> {
-        let last: Version = self.version.as_deref()?.parse().ok()?;
-        Some(version.parse::<Version>().ok()?.cmp(&last))
+        compared(version, self.version.as_deref()?)
     }
 
     // Lists.
@@ -275,30 +307,30 @@ impl ReflectorState {
 
     /// Notes that a page was read; more pages may follow.
     pub(super) fn page_read(&mut self, version: &str, next: Option<String>) -> Listed {
-        self.pacing.page_read();
-        let Some(token) = next else { return self.judged(version) };
+        self.pacing.rereading.reset();
+        let Some(token) = next else { return self.judged(version).map_or(Listed::TooOld, Listed::Whole) };
         if self.paging.next.is_none() && self.list_version().as_deref() == Some("0") {
             self.paging.always = true;
         }
-        self.paging.pages += 1;
-        let known = !self.paging.followed.insert(self.tokens.hash_one(&token));
+        let known = !self.paging.followed.insert(token.clone());
+        let pages = self.paging.followed.len() + usize::from(known);
         self.paging.next = Some(token);
-        match known || self.paging.pages >= MOST_PAGES {
-            true => Listed::Endless(self.paging.pages),
+        match known || pages >= MOST_PAGES {
+            true => Listed::Endless(pages as u32),
             false => Listed::More,
         }
     }
 
-    /// Checks the version of a whole list.
+    /// Checks the version of a whole list; `None`: it must not be used.
     ///
     /// A consistent read that is older than what was seen comes from a server that lost its history; any other
     /// older list is refused.
-    pub(super) fn judged(&self, version: &str) -> Listed {
-        match self.is_before_last(version) {
-            _ if self.epoch == Epoch::New => Listed::Whole(Epoch::New),
-            Some(true) if self.list_version().is_none() => Listed::Whole(Epoch::New),
-            Some(true) => Listed::TooOld,
-            Some(false) | None => Listed::Whole(Epoch::Same),
+    pub(super) fn judged(&self, version: &str) -> Option<Epoch> {
+        match self.is_past(version) {
+            _ if self.epoch == Epoch::New => Some(Epoch::New),
+            true if self.list_version().is_none() => Some(Epoch::New),
+            true => None,
+            false => Some(Epoch::Same),
         }
     }
 
@@ -318,50 +350,65 @@ impl ReflectorState {
         self.unopened_since = None;
         self.internal_errors_since = None;
         self.note_success();
-        self.pacing.listed(now);
+        self.pacing.rereading.reset();
+        self.pacing.listed = Some(now);
     }
 
-    /// Goes on from a list that failed; returns whether the pages that were read are kept.
-    pub(super) fn list_failed(&mut self, now: Instant, error: &ListWatchError) -> bool {
+    /// Goes on from a list that failed, in pages or streamed; returns whether the pages that were read are kept.
+    pub(super) fn list_failed(&mut self, now: Instant, error: &ListWatchError, streamed: bool) -> bool {
         self.note_failure(error);
-        if Fault::of(error).may_be_chance() {
-            return self.read_again(now, error);
+        let fault = Fault::of(error);
+        if fault.may_be_chance() {
+            return self.read_again(now, error, streamed);
         }
-        let in_chain = self.end_chain();
-        let at_version = self.list_version().is_some();
-        let wait = match Fault::of(error) {
+        let (in_chain, at_version) = (self.end_chain(), self.list_version().is_some());
+        match fault {
             Fault::Expired if in_chain => {
                 self.paging.whole = true;
-                self.pacing.relist(now, Urgency::AtOnceTheFirstTime)
+                self.relist_soon(now);
             }
             // As after a broken chain: perhaps the list ends if it is not paged.
             Fault::Endless => {
                 self.paging.whole = true;
-                self.pacing.relist(now, Urgency::BackOff)
+                self.relist(now, error);
             }
-            Fault::Expired | Fault::TooLarge | Fault::Rejected if at_version => {
-                self.reads_present = true;
-                self.pacing.relist(now, Urgency::AtOnceTheFirstTime)
+            // The version is refused, not the list.
+            Fault::Expired | Fault::TooLarge if at_version || streamed => self.relist_at_present(now),
+            Fault::Rejected if at_version => self.relist_at_present(now),
+            Fault::Rejected | Fault::NotAllowed if streamed => self.never_stream(),
+            Fault::Suspended => self.relist_after(Duration::ZERO),
+            Fault::Forbidden | Fault::NotFound if streamed => {
+                self.streaming = Streaming::NotThisCycle;
+                self.relist_after(Duration::ZERO);
             }
             Fault::NotFound => {
                 self.begin_cycle();
-                self.pacing.ask_again(now).max(asked_to_wait(error))
+                let wait = self.pacing.ask_again(now).max(asked_to_wait(error));
+                self.relist_after(wait);
             }
             _ => {
-                self.begin_cycle();
-                self.pacing.relist(now, Urgency::BackOff).max(asked_to_wait(error))
+                match streamed {
+                    true => self.streaming = Streaming::NotThisCycle,
+                    false => self.begin_cycle(),
+                }
+                self.relist(now, error);
             }
-        };
-        self.relist_after(wait);
+        }
         false
     }
 
     /// Asks for the same page again: the failure most likely has nothing to do with the page.
-    fn read_again(&mut self, now: Instant, error: &ListWatchError) -> bool {
+    ///
+    /// A streaming list is followed by one in pages, which goes on from the page that failed.
+    fn read_again(&mut self, now: Instant, error: &ListWatchError, streamed: bool) -> bool {
         let wait = self.pacing.reread(now).max(self.asked_to_wait(error));
         self.relist_after(wait);
+        if streamed {
+            self.streaming = Streaming::NotThisCycle;
+            return false;
+        }
         self.paging.whole = false;
-        if self.pacing.failed_reads().is_multiple_of(TRIES) {
+        if self.pacing.rereading.backoff.failures().is_multiple_of(TRIES) {
             self.end_chain();
             self.begin_cycle();
         }
@@ -372,70 +419,23 @@ impl ReflectorState {
     pub(super) fn list_refused(&mut self, now: Instant) {
         self.end_chain();
         self.reads_present = true;
-        let wait = self.pacing.relist(now, Urgency::BackOff);
+        let wait = self.pacing.relist(now);
         self.relist_after(wait);
     }
 
     /// Forgets the pages of the list under way; returns whether there were any.
     fn end_chain(&mut self) -> bool {
-        self.paging.pages = 0;
         self.paging.followed.clear();
         self.paging.next.take().is_some()
     }
 
-    /// Notes that a streaming list was opened.
+    /// Notes that a streaming list was opened; how often it may be cut is counted elsewhere.
     pub(super) fn stream_opened(&mut self) {
-        self.pacing.list_opened();
+        self.pacing.rereading.backoff.reset();
     }
 
-    /// Goes on from a streaming list that failed.
-    pub(super) fn stream_failed(&mut self, now: Instant, error: &ListWatchError, phase: StreamPhase) {
-        self.note_failure(error);
-        let wait = match (Fault::of(error), phase) {
-            // The version is refused, not the stream; the first stream has no version.
-            (Fault::Rejected, _) if self.list_version().is_some() => {
-                self.reads_present = true;
-                self.pacing.relist(now, Urgency::AtOnceTheFirstTime)
-            }
-            (Fault::Rejected | Fault::NotAllowed, _) => {
-                self.streaming = Streaming::Never;
-                Duration::ZERO
-            }
-            (Fault::Expired | Fault::TooLarge, _) => {
-                self.reads_present = true;
-                self.pacing.relist(now, Urgency::AtOnceTheFirstTime)
-            }
-            (Fault::Suspended, _) => Duration::ZERO,
-            (Fault::CutShort | Fault::Idle, _) | (Fault::Unreachable, StreamPhase::Reading) => {
-                return self.stream_cut(now);
-            }
-            (Fault::Forbidden | Fault::NotFound, _) => {
-                self.streaming = Streaming::NotThisCycle;
-                Duration::ZERO
-            }
-            (fault, _) if fault.may_be_chance() => {
-                self.streaming = Streaming::NotThisCycle;
-                self.pacing.reread(now).max(self.asked_to_wait(error))
-            }
-            _ => {
-                self.streaming = Streaming::NotThisCycle;
-                self.pacing.relist(now, Urgency::BackOff).max(asked_to_wait(error))
-            }
-        };
-        self.relist_after(wait);
-    }
-
-    /// Goes on from a streaming list that ended before its bookmark.
-    pub(super) fn stream_cut(&mut self, now: Instant) {
-        self.blocked = Some(Fault::CutShort);
-        // A list in pages goes on from the page that failed.
-        self.streaming = Streaming::NotThisCycle;
-        let wait = self.pacing.reread(now);
-        self.relist_after(wait);
-    }
-
-    /// Gives up on streaming lists: the bookmark did not come in time.
-    pub(super) fn stream_overdue(&mut self) {
+    /// Gives up on streaming lists.
+    pub(super) fn never_stream(&mut self) {
         self.streaming = Streaming::Never;
         self.relist_after(Duration::ZERO);
     }
@@ -479,7 +479,7 @@ impl ReflectorState {
         self.was_good();
         self.silence.broken();
         let Some(version) = version.filter(|version| !version.is_empty()) else { return Brought::Signs };
-        if self.version.as_deref() == Some(version) || self.is_before_last(version) == Some(true) {
+        if self.version.as_deref() == Some(version) || self.is_past(version) {
             return Brought::Signs;
         }
         self.version = Some(version.to_owned());
@@ -507,7 +507,7 @@ impl ReflectorState {
         self.refusals = self.refusals.saturating_add(1);
         let wait = match fault {
             Fault::NotFound => self.pacing.ask_again(now),
-            _ => self.pacing.relist(now, Urgency::BackOff),
+            _ => self.pacing.relist(now),
         };
         let wait = wait.max(asked_to_wait(error));
         match self.refusals.is_power_of_two() || self.refusals.is_multiple_of(REFUSALS_PER_LIST) {
@@ -540,14 +540,9 @@ impl ReflectorState {
             return true;
         }
         self.short_watches = 0;
-        let wait = self.pacing.relist(now, Urgency::BackOff);
+        let wait = self.pacing.relist(now);
         self.relist_after(wait);
         true
-    }
-
-    /// Returns whether the version of a consistent read shows that the server lost its history.
-    pub(super) fn is_past(&self, latest: &str) -> bool {
-        self.is_before_last(latest) == Some(true)
     }
 
     /// Checks the version that a consistent read of the collection returned.
@@ -565,44 +560,22 @@ impl ReflectorState {
     }
 
     /// Starts again: the server has lost its history.
-    pub(super) fn history_lost(&mut self, now: Instant) {
-        self.must_probe = false;
+    fn history_lost(&mut self, now: Instant) {
         self.epoch = Epoch::New;
-        self.reads_present = true;
         self.end_chain();
-        let wait = self.pacing.relist(now, Urgency::AtOnceTheFirstTime);
-        self.relist_after(wait);
+        self.relist_at_present(now);
     }
 
     /// Goes on after the collection's version could not be read; returns whether the watch is opened without it.
     ///
     /// Any other failure counts as a failure to open the watch.
     pub(super) fn probe_failed(&mut self, now: Instant, error: &ListWatchError) -> bool {
-        match Fault::of(error) {
-            fault if fault.leaves_unknown() => {
-                self.must_probe = false;
-                true
-            }
-            _ => {
-                self.open_failed(now, error);
-                false
-            }
+        let stays_unknown = Fault::of(error).leaves_unknown();
+        match stays_unknown {
+            true => self.must_probe = false,
+            false => self.open_failed(now, error),
         }
-    }
-
-    /// Returns whether the list under way is to show what silent watches may have missed.
-    pub(super) fn looks_for_missed(&self) -> bool {
-        self.silence.looks()
-    }
-
-    /// Notes whether such a list showed something that no watch had brought.
-    pub(super) fn looked(&mut self, missed: bool) {
-        self.silence.looked(missed);
-    }
-
-    /// Returns whether watches are known to hold changes back: then an open watch does not count as a good one.
-    pub(super) fn is_blind(&self) -> bool {
-        self.silence.is_blind()
+        stays_unknown
     }
 
     fn note_life(&mut self, now: Instant, ending: Ending) {
@@ -610,7 +583,8 @@ impl ReflectorState {
         if lived >= LIVED {
             self.was_good();
         } else if lived >= SHORT {
-            self.pacing.stream_was_open();
+            // The kind is reachable.
+            self.pacing.reopening.since = None;
         }
         if ending.brought == Brought::Nothing {
             self.must_probe = true;
@@ -618,7 +592,7 @@ impl ReflectorState {
     }
 
     fn was_good(&mut self) {
-        self.pacing.stream_was_good();
+        self.pacing.reopening.reset();
         self.internal_errors_since = None;
         self.refusals = 0;
     }
@@ -627,18 +601,10 @@ impl ReflectorState {
         self.note_failure(error);
         match Fault::of(error) {
             Fault::Idle | Fault::Suspended => self.wait = Duration::ZERO,
-            Fault::Overloaded | Fault::Unauthorized | Fault::CutShort => self.reopen(now, error),
-            Fault::Unreachable => self.reopen(now, error),
-            Fault::Internal if !self.internal_errors_last(now) => self.reopen(now, error),
-            Fault::Expired | Fault::TooLarge => {
-                self.reads_present = true;
-                let wait = self.pacing.relist(now, Urgency::AtOnceTheFirstTime);
-                self.relist_after(wait);
-            }
-            _ => {
-                let wait = self.pacing.relist(now, Urgency::BackOff).max(asked_to_wait(error));
-                self.relist_after(wait);
-            }
+            Fault::Internal if self.internal_errors_last(now) => self.relist(now, error),
+            fault if fault.may_be_chance() => self.reopen(now, error),
+            Fault::Expired | Fault::TooLarge => self.relist_at_present(now),
+            _ => self.relist(now, error),
         }
     }
 
@@ -675,22 +641,24 @@ impl ReflectorState {
 
     // Events of the server, and of the store.
 
-    /// Handles the event that the server lost its history: this kind is checked by its own versions.
-    pub(super) fn on_history_lost(&mut self, now: Instant) -> OnLoss {
-        if self.blocked.is_some_and(Fault::is_refused_for_good) {
-            return OnLoss::CantAsk;
-        }
+    /// Returns whether the server answers for this kind, or may do so soon.
+    pub(super) fn can_ask(&self) -> bool {
+        !self.blocked.is_some_and(Fault::is_refused_for_good)
+    }
+
+    /// Has this kind checked by its own versions, as the server lost its history; returns whether to stop waiting.
+    pub(super) fn compare(&mut self, now: Instant) -> bool {
         match self.goal {
             Goal::Watch => self.must_probe = true,
             // A list under way may show what was lost; the next one is a consistent read.
             Goal::List => self.ask_for_the_present(),
         }
-        if self.blocked == Some(Fault::Overloaded) {
-            return OnLoss::AsksLater;
+        let asks_now = self.blocked != Some(Fault::Overloaded);
+        if asks_now {
+            self.on_recovery(now);
+            self.wait = Duration::ZERO;
         }
-        self.on_recovery(now);
-        self.wait = Duration::ZERO;
-        OnLoss::Asks
+        asks_now
     }
 
     /// Handles the event that the server was reached again; returns how long after the last failure to try again.
@@ -700,8 +668,8 @@ impl ReflectorState {
         let waits = self.blocked.is_some_and(Fault::is_of_an_outage);
         let step = match self.goal {
             _ if !waits => None,
-            Goal::List => self.pacing.reread_in_a_hurry(now),
-            Goal::Watch => self.pacing.reopen_in_a_hurry(now),
+            Goal::List => self.pacing.rereading.hurry(now),
+            Goal::Watch => self.pacing.reopening.hurry(now),
         }?;
         self.others_get_through = true;
         Some(step)
@@ -721,4 +689,10 @@ impl ReflectorState {
             self.reads_present = true;
         }
     }
+}
+
+/// Compares two versions; `None` where that can't be done.
+pub(super) fn compared(version: &str, with: &str) -> Option<Ordering> {
+    let with: Version = with.parse().ok()?;
+    Some(version.parse::<Version>().ok()?.cmp(&with))
 }

@@ -10,14 +10,14 @@ const LONGEST_PATIENCE: u32 = 16;
 ///
 /// Servers send bookmarks about every minute, but not all do, and those are quiet with reason. A list tells.
 #[derive(Debug)]
-pub(super) struct Silence {
+pub(in crate::reflector) struct Silence {
     /// How many watches in a row were found dead without any sign, since a list looked.
     watches: u32,
     patience: u32,
     /// A list is under way that looks.
-    looks: bool,
-    /// The last look showed what watches had not brought.
-    blind: bool,
+    pub(in crate::reflector) looks: bool,
+    /// The last look showed what watches had not brought: an open watch does not count as a good one then.
+    pub(in crate::reflector) blind: bool,
 }
 
 impl Silence {
@@ -41,22 +41,12 @@ impl Silence {
         self.looks
     }
 
-    /// Returns whether the list under way is to look.
-    pub(super) fn looks(&self) -> bool {
-        self.looks
-    }
-
     /// Takes what the list showed: something that the watches had not brought, or not.
-    pub(super) fn looked(&mut self, missed: bool) {
+    pub(in crate::reflector) fn looked(&mut self, missed: bool) {
         if std::mem::take(&mut self.looks) {
             self.watches = 0;
             self.blind |= missed;
             self.patience = if missed { PATIENCE } else { LONGEST_PATIENCE.min(self.patience * 2) };
         }
-    }
-
-    /// Returns whether watches are known to hold changes back.
-    pub(super) fn is_blind(&self) -> bool {
-        self.blind
     }
 }

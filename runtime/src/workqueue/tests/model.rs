@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::workqueue::clock::At;
-use crate::workqueue::entries::{EntryPlace, Meanwhile};
+use crate::workqueue::entries::{EntryPlace, EntryWait, Meanwhile};
 use crate::workqueue::schedule::{Offer, Schedule};
 use crate::workqueue::{Outcome, RateLimit};
 
@@ -21,12 +21,37 @@ fn step_of(failures: u32) -> u64 {
 #[derive(Clone, Debug, PartialEq)]
 enum Naive {
     Rest,
-    Terminal { floor: u64 },
-    Waits { delay: u64, gate: u64, floor: u64, retry: bool, order: u64 },
+    Waits(Wait),
     AwaitsToken { floor: u64 },
     Ready,
     Runs(Run),
-    Held { until: u64, order: u64, then: Box<Naive> },
+}
+
+/// What keeps a key waiting.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Wait {
+    /// The delay that was asked for, if anything asks for a run.
+    delay: Option<u64>,
+    gate: u64,
+    floor: u64,
+    retry: bool,
+    terminal: bool,
+    held: u64,
+    order: u64,
+}
+
+impl Wait {
+    /// Says where the key is, and until when.
+    fn place(&self) -> (EntryPlace, u64) {
+        let due = self.delay.map(|delay| delay.max(self.gate));
+        match due {
+            None if self.held > 0 => (EntryPlace::Waits(EntryWait::Held), self.held),
+            None if self.terminal => (EntryPlace::Waits(EntryWait::Terminal), u64::MAX),
+            None => (EntryPlace::Idle, 0),
+            Some(due) if self.held > due => (EntryPlace::Waits(EntryWait::Held), self.held),
+            Some(due) => (EntryPlace::Waits(EntryWait::Delayed), due),
+        }
+    }
 }
 
 /// What came during a run.
@@ -89,20 +114,14 @@ enum NaiveMode {
 impl Model {
     fn promote(&mut self) {
         loop {
-            let due = |naive: &Naive| match naive {
-                Naive::Waits { delay, gate, order, .. } => Some((*delay.max(gate), *order)),
-                Naive::Held { until, order, .. } => Some((*until, *order)),
+            let due = |key: u8| match &self.keys[key as usize].0 {
+                Naive::Waits(wait) => Some((wait.place().1, wait.order)),
                 _ => None,
             };
-            let next = (0..KEYS)
-                .filter_map(|key| due(&self.keys[key as usize].0).map(|due| (due, key)))
-                .min()
-                .filter(|((due, _), _)| *due <= self.now);
-            let Some((_, key)) = next else { break };
-            match self.keys[key as usize].0 {
-                Naive::Held { .. } => self.let_go(key),
-                _ => self.arrive(key),
-            }
+            let next = (0..KEYS).filter_map(|key| Some((due(key)?, key))).min();
+            let Some(((_, _), key)) = next.filter(|((due, _), _)| *due <= self.now) else { break };
+            let Naive::Waits(wait) = self.keys[key as usize].0.clone() else { unreachable!("it waits") };
+            self.wait(key, wait);
         }
         self.serve_retries();
     }
@@ -138,110 +157,80 @@ impl Model {
             self.line_of(key).retain(|other| *other != key);
             self.asked[key as usize] = priority;
             if self.keys[key as usize].0 == Naive::Ready {
-                self.line_of(key).push(key);
-            }
-        }
-    }
-
-    /// The wait is over.
-    fn arrive(&mut self, key: u8) {
-        match self.keys[key as usize].0 {
-            Naive::Waits { floor, retry: true, .. } if self.retry_rate.is_some() => {
-                self.keys[key as usize].0 = Naive::AwaitsToken { floor };
-                self.awaiting.push(key);
-            }
-            _ => {
-                self.keys[key as usize].0 = Naive::Ready;
+                self.leave_line(key);
                 self.line_up(key);
             }
         }
     }
 
-    fn wait(&mut self, key: u8, delay: u64, gate: u64, floor: u64, retry: bool) {
-        let order = match self.keys[key as usize].0 {
-            Naive::Waits { delay: was, gate: gated, order, .. } if was.max(gated) == delay.max(gate) => order,
-            _ => {
-                self.order += 1;
-                self.order
-            }
-        };
+    /// Puts a key where it belongs.
+    fn wait(&mut self, key: u8, mut wait: Wait) {
+        if wait.held <= self.now {
+            wait.held = 0;
+        }
+        let was = std::mem::replace(&mut self.keys[key as usize].0, Naive::Rest);
+        self.leave_line(key);
         self.awaiting.retain(|other| *other != key);
-        self.keys[key as usize].0 = Naive::Waits { delay, gate, floor, retry, order };
-        self.promote();
+        if wait.delay.is_none() {
+            self.asked[key as usize] = Priority::Low;
+        }
+        self.keys[key as usize].0 = match wait.place() {
+            (EntryPlace::Idle, _) => return,
+            (_, until) if until > self.now => {
+                wait.order = match was {
+                    Naive::Waits(was) if was.place() == wait.place() => was.order,
+                    _ => {
+                        self.order += 1;
+                        self.order
+                    }
+                };
+                Naive::Waits(wait)
+            }
+            _ if wait.retry && self.retry_rate.is_some() => Naive::AwaitsToken { floor: wait.floor },
+            _ => Naive::Ready,
+        };
+        match self.keys[key as usize].0 {
+            Naive::AwaitsToken { .. } => {
+                self.awaiting.push(key);
+                self.serve_retries();
+            }
+            Naive::Ready => self.line_up(key),
+            _ => {}
+        }
+    }
+
+    /// Returns what a key that is neither ready nor in flight waits for.
+    fn waits(&self, key: u8) -> Option<Wait> {
+        match &self.keys[key as usize].0 {
+            Naive::Rest => Some(Wait::default()),
+            Naive::Waits(wait) => Some(wait.clone()),
+            Naive::AwaitsToken { floor } => {
+                Some(Wait { delay: Some(0), floor: *floor, retry: true, ..Wait::default() })
+            }
+            Naive::Ready | Naive::Runs(_) => None,
+        }
     }
 
     fn hold(&mut self, key: u8, at_most: u64) {
         self.promote();
-        let until = self.now + at_most;
+        let held = self.now + at_most;
         if let Naive::Runs(run) = &mut self.keys[key as usize].0 {
-            run.held = until;
-            return;
-        }
-        self.leave_line(key);
-        self.awaiting.retain(|other| *other != key);
-        if self.mode != NaiveMode::Open {
+            run.held = held;
+        } else if self.mode != NaiveMode::Open {
+            self.leave_line(key);
             self.keys[key as usize] = (Naive::Rest, 0);
-            return;
+        } else {
+            let ready = Wait { delay: Some(0), ..Wait::default() };
+            self.wait(key, Wait { held, ..self.waits(key).unwrap_or(ready) });
         }
-        let (mut was, anew) =
-            (None, |floor, retry| Naive::Waits { delay: 0, gate: 0, floor, retry, order: 0 });
-        let then = match self.keys[key as usize].0.clone() {
-            Naive::Held { until, order, then } => {
-                was = Some((until, order));
-                *then
-            }
-            Naive::Ready => anew(0, false),
-            Naive::AwaitsToken { floor } => anew(floor, true),
-            then => then,
-        };
-        self.park(key, until, then, was);
-    }
-
-    fn park(&mut self, key: u8, until: u64, then: Naive, was: Option<(u64, u64)>) {
-        let order = match was {
-            Some((same, order)) if same == until => order,
-            _ => {
-                self.order += 1;
-                self.order
-            }
-        };
-        self.keys[key as usize].0 = Naive::Held { until, order, then: Box::new(then) };
     }
 
     fn release(&mut self, key: u8) {
         self.promote();
-        match &mut self.keys[key as usize].0 {
-            Naive::Runs(run) => run.held = 0,
-            Naive::Held { .. } => {
-                self.let_go(key);
-                self.promote();
-            }
+        match self.keys[key as usize].0.clone() {
+            Naive::Runs(run) => self.keys[key as usize].0 = Naive::Runs(Run { held: 0, ..run }),
+            Naive::Waits(wait) => self.wait(key, Wait { held: 0, ..wait }),
             _ => {}
-        }
-    }
-
-    fn let_go(&mut self, key: u8) {
-        let Naive::Held { then, .. } = self.keys[key as usize].0.clone() else { panic!("{key} is not held") };
-        self.keys[key as usize].0 = *then.clone();
-        match *then {
-            Naive::Waits { delay, gate, .. } if delay.max(gate) <= self.now => self.arrive(key),
-            Naive::Waits { delay, gate, floor, retry, .. } => {
-                self.order += 1;
-                let waits = Naive::Waits { delay, gate, floor, retry, order: self.order };
-                self.keys[key as usize].0 = waits;
-            }
-            _ => {}
-        }
-    }
-
-    /// Says something of what is to happen once a key is let go. Answers whether it is held.
-    fn says_of_held(&mut self, key: u8, said: impl FnOnce(&mut Naive)) -> bool {
-        match &mut self.keys[key as usize].0 {
-            Naive::Held { then, .. } => {
-                said(then);
-                true
-            }
-            _ => false,
         }
     }
 
@@ -255,52 +244,24 @@ impl Model {
 
     fn add(&mut self, key: u8, priority: Priority) {
         self.raise(key, priority);
-        let held = self.says_of_held(key, |then| {
-            let (gate, floor) = match *then {
-                Naive::Terminal { floor } => (floor, floor),
-                Naive::Waits { gate, floor, .. } => (gate.min(floor), floor),
-                _ => (0, 0),
-            };
-            *then = Naive::Waits { delay: 0, gate, floor, retry: false, order: 0 };
-        });
-        if held {
-            return;
-        }
-        match self.keys[key as usize].0.clone() {
-            Naive::Rest => self.wait(key, 0, 0, 0, false),
-            Naive::Terminal { floor } => self.wait(key, 0, floor, floor, false),
-            Naive::Waits { gate, floor, .. } => self.wait(key, 0, gate.min(floor), floor, false),
-            Naive::AwaitsToken { floor } => self.wait(key, 0, floor.min(self.now), floor, false),
-            Naive::Ready | Naive::Held { .. } => {}
-            Naive::Runs(run) => self.keys[key as usize].0 = Naive::Runs(Run { changed: true, ..run }),
+        if let Naive::Runs(run) = &mut self.keys[key as usize].0 {
+            run.changed = true;
+        } else if let Some(wait) = self.waits(key) {
+            let gate = wait.gate.min(wait.floor);
+            self.wait(key, Wait { delay: Some(0), gate, retry: false, terminal: false, ..wait });
         }
     }
 
     fn touch(&mut self, key: u8, priority: Priority) {
-        let counts = match &self.keys[key as usize].0 {
-            Naive::Rest | Naive::Ready => true,
-            Naive::Runs(run) => run.delay.is_none(),
-            Naive::Held { then, .. } => match **then {
-                Naive::Rest => true,
-                Naive::Waits { delay, gate, retry, .. } => {
-                    delay.max(gate) <= self.now && !(retry && self.retry_rate.is_some())
-                }
-                _ => false,
-            },
-            _ => false,
-        };
-        if counts {
-            self.raise(key, priority);
-        }
-        self.says_of_held(key, |then| {
-            if *then == Naive::Rest {
-                *then = Naive::Waits { delay: 0, gate: 0, floor: 0, retry: false, order: 0 };
+        match (self.waits(key), &mut self.keys[key as usize].0) {
+            (_, Naive::Ready) => self.raise(key, priority),
+            (_, Naive::Runs(run)) if run.delay.is_none() => {
+                run.touched = true;
+                self.raise(key, priority);
             }
-        });
-        match self.keys[key as usize].0.clone() {
-            Naive::Rest => self.wait(key, 0, 0, 0, false),
-            Naive::Runs(run) if run.delay.is_none() => {
-                self.keys[key as usize].0 = Naive::Runs(Run { touched: true, ..run });
+            (Some(wait), _) if wait.delay.is_none() && !wait.terminal => {
+                self.raise(key, priority);
+                self.wait(key, Wait { delay: Some(0), ..wait });
             }
             _ => {}
         }
@@ -308,26 +269,14 @@ impl Model {
 
     fn add_after(&mut self, key: u8, delay: u64, priority: Priority) {
         self.raise(key, priority);
-        let (at, now) = (self.now + delay, self.now);
-        self.says_of_held(key, |then| {
-            let (delay, gate, floor, retry) = match *then {
-                Naive::Terminal { floor } => (at, floor, floor, false),
-                Naive::Waits { delay, gate, .. } if delay.max(gate) <= now => return,
-                Naive::Waits { delay, gate, floor, retry, .. } => (delay.min(at), gate, floor, retry),
-                _ => (at, 0, 0, false),
-            };
-            *then = Naive::Waits { delay, gate, floor, retry, order: 0 };
-        });
-        match self.keys[key as usize].0.clone() {
-            Naive::Rest => self.wait(key, at, 0, 0, false),
-            Naive::Terminal { floor } => self.wait(key, at, floor, floor, false),
-            Naive::Waits { delay, gate, floor, retry, .. } => {
-                self.wait(key, delay.min(at), gate, floor, retry)
-            }
-            Naive::Ready | Naive::AwaitsToken { .. } | Naive::Held { .. } => {}
-            Naive::Runs(run) => {
-                let delay = Some(run.delay.map_or(at, |delay| delay.min(at)));
-                self.keys[key as usize].0 = Naive::Runs(Run { delay, ..run });
+        let at = self.now + delay;
+        match &mut self.keys[key as usize].0 {
+            Naive::Ready | Naive::AwaitsToken { .. } => {}
+            Naive::Runs(run) => run.delay = Some(run.delay.map_or(at, |delay| delay.min(at))),
+            Naive::Rest | Naive::Waits(_) => {
+                let wait = self.waits(key).unwrap();
+                let delay = Some(wait.delay.map_or(at, |delay| delay.min(at)));
+                self.wait(key, Wait { delay, terminal: false, ..wait });
             }
         }
     }
@@ -337,39 +286,27 @@ impl Model {
         self.keys[key as usize].1 += 1;
         let wait = step_of(self.keys[key as usize].1);
         let (until, floor) = (self.now + wait, self.now + wait.min(FLOOR));
-        let (now, pays) = (self.now, self.retry_rate.is_some());
-        self.says_of_held(key, |then| {
-            let (delay, gate) = match *then {
-                Naive::Waits { delay, gate, retry, .. } if delay.max(gate) <= now && !(retry && pays) => {
-                    return;
-                }
-                Naive::Waits { delay, gate, .. } => (delay.min(until), gate.max(until)),
-                _ => (until, until),
-            };
-            *then = Naive::Waits { delay, gate, floor, retry: true, order: 0 };
-        });
-        match self.keys[key as usize].0.clone() {
-            Naive::Rest | Naive::Terminal { .. } => self.wait(key, until, until, floor, true),
-            Naive::Waits { delay, gate, .. } => {
-                self.wait(key, delay.min(until), gate.max(until), floor, true);
-            }
-            Naive::AwaitsToken { .. } => self.wait(key, 0, until, floor, true),
-            Naive::Ready | Naive::Held { .. } => {}
-            Naive::Runs(run) => {
-                let gate = run.gate.max(until);
-                let delay = Some(run.delay.map_or(gate, |delay| delay.min(gate)));
-                self.keys[key as usize].0 = Naive::Runs(Run { delay, gate, floor, retry: true, ..run });
-            }
+        if let Naive::Runs(run) = &mut self.keys[key as usize].0 {
+            let gate = run.gate.max(until);
+            let delay = Some(run.delay.map_or(gate, |delay| delay.min(gate)));
+            *run = Run { delay, gate, floor, retry: true, ..run.clone() };
+        } else if let Some(wait) = self.waits(key) {
+            let gate = wait.gate.max(until);
+            let delay = Some(wait.delay.map_or(gate, |delay| delay.min(gate)));
+            self.wait(key, Wait { delay, gate, floor, retry: true, terminal: false, ..wait });
         }
     }
 
     fn forget(&mut self, key: u8) {
         let (naive, failures) = &mut self.keys[key as usize];
         *failures = 0;
-        match naive {
-            Naive::Terminal { .. } => *naive = Naive::Rest,
-            Naive::Held { then, .. } if matches!(**then, Naive::Terminal { .. }) => **then = Naive::Rest,
-            _ => {}
+        if let Naive::Waits(wait) = naive
+            && wait.terminal
+        {
+            *wait = Wait { held: wait.held, order: wait.order, ..Wait::default() };
+            if wait.held == 0 {
+                *naive = Naive::Rest;
+            }
         }
     }
 
@@ -435,33 +372,16 @@ impl Model {
         if !no_timer && outcome != Outcome::Terminal {
             self.raise(key, priority);
         }
-        if held > now && self.mode == NaiveMode::Open {
-            let then = match wanted {
-                Some(delay) => Naive::Waits { delay, gate, floor, retry, order: 0 },
-                None if outcome == Outcome::Terminal => Naive::Terminal { floor },
-                None => Naive::Rest,
-            };
-            return self.park(key, held, then, None);
-        }
-        let owed = changed || touched;
-        match wanted {
-            Some(delay) if held <= now && self.may_schedule(owed && delay.max(gate) <= now) => {
-                self.wait(key, delay, gate, floor, retry);
-            }
-            _ if outcome == Outcome::Terminal && !changed => {
-                self.asked[key as usize] = Priority::Low;
-                self.keys[key as usize].0 = Naive::Terminal { floor };
-            }
-            _ => self.asked[key as usize] = Priority::Low,
-        }
-    }
-
-    fn may_schedule(&self, owed_now: bool) -> bool {
-        match self.mode {
+        let terminal = outcome == Outcome::Terminal && wanted.is_none();
+        let wait = Wait { delay: wanted, gate, floor, retry, terminal, held, order: 0 };
+        let owed_now = (changed || touched) && wait.place().1 <= now;
+        let may_run = match self.mode {
             NaiveMode::Open => true,
             NaiveMode::Draining => owed_now,
             NaiveMode::Discarding => false,
-        }
+        };
+        let terminal = outcome == Outcome::Terminal && !changed;
+        self.wait(key, if may_run { wait } else { Wait { delay: None, held: 0, terminal, ..wait } });
     }
 
     fn discard(&mut self) {
@@ -482,7 +402,9 @@ impl Model {
         self.promote();
         self.awaiting.clear();
         for key in &mut self.keys {
-            if matches!(key.0, Naive::Waits { .. } | Naive::AwaitsToken { .. } | Naive::Held { .. }) {
+            if matches!(&key.0, Naive::Waits(wait) if wait.place().1 < u64::MAX)
+                || matches!(key.0, Naive::AwaitsToken { .. })
+            {
                 *key = (Naive::Rest, 0);
             }
         }
@@ -580,19 +502,16 @@ fn places_agree(state: &Schedule<u8>, model: &Model) -> Result<(), TestCaseError
         };
         let expected = match naive {
             Naive::Rest => EntryPlace::Idle,
-            Naive::Terminal { .. } => EntryPlace::Terminal,
-            Naive::Waits { .. } => EntryPlace::Delayed,
+            Naive::Waits(wait) => wait.place().0,
             Naive::AwaitsToken { .. } => EntryPlace::AwaitsToken,
             Naive::Ready => EntryPlace::Ready,
             Naive::Runs(_) => EntryPlace::InFlight(Meanwhile::Nothing),
-            Naive::Held { .. } => EntryPlace::Held,
         };
         prop_assert_eq!(place, expected, "place of {}", key);
-        if let (Naive::Waits { delay, gate, .. }, Some(entry)) = (naive, entry) {
-            prop_assert_eq!(entry.due(), At::START.after(millis(*delay.max(gate))), "due of {}", key);
-        }
-        if let (Naive::Held { until, .. }, Some(entry)) = (naive, entry) {
-            prop_assert_eq!(entry.setback().held, At::START.after(millis(*until)), "hold of {}", key);
+        if let (Naive::Waits(wait), Some(entry)) = (naive, entry)
+            && wait.place().1 < u64::MAX
+        {
+            prop_assert_eq!(entry.at, At::START.after(millis(wait.place().1)), "due of {}", key);
         }
         prop_assert!(entry.is_some() == (*naive != Naive::Rest || *failures > 0), "{} left behind", key);
     }
@@ -601,8 +520,9 @@ fn places_agree(state: &Schedule<u8>, model: &Model) -> Result<(), TestCaseError
     for (line, priority) in model.lines.iter().zip(Priority::ALL) {
         prop_assert_eq!(depth.ready_at(priority), line.len(), "{:?}", priority);
     }
-    let held = model.keys.iter().filter(|(naive, _)| matches!(naive, Naive::Held { .. })).count();
-    prop_assert_eq!(depth.held, held);
+    let held = EntryPlace::Waits(EntryWait::Held);
+    let waits_held = |naive: &Naive| matches!(naive, Naive::Waits(wait) if wait.place().0 == held);
+    prop_assert_eq!(depth.held, model.keys.iter().filter(|(naive, _)| waits_held(naive)).count());
     Ok(())
 }
 
@@ -643,8 +563,11 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
             }
             Step::Take => {
                 let grant = match state.take(&now) {
-                    Offer::Run(grant) => Some(grant),
-                    Offer::Wait | Offer::Ended => None,
+                    Offer::Run(grant) => {
+                        state.rate_mut().into_iter().for_each(|rate| rate.pay(now));
+                        Some(grant)
+                    }
+                    Offer::Wait(_) | Offer::Ended => None,
                 };
                 let granted = grant.as_ref().map(|grant| (grant.key, grant.attempt, grant.priority));
                 prop_assert_eq!(granted, model.take());

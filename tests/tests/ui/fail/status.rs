@@ -26,4 +26,14 @@ impl Reconciler<Website> for Websites {
     }
 }
 
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "example.dev", version = "v1", kind = "Plain", namespaced)]
+struct PlainSpec {}
+
+async fn without_a_status(plain: &Plain, cx: &Context<Plain>) {
+    let _ = cx.patch_status(plain, WebsiteStatus {}).await;
+    //~^ `cx` use `patch_status_as` //~^ `_` `#[kube(.., status = "MyStatus")]` //~^ `_` name it next to the kind
+    let _ = cx.patch_status_as(plain, WebsiteStatus {}).await;
+}
+
 fn main() {}

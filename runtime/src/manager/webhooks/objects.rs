@@ -1,0 +1,119 @@
+//! The few objects that certificates are kept in and published to, as raw JSON.
+
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+
+/// The field manager that writes `caBundle`, and nothing else.
+const OF_BUNDLES: &str = "watchkeeper-ca";
+
+/// Reads and writes single objects by their paths.
+#[derive(Clone)]
+pub(super) struct RawObjects(Client);
+
+impl RawObjects {
+    pub(super) fn new(client: Client) -> Self {
+        Self(client)
+    }
+
+    /// Reads an object; `None` if it does not exist.
+    pub(super) async fn read(&self, path: &str) -> Result<Option<Value>, kube::Error> {
+        match self.0.request(Request::get(path).body(Vec::new()).expect("names make a path")).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Writes an object as it was read, or creates it in a collection; `false` if somebody else was faster.
+    pub(super) async fn write(&self, path: &str, object: &Value) -> Result<bool, kube::Error> {
+        let exists = object["metadata"]["resourceVersion"].is_string();
+        let collection = path.rsplit_once('/').map_or(path, |(collection, _)| collection);
+        let request = if exists { Request::put(path) } else { Request::post(collection) };
+        let request =
+            request.header("Content-Type", "application/json").body(object.to_string().into_bytes());
+        self.unless_changed(request.expect("names make a path")).await
+    }
+
+    /// Writes an object as it was read; `false` if somebody else has written or deleted it.
+    pub(super) async fn rewrite(&self, path: &str, object: &Value) -> Result<bool, kube::Error> {
+        let request = Request::put(path).header("Content-Type", "application/json");
+        let request = request.body(object.to_string().into_bytes()).expect("names make a path");
+        match self.unless_changed(request).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+            answer => answer,
+        }
+    }
+
+    /// Applies a part of an object as it was read; `false` if somebody else was faster.
+    pub(super) async fn apply(&self, path: &str, part: &Value, manager: &str) -> Result<bool, kube::Error> {
+        let request = Request::patch(format!("{path}?fieldManager={manager}&force=true"))
+            .header("Content-Type", "application/apply-patch+yaml")
+            .body(part.to_string().into_bytes());
+        self.unless_changed(request.expect("names make a path")).await
+    }
+
+    async fn unless_changed(&self, request: Request<Vec<u8>>) -> Result<bool, kube::Error> {
+        match self.0.request::<Value>(request).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// An object that says whom an API server trusts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum BundleHolder {
+    /// The path of a webhook configuration.
+    Configuration(String),
+    /// The path of a definition.
+    Definition(String),
+}
+
+impl BundleHolder {
+    pub(super) fn path(&self) -> &str {
+        match self {
+            Self::Configuration(path) | Self::Definition(path) => path,
+        }
+    }
+
+    /// Returns whether the object trusts this bundle, in base64, everywhere, and nothing else.
+    pub(super) fn has(&self, object: &Value, bundle: &Value) -> bool {
+        match self {
+            Self::Configuration(_) => {
+                let webhooks = object["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
+                webhooks.iter().all(|webhook| webhook["clientConfig"]["caBundle"] == *bundle)
+            }
+            Self::Definition(_) => {
+                let conversion = &object["spec"]["conversion"];
+                conversion["strategy"] != "Webhook"
+                    || conversion["webhook"]["clientConfig"]["caBundle"] == *bundle
+            }
+        }
+    }
+
+    /// Writes a bundle into the object, unless it has changed since it was read.
+    pub(super) async fn publish(
+        &self,
+        objects: &RawObjects,
+        object: &Value,
+        bundle: &Value,
+    ) -> Result<bool, kube::Error> {
+        let mut part = json!({
+            "apiVersion": object["apiVersion"], "kind": object["kind"],
+            "metadata": {"name": object["metadata"]["name"], "resourceVersion": object["metadata"]["resourceVersion"]},
+        });
+        match self {
+            Self::Configuration(_) => {
+                let webhooks = object["webhooks"].as_array().into_iter().flatten();
+                let of =
+                    |webhook: &Value| json!({"name": webhook["name"], "clientConfig": {"caBundle": bundle}});
+                part["webhooks"] = webhooks.map(of).collect();
+            }
+            Self::Definition(_) => {
+                part["spec"] = json!({"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}});
+            }
+        }
+        objects.apply(self.path(), &part, OF_BUNDLES).await
+    }
+}

@@ -1,0 +1,229 @@
+//! The configurations that tell an API server when to call, generated from the kinds.
+
+use k8s_openapi::{
+    ByteString,
+    api::admissionregistration::v1::{
+        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+        ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+        CustomResourceConversion, ServiceReference as ConversionService,
+        WebhookClientConfig as ConversionClient, WebhookConversion,
+    },
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
+};
+use kube::core::ObjectMeta;
+
+use super::webhooks::{AdmissionHook, CONVERSION_PATH, Purpose, Webhooks};
+use crate::object::Scope;
+
+/// The port of the Service.
+const PORT: i32 = 443;
+/// The label that every namespace has with its own name.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+/// The annotation that has cert-manager write its authority into an object.
+const INJECTION: &str = "cert-manager.io/inject-ca-from";
+
+/// The configurations of one program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Configurations {
+    pub(crate) mutating: Option<MutatingWebhookConfiguration>,
+    pub(crate) validating: Option<ValidatingWebhookConfiguration>,
+}
+
+impl Webhooks {
+    /// Generates the configurations of all admission webhooks, under one name.
+    ///
+    /// Objects in the program's own namespace are never sent, so its Lease is not either: the program must be able to
+    /// start.
+    pub(crate) fn configurations(&self, name: &str, bundle: Option<&str>) -> Configurations {
+        let of = |purpose| self.hooks.values().filter(move |hook| hook.purpose == purpose);
+        let metadata = || ObjectMeta {
+            name: Some(name.to_owned()),
+            annotations: self.certificate.as_ref().map(|name| [(INJECTION.to_owned(), name.clone())].into()),
+            ..ObjectMeta::default()
+        };
+        let mutating: Vec<_> = of(Purpose::Defaults).map(|hook| self.mutating(hook, bundle)).collect();
+        let validating: Vec<_> = of(Purpose::Validates).map(|hook| self.validating(hook, bundle)).collect();
+        Configurations {
+            mutating: (!mutating.is_empty())
+                .then(|| MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(mutating) }),
+            validating: (!validating.is_empty())
+                .then(|| ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(validating) }),
+        }
+    }
+
+    /// Returns what a definition says of its conversions.
+    pub(crate) fn conversion(&self, bundle: Option<&str>) -> CustomResourceConversion {
+        let service = self.service.as_ref().filter(|_| self.url.is_none()).map(|service| ConversionService {
+            namespace: service.namespace.clone(),
+            name: service.name.clone(),
+            path: Some(CONVERSION_PATH.to_owned()),
+            port: Some(PORT),
+        });
+        let client = ConversionClient {
+            ca_bundle: bundle.map(|bundle| ByteString(bundle.as_bytes().to_vec())),
+            service,
+            url: self.url.as_ref().map(|url| format!("{url}{CONVERSION_PATH}")),
+        };
+        CustomResourceConversion {
+            strategy: "Webhook".to_owned(),
+            webhook: Some(WebhookConversion {
+                client_config: Some(client),
+                conversion_review_versions: vec!["v1".to_owned()],
+            }),
+        }
+    }
+
+    /// Returns the names that the certificate must be for: those of the Service, or the host of the URL.
+    pub(crate) fn names(&self) -> Vec<String> {
+        if let Some(url) = &self.url {
+            let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+            let host = host.split('/').next().unwrap_or_default();
+            let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+            return vec![host.trim_matches(['[', ']']).to_owned()];
+        }
+        let Some(service) = &self.service else { return Vec::new() };
+        let short = format!("{}.{}.svc", service.name, service.namespace);
+        vec![short.clone(), format!("{short}.cluster.local")]
+    }
+
+    fn mutating(&self, hook: &AdmissionHook, bundle: Option<&str>) -> MutatingWebhook {
+        MutatingWebhook {
+            name: hook.name(),
+            admission_review_versions: vec!["v1".to_owned()],
+            client_config: self.client(hook, bundle),
+            failure_policy: Some(hook.calls.failure_policy.as_str().to_owned()),
+            match_conditions: conditions(hook),
+            match_policy: Some("Equivalent".to_owned()),
+            namespace_selector: self.namespaces(hook),
+            object_selector: None,
+            // What another webhook sets later may need defaults as well.
+            reinvocation_policy: Some("IfNeeded".to_owned()),
+            rules: Some(vec![rule(hook)]),
+            side_effects: "None".to_owned(),
+            timeout_seconds: i32::try_from(hook.calls.timeout.as_secs()).ok(),
+        }
+    }
+
+    fn validating(&self, hook: &AdmissionHook, bundle: Option<&str>) -> ValidatingWebhook {
+        ValidatingWebhook {
+            name: hook.name(),
+            admission_review_versions: vec!["v1".to_owned()],
+            client_config: self.client(hook, bundle),
+            failure_policy: Some(hook.calls.failure_policy.as_str().to_owned()),
+            match_conditions: conditions(hook),
+            match_policy: Some("Equivalent".to_owned()),
+            namespace_selector: self.namespaces(hook),
+            object_selector: None,
+            rules: Some(vec![rule(hook)]),
+            side_effects: "None".to_owned(),
+            timeout_seconds: i32::try_from(hook.calls.timeout.as_secs()).ok(),
+        }
+    }
+
+    fn client(&self, hook: &AdmissionHook, bundle: Option<&str>) -> WebhookClientConfig {
+        let service = self.service.as_ref().filter(|_| self.url.is_none()).map(|service| ServiceReference {
+            namespace: service.namespace.clone(),
+            name: service.name.clone(),
+            path: Some(hook.path()),
+            port: Some(PORT),
+        });
+        WebhookClientConfig {
+            ca_bundle: bundle.map(|bundle| ByteString(bundle.as_bytes().to_vec())),
+            service,
+            url: self.url.as_ref().map(|url| format!("{url}{}", hook.path())),
+        }
+    }
+
+    /// Leaves out the program's own namespace.
+    fn namespaces(&self, hook: &AdmissionHook) -> Option<LabelSelector> {
+        let service = self.service.as_ref().filter(|_| hook.kind.scope == Scope::Namespaced)?;
+        let requirement = LabelSelectorRequirement {
+            key: NAMESPACE_NAME.to_owned(),
+            operator: "NotIn".to_owned(),
+            values: Some(vec![service.namespace.clone()]),
+        };
+        Some(LabelSelector { match_expressions: Some(vec![requirement]), match_labels: None })
+    }
+}
+
+fn rule(hook: &AdmissionHook) -> RuleWithOperations {
+    let scope = match hook.kind.scope {
+        Scope::Namespaced => "Namespaced",
+        Scope::Cluster => "Cluster",
+    };
+    let operations = hook.calls.operations.iter().map(|operation| operation.as_str().to_owned());
+    RuleWithOperations {
+        api_groups: Some(vec![hook.kind.group.to_string()]),
+        api_versions: Some(vec![hook.kind.version.to_string()]),
+        operations: Some(operations.collect()),
+        resources: Some(vec![hook.kind.plural.to_string()]),
+        scope: Some(scope.to_owned()),
+    }
+}
+
+fn conditions(hook: &AdmissionHook) -> Option<Vec<MatchCondition>> {
+    let condition = |(name, expression): &(String, String)| MatchCondition {
+        name: name.clone(),
+        expression: expression.clone(),
+    };
+    let all: Vec<_> = hook.calls.conditions.iter().map(condition).collect();
+    (!all.is_empty()).then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::{apps::v1::Deployment, core::v1::Namespace};
+    use serde_json::json;
+
+    use super::{
+        super::{Calls, Change, Defaulter, Request, Review, Validator},
+        *,
+    };
+
+    struct Rules;
+
+    impl<K: Sync + 'static> Validator<K> for Rules {
+        async fn validate(&self, _: Change<'_, K>, _: &mut Review) {}
+    }
+
+    impl Defaulter<Deployment> for Rules {
+        fn default(&self, _: &mut Deployment, _: &Request) {}
+    }
+
+    #[test]
+    fn configurations_spell_out_everything() {
+        let calls = Calls::new().deletions().ignore_failures().only_if("a", "true");
+        let webhooks = Webhooks::new(":9443")
+            .service("ops", "hooks")
+            .defaults::<Deployment>(Rules)
+            .validates_with::<Deployment>(calls, Rules)
+            .validates::<Namespace>(Rules);
+        let made = webhooks.configurations("ops", Some("ca"));
+        let found = serde_json::to_value(made.validating.unwrap()).unwrap();
+        let webhook = json!({
+            "name": "validates.deployments.apps.k8s.io", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"caBundle": "Y2E=", "service": {"namespace": "ops", "name": "hooks", "port": 443,
+                "path": "/validates/apps/v1/deployments"}},
+            "failurePolicy": "Ignore", "matchConditions": [{"name": "a", "expression": "true"}],
+            "matchPolicy": "Equivalent", "sideEffects": "None", "timeoutSeconds": 5,
+            "namespaceSelector": {"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["ops"]}]},
+            "rules": [{"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE", "DELETE"],
+                "resources": ["deployments"], "scope": "Namespaced"}],
+        });
+        assert_eq!(found["metadata"]["name"], "ops");
+        assert_eq!(found["webhooks"][0], webhook);
+        let of_namespaces = &found["webhooks"][1];
+        assert_eq!(of_namespaces["name"], "validates.namespaces.core.k8s.io");
+        assert_eq!(of_namespaces.get("namespaceSelector"), None);
+        assert_eq!(of_namespaces["failurePolicy"], "Fail");
+        let mutating = serde_json::to_value(made.mutating.unwrap()).unwrap();
+        assert_eq!(mutating["webhooks"][0]["reinvocationPolicy"], "IfNeeded");
+        assert_eq!(mutating["webhooks"][0]["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
+        assert_eq!(webhooks.names(), ["hooks.ops.svc", "hooks.ops.svc.cluster.local"]);
+        assert_eq!(Webhooks::new("").url("https://[::1]:9443/").names(), ["::1"]);
+        assert_eq!(Webhooks::new("").url("https://127.0.0.1:9443").names(), ["127.0.0.1"]);
+    }
+}

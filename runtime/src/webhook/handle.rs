@@ -1,0 +1,337 @@
+//! The answer to one request on the webhook port, as a function of path, query and body.
+
+use std::{convert::Infallible, panic::AssertUnwindSafe, time::Duration};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tower::{service_fn, util::BoxCloneSyncService};
+
+use super::{
+    admit::{HandlerFailure, Verdict},
+    calls::FailurePolicy,
+    json_patch::json_patch,
+    request::{Operation, Request as Asked},
+    webhooks::{AdmissionHook, CONVERSION_PATH, Purpose, Webhooks},
+};
+use crate::{
+    plain::plain,
+    users_code::{contained, discard, may_block},
+};
+
+/// Most bytes of a review of an object: the API server takes objects of 3 MiB, and sends the old one too.
+pub(crate) const MOST_OF_AN_OBJECT: usize = 8 << 20;
+/// Most bytes of a conversion: an API server sends a list whole.
+pub(crate) const MOST_OF_A_LIST: usize = 128 << 20;
+/// How long a call may take if the API server does not say so.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest that an API server waits.
+const LONGEST: Duration = Duration::from_secs(30);
+/// The part of the time that is kept for the answer's way.
+const RESERVE: u32 = 10;
+
+/// The answer to a request: a status, and a body that is JSON unless it is an error in plain text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WebhookResponse {
+    /// The HTTP status: 200 for every review that can be answered.
+    pub code: StatusCode,
+    /// The review with the response, or a text that says what is wrong.
+    pub body: Value,
+}
+
+impl WebhookResponse {
+    fn refused(code: StatusCode, why: impl Into<String>) -> Self {
+        Self { code, body: Value::String(why.into()) }
+    }
+
+    fn answered(body: Value) -> Self {
+        Self { code: StatusCode::OK, body }
+    }
+
+    /// Writes it as an HTTP response.
+    pub(crate) fn into_http(self) -> Response<Bytes> {
+        let Self { code, body } = self;
+        let (kind, text) = match body {
+            Value::String(text) => ("text/plain; charset=utf-8", format!("{text}\n")),
+            body => ("application/json", body.to_string()),
+        };
+        let mut response = Response::new(Bytes::from(text));
+        *response.status_mut() = code;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        response
+    }
+}
+
+/// Serves the webhooks in the process: a `POST` of a review in, its answer out. A test hands it to its API server.
+impl From<&Webhooks> for BoxCloneSyncService<Request<Bytes>, Response<Bytes>, Infallible> {
+    fn from(webhooks: &Webhooks) -> Self {
+        let webhooks = webhooks.clone();
+        Self::new(service_fn(move |request: Request<Bytes>| {
+            let webhooks = webhooks.clone();
+            async move {
+                let uri = request.uri();
+                let answer =
+                    webhooks.handle(uri.path(), uri.query().unwrap_or_default(), request.body()).await;
+                Ok(answer.into_http())
+            }
+        }))
+    }
+}
+
+/// Returns the most bytes that a body may have at a path.
+pub(crate) fn most_bytes(path: &str) -> usize {
+    if path == CONVERSION_PATH { MOST_OF_A_LIST } else { MOST_OF_AN_OBJECT }
+}
+
+impl Webhooks {
+    /// Answers a `POST` of a review, as an API server sends it; tests may call it without a socket.
+    ///
+    /// It never panics, and never allows what it can't read. Only `admission.k8s.io/v1` and `apiextensions.k8s.io/v1`
+    /// are answered.
+    pub async fn handle(&self, path: &str, query: &str, body: &[u8]) -> WebhookResponse {
+        let answer = AssertUnwindSafe(self.answer(path, query, body)).catch_unwind().await;
+        answer.unwrap_or_else(|payload| {
+            discard(payload);
+            WebhookResponse::refused(StatusCode::INTERNAL_SERVER_ERROR, "the webhook panicked")
+        })
+    }
+
+    async fn answer(&self, path: &str, query: &str, body: &[u8]) -> WebhookResponse {
+        let hook = self.hooks.get(path);
+        if hook.is_none() && path != CONVERSION_PATH {
+            return WebhookResponse::refused(
+                StatusCode::NOT_FOUND,
+                format!("no webhook is at {}", plain(path)),
+            );
+        }
+        if body.len() > most_bytes(path) {
+            let why = format!("a review has {} bytes at most", most_bytes(path));
+            return WebhookResponse::refused(StatusCode::PAYLOAD_TOO_LARGE, why);
+        }
+        let bad = |why: String| WebhookResponse::refused(StatusCode::BAD_REQUEST, why);
+        let parsed = may_block(|| serde_json::from_slice::<Value>(body));
+        let mut review = match parsed {
+            Ok(review) => review,
+            Err(error) => return bad(format!("the body is not a review: {error}")),
+        };
+        let (group, kind) = match hook {
+            Some(_) => ("admission.k8s.io/v1", "AdmissionReview"),
+            None => ("apiextensions.k8s.io/v1", "ConversionReview"),
+        };
+        if review["apiVersion"] != group || review["kind"] != kind {
+            let found = format!("{} {}", review["apiVersion"], review["kind"]);
+            return bad(format!("this path takes {group} {kind}, and this is {}", plain(&found)));
+        }
+        let request = review["request"].take();
+        if request["uid"].as_str().is_none_or(str::is_empty) {
+            return bad("the review has no request with a uid".to_owned());
+        }
+        let response = match hook {
+            Some(hook) => self.admit(hook, request, deadline(query)).await,
+            None => may_block(|| self.convert(request)),
+        };
+        WebhookResponse::answered(json!({"apiVersion": group, "kind": kind, "response": response}))
+    }
+
+    async fn admit(&self, hook: &AdmissionHook, request: Value, deadline: Duration) -> Value {
+        let uid = request["uid"].clone();
+        let name = hook.name();
+        let deadline = deadline.min(hook.calls.timeout - hook.calls.timeout / RESERVE);
+        let request = match readable(hook, request) {
+            Ok(request) => request,
+            Err(failure) => return refused(&uid, failure.status(&name), Vec::new()),
+        };
+        let verdict = timeout(deadline, async {
+            if hook.calls.reads_caches {
+                let synced = self.synced.subscribe().wait_for(|synced| *synced).await.map(drop);
+                synced
+                    .map_err(|_| failure(503, "ServiceUnavailable", "the program is stopping".to_owned()))?;
+            }
+            self.all(hook, request).await
+        });
+        let failed = match verdict.await {
+            Ok(Ok(verdict)) => return decided(&uid, verdict),
+            Ok(Err(failed)) => failed,
+            Err(_) if hook.calls.reads_caches && !*self.synced.borrow() => {
+                failure(504, "Timeout", "caches have not synced yet".to_owned())
+            }
+            Err(_) => failure(504, "Timeout", format!("no answer within {deadline:?}")),
+        };
+        match hook.calls.failure_policy {
+            FailurePolicy::Fail => refused(&uid, failed.status(&name), Vec::new()),
+            FailurePolicy::Ignore => {
+                json!({"uid": uid, "allowed": true, "warnings": [format!("{name}: {failed}: allowed without it")]})
+            }
+        }
+    }
+
+    /// Converts the objects of a review; one that can't be converted fails the review, which names it.
+    fn convert(&self, mut request: Value) -> Value {
+        let uid = request["uid"].clone();
+        let failed = |why: String| json!({"uid": uid, "convertedObjects": [], "result": {"status": "Failed", "message": why}});
+        let Some(wanted) = request["desiredAPIVersion"].as_str().map(str::to_owned) else {
+            return failed("the request has no desiredAPIVersion".to_owned());
+        };
+        let Value::Array(objects) = request["objects"].take() else {
+            return failed("the request has no objects".to_owned());
+        };
+        let group = wanted.split_once('/').map_or("", |(group, _)| group);
+        let mut converted = Vec::with_capacity(objects.len());
+        for object in &objects {
+            let kind = object["kind"].as_str().unwrap_or_default();
+            let Some(conversion) = self.conversions.get(&(group.to_owned(), kind.to_owned())) else {
+                let why = format!("this program does not convert {} of {}", plain(kind), plain(&wanted));
+                return failed(why);
+            };
+            let outcome = contained(|| conversion.convert(object, &wanted));
+            match outcome {
+                Some(Ok(object)) => converted.push(object),
+                Some(Err(error)) => {
+                    let (key, field) = (&error.key, plain(&error.field));
+                    tracing::warn!(
+                        kind, object = %key, from = %plain(&error.api_version), to = %plain(&wanted), %field,
+                        "an object can't be converted, so a request for {} objects fails", objects.len()
+                    );
+                    return failed(error.to_string());
+                }
+                None => return failed(format!("the conversion of a {} panicked", plain(kind))),
+            }
+        }
+        json!({"uid": uid, "convertedObjects": converted, "result": {"status": "Success"}})
+    }
+
+    /// Runs all handlers of a hook, until one refuses.
+    async fn all(&self, hook: &AdmissionHook, mut request: Asked) -> Result<Verdict, HandlerFailure> {
+        let raw = request.object.take().unwrap_or_default();
+        let version = hook.kind.api_version();
+        request.object = Some(raw.clone())
+            .filter(|raw| !raw.is_null())
+            .map(|raw| self.shown(raw, &version))
+            .transpose()?;
+        request.old_object = request.old_object.map(|old| self.shown(old, &version)).transpose()?;
+        let mut whole = Verdict::default();
+        for handler in &hook.handlers {
+            let verdict = handler.admit(&request).await?;
+            whole.warnings.extend(verdict.warnings);
+            if verdict.refusal.is_some() {
+                return Ok(Verdict { refusal: verdict.refusal, ..whole });
+            }
+            if let Some(defaulted) = verdict.defaulted {
+                request.object = Some(defaulted);
+            }
+        }
+        if hook.purpose == Purpose::Defaults
+            && let Some(object) = request.object
+        {
+            let own = raw["apiVersion"].as_str().unwrap_or_default();
+            whole.patch = json_patch(&raw, &self.shown(object, own)?);
+        }
+        Ok(whole)
+    }
+
+    /// Converts an object that a server sends in another version than it was asked for.
+    fn shown(&self, object: Value, version: &str) -> Result<Value, HandlerFailure> {
+        let text = |name: &str| object[name].as_str().unwrap_or_default();
+        let given = text("apiVersion");
+        let group = given.split_once('/').map_or("", |(group, _)| group);
+        let conversion = self.conversions.get(&(group.to_owned(), text("kind").to_owned()));
+        match conversion.filter(|_| given != version) {
+            Some(conversion) => {
+                let converted = contained(|| conversion.convert(&object, version));
+                let why = match converted {
+                    Some(Ok(object)) => return Ok(object),
+                    Some(Err(error)) => error.to_string(),
+                    None => "the conversion panicked".to_owned(),
+                };
+                Err(failure(400, "BadRequest", format!("the object can't be converted: {why}")))
+            }
+            None => Ok(object),
+        }
+    }
+}
+
+/// Reads a request that this webhook can decide about.
+fn readable(hook: &AdmissionHook, request: Value) -> Result<Asked, HandlerFailure> {
+    let request: Asked = serde_json::from_value(request)
+        .map_err(|error| failure(400, "BadRequest", format!("the request can't be read: {error}")))?;
+    let kind = &hook.kind;
+    let found = &request.kind;
+    if found.group != kind.group || found.version != kind.version || found.kind != kind.kind {
+        let why = format!("this webhook decides about {} {}, not {found}", kind.api_version(), kind.kind);
+        return Err(failure(400, "BadRequest", why));
+    }
+    if request.operation == Operation::Connect || request.subresource().is_some() {
+        let what = request.subresource().unwrap_or(request.operation.as_str());
+        return Err(failure(
+            400,
+            "BadRequest",
+            format!("this webhook does not decide about {}", plain(what)),
+        ));
+    }
+    Ok(request)
+}
+
+fn failure(code: u16, reason: &'static str, why: String) -> HandlerFailure {
+    HandlerFailure { code, reason, why }
+}
+
+fn decided(uid: &Value, verdict: Verdict) -> Value {
+    if let Some(refusal) = verdict.refusal {
+        return refused(uid, refusal, verdict.warnings);
+    }
+    let mut response = json!({"uid": uid, "allowed": true});
+    if !verdict.warnings.is_empty() {
+        response["warnings"] = json!(verdict.warnings);
+    }
+    if !verdict.patch.is_empty() {
+        let text = Value::Array(verdict.patch).to_string();
+        response["patchType"] = "JSONPatch".into();
+        response["patch"] = json!(ByteString(text.into_bytes()));
+    }
+    response
+}
+
+fn refused(uid: &Value, status: Value, warnings: Vec<String>) -> Value {
+    let mut response = json!({"uid": uid, "allowed": false, "status": status});
+    if !warnings.is_empty() {
+        response["warnings"] = json!(warnings);
+    }
+    response
+}
+
+/// Reads `timeout=10s`, and keeps a part of it for the way of the answer.
+fn deadline(query: &str) -> Duration {
+    let given = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
+    let whole = given.and_then(go_duration).unwrap_or(TIMEOUT).min(LONGEST);
+    whole - whole / RESERVE
+}
+
+/// Reads a duration as Go writes it, such as `1m30s` or `500ms`.
+fn go_duration(text: &str) -> Option<Duration> {
+    let (mut rest, mut whole) = (text, Duration::ZERO);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        let unit = &rest[digits..];
+        let end = unit.find(|c: char| c.is_ascii_digit()).unwrap_or(unit.len());
+        let seconds = match &unit[..end] {
+            "h" => 3_600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "us" | "µs" => 1e-6,
+            "ns" => 1e-9,
+            _ => return None,
+        };
+        whole = whole.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
+        rest = &unit[end..];
+    }
+    (!text.is_empty()).then_some(whole)
+}
+
+#[cfg(test)]
+#[path = "handle_tests.rs"]
+mod tests;

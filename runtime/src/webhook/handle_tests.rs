@@ -1,0 +1,252 @@
+//! What an API server may send, and what comes back.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::{
+    versions::testing::Shop,
+    webhook::{Calls, Change, Defaulter, Request, Review, Validator},
+};
+
+struct Rules;
+
+impl Validator<ConfigMap> for Rules {
+    async fn validate(&self, change: Change<'_, ConfigMap>, review: &mut Review) {
+        let data = change.object().data.clone().unwrap_or_default();
+        let has = |key: &str| data.contains_key(key);
+        match () {
+            () if has("panic") => panic!("rules"),
+            () if has("slow") => sleep(Duration::from_secs(60)).await,
+            () if has("refuse") => review.refuse("not today"),
+            () => {}
+        }
+        if has("fields") {
+            review.field("data.a").required();
+            review.field("data.b").invalid(7, "must be even");
+            review.field("data.c").not_supported("x", ["y", "z"]);
+            review.field("data.d").duplicate(json!({"e": 1}));
+            review.field("data.d").duplicate(json!({"e": 1}));
+        }
+        if let Change::Update { old, .. } = change
+            && old.immutable == Some(true)
+        {
+            review.field("data").forbidden("is immutable");
+        }
+        if review.request().is_dry_run() {
+            review.warn(format!(
+                "only tried by {}",
+                review.request().user().username.as_deref().unwrap_or("?")
+            ));
+        }
+    }
+}
+
+impl Defaulter<ConfigMap> for Rules {
+    fn default(&self, object: &mut ConfigMap, request: &Request) {
+        let data = object.data.get_or_insert_default();
+        assert!(!data.contains_key("panic"));
+        data.entry("user".to_owned()).or_insert_with(|| request.user().username.clone().unwrap_or_default());
+    }
+}
+
+const VALIDATES: &str = "/validates/core/v1/configmaps";
+const DEFAULTS: &str = "/defaults/core/v1/configmaps";
+
+fn webhooks(calls: Calls) -> Webhooks {
+    let webhooks = Webhooks::new(":0").validates_with::<ConfigMap>(calls, Rules).defaults::<ConfigMap>(Rules);
+    webhooks.caches_have_synced();
+    webhooks.converts::<Shop>()
+}
+
+fn object(data: &[&str]) -> Value {
+    let data: serde_json::Map<_, _> = data.iter().map(|key| ((*key).to_owned(), json!("x"))).collect();
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data, "newer": {"b": [1]}})
+}
+
+fn review(request: Value) -> Value {
+    let mut whole = json!({
+        "uid": "u-1", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "name": "a", "namespace": "shop",
+        "operation": "CREATE", "userInfo": {"username": "ann"}, "object": object(&[]), "oldObject": null,
+        "dryRun": false, "options": {"kind": "CreateOptions"},
+    });
+    for (name, value) in request.as_object().unwrap() {
+        whole[name] = value.clone();
+    }
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": whole})
+}
+
+/// Sends a request, and returns the response in the review.
+async fn ask(webhooks: &Webhooks, path: &str, request: Value) -> Value {
+    let answer = webhooks.handle(path, "timeout=5s", review(request).to_string().as_bytes()).await;
+    assert_eq!(answer.code, 200, "{answer:?}");
+    assert_eq!(answer.body["apiVersion"], "admission.k8s.io/v1");
+    let response = answer.body["response"].clone();
+    assert_eq!(response["uid"], "u-1", "{response}");
+    response
+}
+
+#[tokio::test]
+async fn what_is_not_a_review_is_an_error_and_never_allowed() {
+    let webhooks = webhooks(Calls::new().ignore_failures());
+    let of = |change: fn(&mut Value)| {
+        let mut review = review(json!({}));
+        change(&mut review);
+        review.to_string()
+    };
+    let large = format!("{}{}", of(|_| {}), " ".repeat(MOST_OF_AN_OBJECT));
+    for (path, body, code, why) in [
+        (VALIDATES, "{".to_owned(), 400, "is not a review"),
+        (VALIDATES, String::new(), 400, "is not a review"),
+        (VALIDATES, "[]".to_owned(), 400, "this path takes admission.k8s.io/v1 AdmissionReview"),
+        (VALIDATES, "\u{0}\u{1}".to_owned(), 400, "is not a review"),
+        (VALIDATES, "[".repeat(100_000), 400, "is not a review"),
+        (VALIDATES, of(|review| review["apiVersion"] = "admission.k8s.io/v1beta1".into()), 400, "v1beta1"),
+        (VALIDATES, of(|review| review["kind"] = "ConversionReview".into()), 400, "ConversionReview"),
+        (VALIDATES, of(|review| review["request"] = Value::Null), 400, "no request with a uid"),
+        (VALIDATES, of(|review| review["request"]["uid"] = "".into()), 400, "no request with a uid"),
+        (VALIDATES, of(|review| review["request"]["uid"] = 7.into()), 400, "no request with a uid"),
+        (VALIDATES, large, 413, "8388608 bytes"),
+        ("/validates/core/v1/secrets", of(|_| {}), 404, "no webhook is at"),
+        ("/", of(|_| {}), 404, "no webhook is at"),
+        ("/convert", of(|_| {}), 400, "this path takes apiextensions.k8s.io/v1 ConversionReview"),
+    ] {
+        let answer = webhooks.handle(path, "", body.as_bytes()).await;
+        let text = answer.body.as_str().unwrap_or_default();
+        assert!(answer.code == code && text.contains(why), "{path}: {} {text}", answer.code);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_gets_an_answer_with_its_uid() {
+    let strict = webhooks(Calls::new().deletions());
+    let lenient = webhooks(Calls::new().deletions().ignore_failures());
+    let kind = json!({"group": "", "version": "v1", "kind": "Secret"});
+    // The request, the code of the refusal, and whether the failure policy decides.
+    let refused = [
+        (json!({"kind": kind}), 400, false, "this webhook decides about v1 ConfigMap, not v1 Secret"),
+        (json!({"operation": "CONNECT"}), 400, false, "does not decide about CONNECT"),
+        (json!({"operation": "PATCH"}), 400, false, "the request can't be read: unknown variant `PATCH`"),
+        (json!({"subResource": "status"}), 400, false, "does not decide about status"),
+        (json!({"object": null}), 400, true, "the review has no object for CREATE"),
+        (json!({"operation": "UPDATE"}), 400, true, "the review has no oldObject for UPDATE"),
+        (json!({"operation": "DELETE", "object": null}), 400, true, "the review has no oldObject for DELETE"),
+        (
+            json!({"object": {"metadata": {}, "data": {"a": 7}}}),
+            400,
+            true,
+            "object can't be read: data.a: invalid type",
+        ),
+        (json!({"object": "x"}), 400, true, "object can't be read"),
+        (json!({"object": object(&["panic"])}), 500, true, "the validator panicked"),
+        (json!({"object": object(&["slow"])}), 504, true, "no answer within 4.5s"),
+        (json!({"object": object(&["refuse"])}), 403, false, "configmaps \"a\" is forbidden: not today"),
+    ];
+    for (request, code, by_policy, why) in refused {
+        let begun = Instant::now();
+        let response = ask(&strict, VALIDATES, request.clone()).await;
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        let message = response["status"]["message"].as_str().unwrap_or_default();
+        assert_eq!(
+            (&response["allowed"], &response["status"]["code"]),
+            (&json!(false), &json!(code)),
+            "{request}"
+        );
+        assert!(message.contains(why), "{message}");
+        let response = ask(&lenient, VALIDATES, request).await;
+        assert_eq!(response["allowed"], by_policy, "{response}");
+        assert!(!by_policy || response["warnings"][0].as_str().unwrap().contains(why), "{response}");
+    }
+    let allowed = ask(&strict, VALIDATES, json!({"dryRun": true})).await;
+    assert_eq!(allowed, json!({"uid": "u-1", "allowed": true, "warnings": ["only tried by ann"]}));
+    let deleted = json!({"operation": "DELETE", "object": null, "oldObject": object(&[])});
+    assert_eq!(ask(&strict, VALIDATES, deleted).await, json!({"uid": "u-1", "allowed": true}));
+}
+
+#[tokio::test]
+async fn errors_of_fields_are_as_the_api_server_writes_them() {
+    let webhooks = webhooks(Calls::new());
+    let response = ask(&webhooks, VALIDATES, json!({"object": object(&["fields"])})).await;
+    let cause = |reason: &str, field: &str, message: &str| json!({"reason": reason, "field": field, "message": message});
+    let status = &response["status"];
+    assert_eq!(status["reason"], "Invalid");
+    assert_eq!(status["code"], 422);
+    assert_eq!(
+        status["message"],
+        "ConfigMap \"a\" is invalid: [data.a: Required value, data.b: Invalid value: 7: must be even, data.c: \
+         Unsupported value: \"x\": supported values: \"y\", \"z\", data.d: Duplicate value: {\"e\":1}]"
+    );
+    assert_eq!(status["details"]["kind"], "ConfigMap");
+    assert_eq!(
+        status["details"]["causes"][1],
+        cause("FieldValueInvalid", "data.b", "Invalid value: 7: must be even")
+    );
+    let mut old = object(&[]);
+    old["immutable"] = true.into();
+    let response = ask(&webhooks, VALIDATES, json!({"operation": "UPDATE", "oldObject": old})).await;
+    assert_eq!(response["status"]["message"], "ConfigMap \"a\" is invalid: data: Forbidden: is immutable");
+}
+
+#[tokio::test]
+async fn defaults_are_a_patch_of_the_raw_object() {
+    let webhooks = webhooks(Calls::new());
+    let response = ask(&webhooks, DEFAULTS, json!({"object": object(&["a"])})).await;
+    assert_eq!((&response["allowed"], &response["patchType"]), (&json!(true), &json!("JSONPatch")));
+    let patch: ByteString = serde_json::from_value(response["patch"].clone()).unwrap();
+    let patch: Value = serde_json::from_slice(&patch.0).unwrap();
+    assert_eq!(patch, json!([{"op": "add", "path": "/data/user", "value": "ann"}]));
+    let response = ask(&webhooks, DEFAULTS, json!({"object": object(&["user"])})).await;
+    assert_eq!(response, json!({"uid": "u-1", "allowed": true}));
+    let response = ask(&webhooks, DEFAULTS, json!({"object": object(&["panic"])})).await;
+    assert_eq!(response["status"]["code"], 500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_waits_for_the_caches_and_a_conversion_does_not() {
+    let webhooks = Webhooks::new(":0").validates::<ConfigMap>(Rules).converts::<Shop>();
+    let response = ask(&webhooks, VALIDATES, json!({})).await;
+    assert_eq!(response["status"]["message"], "validates.configmaps.core.k8s.io: caches have not synced yet");
+    let shop = json!({"apiVersion": "shops.dev/v1alpha1", "kind": "Shop", "metadata": {"name": "a"},
+        "spec": {"size": 3, "ports": []}});
+    let begun = Instant::now();
+    let review = |objects: Value, to: &str| {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+            "request": {"uid": "u-2", "desiredAPIVersion": to, "objects": objects}})
+    };
+    let convert = async |objects: Value, to: &str| {
+        let body = review(objects, to).to_string();
+        let answer = webhooks.handle("/convert", "timeout=30s", body.as_bytes()).await;
+        assert_eq!((answer.code.as_u16(), &answer.body["response"]["uid"]), (200, &json!("u-2")));
+        answer.body["response"].clone()
+    };
+    let response = convert(json!([shop, shop]), "shops.dev/v1").await;
+    assert_eq!(response["result"]["status"], "Success");
+    assert_eq!(response["convertedObjects"][1]["spec"]["size"], json!({"least": 3, "most": 3}));
+    let mut bad = shop.clone();
+    bad["spec"]["size"] = "x".into();
+    for (objects, to, why) in [
+        (json!([shop, bad]), "shops.dev/v1", "Shop a of shops.dev/v1alpha1: spec.size: invalid type"),
+        (json!([shop]), "shops.dev/v9", "is not a version of this program"),
+        (json!([shop]), "other.dev/v1", "does not convert Shop of other.dev/v1"),
+        (json!([7]), "shops.dev/v1", "does not convert  of shops.dev/v1"),
+        (json!(null), "shops.dev/v1", "has no objects"),
+    ] {
+        let response = convert(objects, to).await;
+        let message = response["result"]["message"].as_str().unwrap();
+        assert!(response["result"]["status"] == "Failed" && message.contains(why), "{message}");
+    }
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    webhooks.caches_have_synced();
+    assert_eq!(ask(&webhooks, VALIDATES, json!({})).await["allowed"], true);
+}
+
+#[test]
+fn durations_are_read_as_go_writes_them() {
+    let read = |text: &str| go_duration(text).map(|time| time.as_secs_f64());
+    for (text, seconds) in [("10s", 10.0), ("1m30s", 90.0), ("500ms", 0.5), ("1.5s", 1.5), ("1h", 3_600.0)] {
+        assert_eq!(read(text), Some(seconds));
+    }
+    for text in ["", "10", "s", "-1s", "1x", "1s2", "ten", "1e999s", "99999999999999999999h"] {
+        assert_eq!(read(text), None, "{text}");
+    }
+}

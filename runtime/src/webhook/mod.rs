@@ -1,0 +1,43 @@
+//! Webhooks: defaults, validation, and conversion between versions, with certificates of their own.
+//!
+//! [`Webhooks`] lists what a program decides about. [`Webhooks::handle`] is the whole answer to a request, as a function of
+//! path, query and body: the manager puts a TLS port in front of it, and tests call it without one.
+//!
+//! | Path | Answers |
+//! |---|---|
+//! | `/defaults/GROUP/VERSION/PLURAL` | what the [`Defaulter`]s of a kind set |
+//! | `/validates/GROUP/VERSION/PLURAL` | what the [`Validator`]s of a kind say |
+//! | `/convert` | objects in another version, for all kinds with several versions |
+//!
+//! # Guarantees
+//!
+//! - Every request gets an answer with its UID within the API server's time-out, also after a panic. The failure policy
+//!   says whether it is allowed.
+//! - What can't be read is refused: other versions of reviews, other kinds, subresources, objects that are missing.
+//! - Fields that a type does not know survive defaults and conversions.
+//! - Conversions are answered before caches have synced. Validators and defaulters wait for the caches that they read.
+
+#[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
+compile_error!("the feature `webhooks` needs a provider of TLS: `ring` or `aws-lc-rs`");
+
+mod request;
+mod review;
+mod json_patch;
+mod admit;
+mod calls;
+mod webhooks;
+mod handle;
+mod configuration;
+mod authority;
+mod issue;
+
+pub(crate) use authority::{Generation, LOOK_SOON, Rotation, Seen, StoredGenerations};
+pub(crate) use handle::most_bytes;
+pub(crate) use issue::issue;
+
+pub use admit::{Defaulter, Validator};
+pub use calls::{Calls, FailurePolicy};
+pub use handle::WebhookResponse;
+pub use request::{Change, Operation, Request};
+pub use review::{FieldReview, Review};
+pub use webhooks::Webhooks;

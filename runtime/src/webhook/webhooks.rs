@@ -1,0 +1,242 @@
+//! The webhooks of a program: which kinds they are for, and where they are served.
+
+use std::{collections::BTreeMap, fmt, marker::PhantomData, path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::sync::watch;
+
+use super::{
+    admit::{Admit, Defaulter, Defaults, Validates, Validator},
+    calls::Calls,
+    request::Operation,
+};
+use crate::{
+    object::Kind,
+    versions::{Conversions, Convert, Versioned},
+    writes::TypedObject,
+};
+
+/// How long the port of a Service goes on to answer after a stop.
+const LINGER: Duration = Duration::from_secs(10);
+/// The path of conversions.
+pub(super) const CONVERSION_PATH: &str = "/convert";
+
+/// Whether a webhook may change objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Purpose {
+    Defaults,
+    Validates,
+}
+
+impl Purpose {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Defaults => "defaults",
+            Self::Validates => "validates",
+        }
+    }
+}
+
+/// One admission webhook: all validators, or all defaulters, of a kind.
+pub(super) struct AdmissionHook {
+    pub(super) purpose: Purpose,
+    pub(super) kind: Kind,
+    pub(super) calls: Calls,
+    pub(super) handlers: Vec<Arc<dyn Admit>>,
+}
+
+impl AdmissionHook {
+    /// Returns its name in a configuration, which has at least three parts.
+    pub(super) fn name(&self) -> String {
+        let Kind { group, plural, .. } = &self.kind;
+        let group = if group.is_empty() { "core.k8s.io" } else { group };
+        match group.contains('.') {
+            true => format!("{}.{plural}.{group}", self.purpose.as_str()),
+            false => format!("{}.{plural}.{group}.k8s.io", self.purpose.as_str()),
+        }
+    }
+
+    pub(super) fn path(&self) -> String {
+        let Kind { group, version, plural, .. } = &self.kind;
+        let group = if group.is_empty() { "core" } else { group };
+        format!("/{}/{group}/{version}/{plural}", self.purpose.as_str())
+    }
+}
+
+/// The webhooks of an operator: defaults, validation, and conversion of versions, on one TLS port.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use watchkeeper::webhook::{Change, Review, Validator, Webhooks};
+/// struct Rules;
+///
+/// impl Validator<ConfigMap> for Rules {
+///     async fn validate(&self, change: Change<'_, ConfigMap>, review: &mut Review) {
+///         if change.object().data.is_none() {
+///             review.field("data").required();
+///         }
+///     }
+/// }
+///
+/// let webhooks = Webhooks::new(":9443").validates::<ConfigMap>(Rules);
+/// ```
+///
+/// Every replica serves them, leader or not. A request that panics, or that takes too long, gets an answer all the same:
+/// the failure policy says whether it is allowed.
+#[derive(Clone)]
+#[must_use = "webhooks do nothing until a manager has them"]
+pub struct Webhooks {
+    pub(crate) address: String,
+    pub(super) service: Option<ServiceName>,
+    pub(super) url: Option<String>,
+    pub(super) linger: Option<Duration>,
+    /// A folder with `tls.crt` and `tls.key`, if certificates are not made by the program.
+    pub(crate) files: Option<PathBuf>,
+    /// Namespace and name of cert-manager's Certificate.
+    pub(super) certificate: Option<String>,
+    pub(super) hooks: BTreeMap<String, Arc<AdmissionHook>>,
+    /// By group and kind.
+    pub(super) conversions: BTreeMap<(String, String), Arc<dyn Convert>>,
+    pub(super) synced: watch::Sender<bool>,
+}
+
+/// The Service in front of the webhooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServiceName {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl fmt::Debug for Webhooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths: Vec<_> = self.hooks.keys().collect();
+        let converted: Vec<_> = self.conversions.keys().collect();
+        f.debug_struct("Webhooks")
+            .field("address", &self.address)
+            .field("paths", &paths)
+            .field("conversions", &converted)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Webhooks {
+    /// Serves webhooks at an address, such as `:9443`.
+    pub fn new(address: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            service: None,
+            url: None,
+            linger: None,
+            files: None,
+            certificate: None,
+            hooks: BTreeMap::new(),
+            conversions: BTreeMap::new(),
+            synced: watch::Sender::new(false),
+        }
+    }
+
+    /// Has a defaulter complete objects of a kind.
+    pub fn defaults<K: TypedObject>(self, defaulter: impl Defaulter<K>) -> Self {
+        self.defaults_with(Calls::new(), defaulter)
+    }
+
+    /// Has a defaulter complete objects of a kind, with settings.
+    ///
+    /// Of several defaulters of one kind, each sees what those before it made. The first one's settings count.
+    pub fn defaults_with<K: TypedObject>(self, mut calls: Calls, defaulter: impl Defaulter<K>) -> Self {
+        calls.operations.retain(|operation| matches!(operation, Operation::Create | Operation::Update));
+        self.add::<K>(Purpose::Defaults, calls, Arc::new(Defaults(defaulter, PhantomData)))
+    }
+
+    /// Has a validator decide about creations and updates of a kind.
+    pub fn validates<K: TypedObject>(self, validator: impl Validator<K>) -> Self {
+        self.validates_with(Calls::new(), validator)
+    }
+
+    /// Has a validator decide about operations on a kind, with settings.
+    ///
+    /// Of several validators of one kind, all must allow an operation. The first one's settings count.
+    pub fn validates_with<K: TypedObject>(self, calls: Calls, validator: impl Validator<K>) -> Self {
+        self.add::<K>(Purpose::Validates, calls, Arc::new(Validates(validator, PhantomData)))
+    }
+
+    /// Converts between the versions of a kind. A manager calls this for each kind with several versions.
+    pub fn converts<K: Versioned + TypedObject + kube::CustomResourceExt>(self) -> Self {
+        self.converting(&Conversions::<K>::shared())
+    }
+
+    pub(crate) fn converting(mut self, conversion: &Arc<dyn Convert>) -> Self {
+        if let Ok(definition) = conversion.definition() {
+            let key = (definition.spec.group, definition.spec.names.kind);
+            self.conversions.insert(key, conversion.clone());
+        }
+        self
+    }
+
+    /// Sets where the API server finds the webhooks, if that was not said.
+    pub(crate) fn served_by(self, namespace: &str, name: &str) -> Self {
+        match self.service.is_none() && self.url.is_none() {
+            true => self.service(namespace, name),
+            false => self,
+        }
+    }
+
+    /// Names the Service in front of the webhooks, through which the API server calls them on port 443.
+    pub fn service(self, namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { service: Some(ServiceName { namespace: namespace.into(), name: name.into() }), ..self }
+    }
+
+    /// Has the API server call the webhooks at a URL, such as `https://127.0.0.1:9443`, in place of a Service.
+    pub fn url(self, url: impl Into<String>) -> Self {
+        Self { url: Some(url.into().trim_end_matches('/').to_owned()), ..self }
+    }
+
+    /// Serves the certificate in a folder's `tls.crt` and `tls.key`, in place of one that the program makes.
+    ///
+    /// The files are read again when they change. Nothing writes the authority into configurations then, unless
+    /// [`injected_from`](Self::injected_from) has cert-manager do it.
+    pub fn files(self, folder: impl Into<PathBuf>) -> Self {
+        Self { files: Some(folder.into()), ..self }
+    }
+
+    /// Has cert-manager write the authority of a Certificate into the configurations.
+    pub fn injected_from(self, namespace: &str, certificate: &str) -> Self {
+        Self { certificate: Some(format!("{namespace}/{certificate}")), ..self }
+    }
+
+    fn add<K: TypedObject>(mut self, purpose: Purpose, calls: Calls, handler: Arc<dyn Admit>) -> Self {
+        let hook = AdmissionHook { purpose, kind: Kind::of::<K>(), calls, handlers: Vec::new() };
+        let hook = self.hooks.entry(hook.path()).or_insert_with(|| Arc::new(hook));
+        let mut handlers = hook.handlers.clone();
+        handlers.push(handler);
+        let (kind, calls) = (hook.kind.clone(), hook.calls.clone());
+        *hook = Arc::new(AdmissionHook { purpose, kind, calls, handlers });
+        self
+    }
+
+    /// Sets how long the port goes on to answer after a stop: ten seconds behind a Service, not at all at a URL.
+    ///
+    /// In this time an API server learns that the replica goes.
+    pub fn linger_for(self, linger: Duration) -> Self {
+        Self { linger: Some(linger), ..self }
+    }
+
+    pub(crate) fn linger(&self) -> Duration {
+        self.linger.unwrap_or(if self.url.is_some() { Duration::ZERO } else { LINGER })
+    }
+
+    /// Returns the namespace of the Service, if one is named.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.service.as_ref().map(|service| service.namespace.as_str())
+    }
+
+    /// Returns the names of the definitions whose objects are converted.
+    pub(crate) fn converted(&self) -> Vec<String> {
+        let definitions = self.conversions.values().filter_map(|conversion| conversion.definition().ok());
+        definitions.filter_map(|definition| definition.metadata.name).collect()
+    }
+
+    /// Lets handlers run that read caches.
+    pub(crate) fn caches_have_synced(&self) {
+        self.synced.send_replace(true);
+    }
+}

@@ -1,0 +1,257 @@
+//! A program that owns its API: it installs, validates, completes, converts and migrates its own kind, in one process.
+
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        core::v1::Secret,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use watchkeeper::{
+    Running,
+    prelude::*,
+    webhook::{Calls, Change, Defaulter, Request, Review, Validator, Webhooks},
+};
+use watchkeeper_apiserver::ApiServer;
+
+/// A stall on a market, as the program reads it.
+#[derive(CustomResource, Informer, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "market.example.dev", version = "v1", kind = "Stall", namespaced)]
+#[informer(versions(v1alpha1::Stall))]
+struct StallSpec {
+    #[informer(index)]
+    #[serde(default)]
+    goods: String,
+    places: Places,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct Places {
+    least: i32,
+    most: i32,
+}
+
+mod v1alpha1 {
+    use super::*;
+
+    /// A stall as it was first.
+    #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[kube(group = "market.example.dev", version = "v1alpha1", kind = "Stall", namespaced)]
+    pub(crate) struct StallSpec {
+        #[serde(default)]
+        pub(crate) goods: String,
+        pub(crate) places: i32,
+    }
+
+    impl From<Stall> for super::Stall {
+        fn from(Stall { metadata, spec }: Stall) -> Self {
+            let places = Places { least: spec.places, most: spec.places };
+            Self { metadata, spec: super::StallSpec { goods: spec.goods, places, note: None } }
+        }
+    }
+
+    impl From<super::Stall> for Stall {
+        fn from(super::Stall { metadata, spec }: super::Stall) -> Self {
+            Self { metadata, spec: StallSpec { goods: spec.goods, places: spec.places.least } }
+        }
+    }
+}
+
+/// Each stall has goods of its own, for good.
+struct Rules(StallLister);
+
+impl Validator<Stall> for Rules {
+    async fn validate(&self, change: Change<'_, Stall>, review: &mut Review) {
+        let stall = change.object();
+        if let Change::Delete { .. } = change {
+            return if stall.spec.note.is_some() {
+                review.refuse("it has a note")
+            };
+        }
+        if change.old().is_some_and(|old| old.spec.goods != stall.spec.goods) {
+            review.field("spec.goods").forbidden("is immutable");
+        }
+        if self.0.by_goods(&stall.spec.goods).iter().any(|other| other.name() != stall.name()) {
+            review.field("spec.goods").duplicate(&stall.spec.goods);
+        }
+        if stall.spec.places.most > 100 {
+            review.warn("that is a large stall");
+        }
+    }
+}
+
+struct Usual;
+
+impl Defaulter<Stall> for Usual {
+    fn default(&self, stall: &mut Stall, _: &Request) {
+        if stall.spec.goods.is_empty() {
+            stall.spec.goods = "bread".to_owned();
+        }
+    }
+}
+
+/// The name of the configurations and of the Secret.
+const OWN: &str = "stalls.market.example.dev-webhooks";
+
+struct Idle;
+
+impl Reconciler<Stall> for Idle {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, _: Arc<Stall>, _: &Context<Stall>) -> Result<Action, Self::Error> {
+        Ok(Action::await_change())
+    }
+}
+
+fn program(client: kube::Client, webhooks: Webhooks) -> Running {
+    let manager = Manager::new(client);
+    let rules = Rules(manager.lister::<Stall>());
+    let webhooks = webhooks.defaults::<Stall>(Usual).validates_with::<Stall>(Calls::new().deletions(), rules);
+    manager
+        .kind::<Stall>()
+        .webhooks(webhooks)
+        .migrate_storage::<Stall>()
+        .controller(Controller::new(Idle))
+        .spawn()
+}
+
+/// Starts the program in the server's own process.
+fn inside(server: &ApiServer) -> Running {
+    let running = program(server.client(), Webhooks::new("127.0.0.1:0").service("ops", "market"));
+    server.webhooks(&running);
+    running
+}
+
+fn old_stall(name: &str, goods: &str) -> v1alpha1::Stall {
+    v1alpha1::Stall::new(name, v1alpha1::StallSpec { goods: goods.to_owned(), places: 3 })
+}
+
+fn stall(name: &str, goods: &str) -> Stall {
+    let places = Places { least: 1, most: 9 };
+    Stall::new(name, StallSpec { goods: goods.to_owned(), places, note: Some("by the door".to_owned()) })
+}
+
+/// Unwraps a refusal: its code and its message.
+fn refused<T: std::fmt::Debug>(answer: Result<T, kube::Error>) -> (u16, String) {
+    match answer {
+        Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+// The cache needs the conversion, and the validator needs the cache.
+#[tokio::test(start_paused = true)]
+async fn a_program_owns_its_kind_from_a_cold_start() {
+    let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+    let old = Api::<v1alpha1::Stall>::namespaced(server.client(), "default");
+    old.create(&PostParams::default(), &old_stall("first", "fish")).await.unwrap();
+    let running = inside(&server);
+    let cache = running.informer::<Stall>().build();
+    cache.wait_for_sync(Duration::from_secs(60)).await.unwrap();
+    let places = Places { least: 3, most: 3 };
+    let first = running.lister::<Stall>().get(&ObjectKey::new("default", "first")).unwrap();
+    assert_eq!(first.spec, StallSpec { goods: "fish".to_owned(), places, note: None });
+
+    // Defaults and rules.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let new = Api::<Stall>::namespaced(server.client(), "default");
+    let made = new.create(&PostParams::default(), &stall("second", "")).await.unwrap();
+    assert_eq!(made.spec.goods, "bread");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (code, why) = refused(old.create(&PostParams::default(), &old_stall("third", "fish")).await);
+    assert_eq!(code, 422);
+    assert_eq!(
+        why,
+        "admission webhook \"validates.stalls.market.example.dev\" denied the request: Stall.market.example.dev \
+         \"third\" is invalid: spec.goods: Duplicate value: \"fish\""
+    );
+    let moved = json!({"spec": {"goods": "cheese"}});
+    let (code, why) = refused(new.patch("second", &PatchParams::default(), &Patch::Merge(moved)).await);
+    assert!(code == 422 && why.ends_with("spec.goods: Forbidden: is immutable"), "{why}");
+    let (code, why) = refused(new.delete("second", &DeleteParams::default()).await.map(|_| ()));
+    assert!(code == 403 && why.contains("it has a note"), "{why}");
+
+    // An old client changes what it knows, and the rest stays.
+    let mut read = old.get("second").await.unwrap();
+    assert_eq!(read.spec.places, 1);
+    read.spec.places = 4;
+    old.replace("second", &PostParams::default(), &read).await.unwrap();
+    let kept = new.get("second").await.unwrap();
+    let places = Places { least: 4, most: 4 };
+    assert_eq!((kept.spec.places, kept.spec.note.as_deref()), (places, Some("by the door")));
+
+    // Certificates are published, and everything is stored in the new version.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let bundle = Api::<Secret>::namespaced(server.client(), "ops").get(OWN).await.unwrap();
+    let bundle = bundle.data.unwrap().remove("ca.crt").unwrap();
+    let definitions = Api::<CustomResourceDefinition>::all(server.client());
+    let definition = definitions.get(Stall::crd_name()).await.unwrap();
+    let client = definition.spec.conversion.unwrap().webhook.unwrap().client_config.unwrap();
+    assert_eq!(client.ca_bundle.as_ref(), Some(&bundle));
+    let validating = Api::<ValidatingWebhookConfiguration>::all(server.client());
+    let found = validating.get(OWN).await.unwrap().webhooks.unwrap();
+    assert_eq!(found[0].client_config.ca_bundle.as_ref(), Some(&bundle));
+    assert_eq!(definition.status.unwrap().stored_versions, Some(vec!["v1".to_owned()]));
+
+    // Somebody takes the bundle away.
+    let gone = json!({"webhooks": [{"name": found[0].name, "clientConfig": {"caBundle": null}}]});
+    validating.patch(OWN, &PatchParams::default(), &Patch::Strategic(gone)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let found = validating.get(OWN).await.unwrap().webhooks.unwrap();
+    assert_eq!(found[0].client_config.ca_bundle.as_ref(), Some(&bundle));
+    let mutating = Api::<MutatingWebhookConfiguration>::all(server.client());
+    assert!(mutating.get(OWN).await.is_ok());
+    running.stop().await.unwrap();
+}
+
+#[test]
+fn the_conversions_lose_nothing() {
+    watchkeeper::versions::conversions_round_trip::<Stall>();
+}
+
+// An old replica during a rollout.
+#[tokio::test(start_paused = true)]
+async fn an_older_definition_never_replaces_a_later_one() {
+    let server = ApiServer::in_memory().namespace("ops").start().await;
+    let definitions = Api::<CustomResourceDefinition>::all(server.client());
+    let versions = async || {
+        let found = definitions.get(Stall::crd_name()).await.unwrap();
+        found.spec.versions.into_iter().map(|version| version.name).collect::<Vec<_>>()
+    };
+    Manager::new(server.client()).install_crd::<v1alpha1::Stall>().await.unwrap();
+    assert_eq!(versions().await, ["v1alpha1"]);
+    let running = inside(&server);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(versions().await, ["v1", "v1alpha1"]);
+    Manager::new(server.client()).install_crd::<v1alpha1::Stall>().await.unwrap();
+    assert_eq!(versions().await, ["v1", "v1alpha1"], "the older one was not applied");
+    running.stop().await.unwrap();
+}
+
+// Over TLS, with a certificate that the program made, and without losing a call at its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_port_speaks_tls_with_a_certificate_of_its_own() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = ApiServer::http().start().await.unwrap();
+    let webhooks = Webhooks::new(format!("127.0.0.1:{port}")).url(format!("https://127.0.0.1:{port}"));
+    let running = program(server.client(), webhooks.linger_for(Duration::from_secs(1)));
+    let old = Api::<v1alpha1::Stall>::namespaced(server.client(), "default");
+    let begun = tokio::time::Instant::now();
+    while let Err(error) = old.create(&PostParams::default(), &old_stall("first", "")).await {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{error:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(old.get("first").await.unwrap().spec.goods, "bread");
+    let stopping = tokio::spawn(running.stop());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let second = old.create(&PostParams::default(), &old_stall("second", "fish")).await;
+    assert_eq!(second.unwrap().spec.goods, "fish", "the port goes on to answer");
+    stopping.await.unwrap().unwrap();
+}
