@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Pod;
 use watchkeeper::{
     Lister, Object, ObjectKey, Watched,
-    informer::{Change, Observer},
+    informer::{CacheChange, Observer},
     workqueue::{ItemExponentialFailure, WorkQueue},
 };
 
@@ -155,8 +155,8 @@ type Kept = Box<dyn Any + Send>;
 struct Enqueue(WorkQueue<ObjectKey>);
 
 impl<K: Object> Observer<K> for Enqueue {
-    fn changed(&self, change: &Change<K>) {
-        if let Change::Added { object, .. } = change {
+    fn changed(&self, change: &CacheChange<K>) {
+        if let CacheChange::Added { object, .. } = change {
             self.0.add(object.key().clone());
         }
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use watchkeeper::{
     Object, Watched,
-    informer::{Change, Observer},
+    informer::{CacheChange, Observer},
 };
 
 use crate::{
@@ -107,8 +107,8 @@ struct Keys {
 }
 
 impl<K: Object> Observer<K> for Keys {
-    fn changed(&self, change: &Change<K>) {
-        if let Change::Updated { new, .. } = change {
+    fn changed(&self, change: &CacheChange<K>) {
+        if let CacheChange::Updated { new, .. } = change {
             self.last.hear_of(new.key().name(), new.version().map(|version| version.0), self.objects);
         }
     }

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
 use super::{Reason, patience::Patience, predicate::Predicate, watch::Enqueues};
 use crate::{
-    informer::{AddOrigin, Change, Gone, Observer, Progress, Via},
+    informer::{AddOrigin, CacheChange, Gone, Observer, Progress, Via},
     keys::{FeedId, KeyTable, Keys, RunActivity, SourceId},
     object::{Kind, Object, ObjectKey, Scope, Version},
     store::CachedObject,
@@ -31,8 +31,8 @@ pub(crate) struct Enqueuer {
 
 impl Enqueuer {
     /// Forgets what was applied to an object that a change shows as deleted.
-    fn forget_gone<C>(&self, source: SourceId, change: &Change<C>) {
-        if let Change::Deleted { gone, .. } = change {
+    fn forget_gone<C>(&self, source: SourceId, change: &CacheChange<C>) {
+        if let CacheChange::Deleted { gone, .. } = change {
             self.writer.gone(source, gone.key());
         }
     }
@@ -93,10 +93,10 @@ impl<K: Object> EnqueueObject<K> {
     }
 
     /// Whether a change is worth a run: neither cleanup nor what cleanup depends on can be filtered away.
-    fn is_worth_a_run(&self, predicate: &Predicate<K>, change: &Change<K>) -> bool {
+    fn is_worth_a_run(&self, predicate: &Predicate<K>, change: &CacheChange<K>) -> bool {
         let terminating = match change {
-            Change::Added { object, .. } => deletion_of(object).is_some(),
-            Change::Updated { old, new, .. } => deletion_of(old) != deletion_of(new),
+            CacheChange::Added { object, .. } => deletion_of(object).is_some(),
+            CacheChange::Updated { old, new, .. } => deletion_of(old) != deletion_of(new),
             _ => false,
         };
         // The predicate comes last: it may panic.
@@ -109,8 +109,8 @@ impl<K: Object> EnqueueObject<K> {
     /// the object would go without its cleanup.
     ///
     /// An object that never had it is the predicate's to judge: it may be none of the controller's.
-    fn loses_finalizer(&self, change: &Change<K>) -> bool {
-        let (Some(finalizer), Change::Updated { old, new, .. }) = (&self.finalizer, change) else {
+    fn loses_finalizer(&self, change: &CacheChange<K>) -> bool {
+        let (Some(finalizer), CacheChange::Updated { old, new, .. }) = (&self.finalizer, change) else {
             return false;
         };
         let has = |object: &CachedObject<K>| object.finalizers().iter().any(|held| **held == **finalizer);
@@ -118,27 +118,27 @@ impl<K: Object> EnqueueObject<K> {
     }
 
     /// Enqueues the object of a change, unless the change is its own write.
-    fn take(&self, table: &mut KeyTable, change: &Change<K>, was_unreadable: bool) {
+    fn take(&self, table: &mut KeyTable, change: &CacheChange<K>, was_unreadable: bool) {
         let written = |via, version| written(Some(self.source), via, version);
         // Not even the key's own write passes if the object was unreadable: earlier runs were put off.
         let version_of = |object: &CachedObject<K>| object.version().filter(|_| !was_unreadable);
         match change {
-            Change::Added { object, via, origin } => {
+            CacheChange::Added { object, via, origin } => {
                 let reason = reason(Reason::Changed, *origin, *via);
                 table.take(object.key().clone(), written(*via, version_of(object)), reason);
             }
-            Change::Updated { new, via, .. } => {
+            CacheChange::Updated { new, via, .. } => {
                 table.take(new.key().clone(), written(*via, version_of(new)), Reason::Changed);
             }
-            Change::Unchanged { object } => table.touch(object.key().clone()),
+            CacheChange::Unchanged { object } => table.touch(object.key().clone()),
             // One that never ran, as on a stand-by: its end concerns no run.
-            Change::Deleted { gone, .. } if table.forget_unsynced(gone.key()) => {}
-            Change::Deleted { gone, .. } => {
+            CacheChange::Deleted { gone, .. } if table.forget_unsynced(gone.key()) => {}
+            CacheChange::Deleted { gone, .. } => {
                 table.add_deletion(gone.key(), Arc::new((**gone).clone()));
                 table.take(gone.key().clone(), None, Reason::Deleted);
             }
             // The informer reports it. It is not reconciled, but it is cleaned up if it is being deleted.
-            Change::Unreadable { unreadable, via, .. } => {
+            CacheChange::Unreadable { unreadable, via, .. } => {
                 let identity = &unreadable.identity;
                 match &identity.key {
                     Some(key) if identity.deletion_timestamp.is_some() => {
@@ -153,7 +153,7 @@ impl<K: Object> EnqueueObject<K> {
 }
 
 /// Notes a change that enqueues no key, for a run that may have made it.
-fn note_passed_over<K: Object>(table: &mut KeyTable, change: &Change<K>) {
+fn note_passed_over<K: Object>(table: &mut KeyTable, change: &CacheChange<K>) {
     change.key().into_iter().for_each(|key| table.note(key, RunActivity::Changed));
 }
 
@@ -162,7 +162,7 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
         self.predicate.is_some()
     }
 
-    fn changed(&self, change: &Change<K>) {
+    fn changed(&self, change: &CacheChange<K>) {
         self.enqueuer.forget_gone(self.source, change);
         let mut table = self.enqueuer.keys.table();
         let was_unreadable = table.observe(self.feed, Some(self.source), change);
@@ -219,9 +219,9 @@ impl<C: Object> EnqueueRelated<C> {
 
     /// Tells whether a predicate keeps a change from enqueuing. What can't be read passes, as does what can be again:
     /// of a compact object that costs a decode to find out.
-    fn refuses(&self, predicate: &Predicate<C>, change: &Change<C>, was_unreadable: bool) -> bool {
+    fn refuses(&self, predicate: &Predicate<C>, change: &CacheChange<C>, was_unreadable: bool) -> bool {
         let is_readable = || match (change, &self.enqueues) {
-            (Change::Updated { new, .. }, Enqueues::Mapped(_)) => new.object().is_ok(),
+            (CacheChange::Updated { new, .. }, Enqueues::Mapped(_)) => new.object().is_ok(),
             _ => true,
         };
         let passes = || self.patience.watch(&self.kind, || predicate.lets_pass(change));
@@ -292,7 +292,7 @@ impl<C: Object> Observer<C> for EnqueueRelated<C> {
         matches!(self.enqueues, Enqueues::Mapped(_)) || self.predicate.is_some()
     }
 
-    fn changed(&self, change: &Change<C>) {
+    fn changed(&self, change: &CacheChange<C>) {
         self.source.into_iter().for_each(|source| self.enqueuer.forget_gone(source, change));
         let was_unreadable = self.enqueuer.keys.table().observe(self.feed, self.source, change);
         if self.predicate.as_ref().is_some_and(|predicate| self.refuses(predicate, change, was_unreadable)) {
@@ -300,23 +300,23 @@ impl<C: Object> Observer<C> for EnqueueRelated<C> {
         }
         let (why, mut panic) = (Reason::Related(self.kind.clone()), None);
         match change {
-            Change::Added { object, via, origin } => {
+            CacheChange::Added { object, via, origin } => {
                 let keys = self.keys_of(object, None, &mut panic);
                 self.wake(*via, object.version(), reason(why, *origin, *via), keys);
             }
-            Change::Updated { old, new, via } => {
+            CacheChange::Updated { old, new, via } => {
                 let keys = self.keys_of(new, Some(old), &mut panic);
                 self.wake(*via, new.version(), why, keys);
             }
-            Change::Unchanged { object } => {
+            CacheChange::Unchanged { object } => {
                 let keys = self.related(object, &mut panic).unwrap_or_default();
                 let mut table = self.enqueuer.keys.table();
                 keys.into_iter().for_each(|key| table.touch(key));
             }
-            Change::Deleted { gone, via, .. } => {
+            CacheChange::Deleted { gone, via, .. } => {
                 self.wake(*via, None, why, self.keys_of_the_gone(gone, &mut panic));
             }
-            Change::Unreadable { unreadable, kept, via } => {
+            CacheChange::Unreadable { unreadable, kept, via } => {
                 let identity = &unreadable.identity;
                 let namespace = identity.key.as_ref().and_then(ObjectKey::namespace);
                 let now = self.owner(namespace, &identity.owners);

@@ -4,7 +4,7 @@ use std::{fmt, ops::Not, sync::Arc};
 
 use kube::core::ObjectMeta;
 
-use crate::{informer::Change, object::Object};
+use crate::{informer::CacheChange, object::Object};
 
 /// Judges a change by the states before and after it.
 type JudgeStates<K> = dyn Fn(Option<&K>, Option<&K>) -> bool;
@@ -27,25 +27,29 @@ impl<K: Object> Input<K> for (Option<&K>, Option<&K>) {
     }
 }
 
-impl<K: Object> Input<K> for Change<K> {
+impl<K: Object> Input<K> for CacheChange<K> {
     fn objects(&self, judge: &JudgeStates<K>) -> Option<bool> {
         Some(match self {
-            Change::Added { object, .. } => judge(None, Some(&*object.object().ok()?)),
-            Change::Updated { old, new, .. } => judge(Some(&*old.object().ok()?), Some(&*new.object().ok()?)),
-            Change::Unchanged { object } => {
+            CacheChange::Added { object, .. } => judge(None, Some(&*object.object().ok()?)),
+            CacheChange::Updated { old, new, .. } => {
+                judge(Some(&*old.object().ok()?), Some(&*new.object().ok()?))
+            }
+            CacheChange::Unchanged { object } => {
                 let object = &*object.object().ok()?;
                 judge(Some(object), Some(object))
             }
-            Change::Deleted { gone, .. } => judge(gone.deleted().last_state().map(|last| &**last), None),
-            Change::Unreadable { .. } => return None,
+            CacheChange::Deleted { gone, .. } => judge(gone.deleted().last_state().map(|last| &**last), None),
+            CacheChange::Unreadable { .. } => return None,
         })
     }
 
     fn metadata(&self, judge: fn(&ObjectMeta, &ObjectMeta) -> bool) -> Option<bool> {
         let (old, new) = match self {
-            Change::Updated { old, new, .. } => (old, new),
-            Change::Unchanged { object } => (object, object),
-            Change::Added { .. } | Change::Deleted { .. } | Change::Unreadable { .. } => return None,
+            CacheChange::Updated { old, new, .. } => (old, new),
+            CacheChange::Unchanged { object } => (object, object),
+            CacheChange::Added { .. } | CacheChange::Deleted { .. } | CacheChange::Unreadable { .. } => {
+                return None;
+            }
         };
         Some(judge(&*old.metadata().ok()?, &*new.metadata().ok()?))
     }
@@ -134,8 +138,8 @@ impl<K: Object> Predicate<K> {
     }
 
     /// Returns whether a change of a cache passes; one to a state that can't be read always does.
-    pub(crate) fn lets_pass(&self, change: &Change<K>) -> bool {
-        matches!(change, Change::Unreadable { .. }) || (self.0)(change)
+    pub(crate) fn lets_pass(&self, change: &CacheChange<K>) -> bool {
+        matches!(change, CacheChange::Unreadable { .. }) || (self.0)(change)
     }
 }
 

@@ -35,7 +35,7 @@ use super::{
 use crate::{
     clock::{Moment, WallClock},
     counted::{self, assert_grows_linearly, steps_of},
-    informer::{Change, Gone, Observer, Progress, ProgressVia, SyncPhase, SyncState, TermStart, Via},
+    informer::{CacheChange, Gone, Observer, Progress, ProgressVia, SyncPhase, SyncState, TermStart, Via},
     keys::{HoldReason, Keys, SourceId, StormLimit},
     metrics::Metrics,
     object::{Kind, ObjectKey},
@@ -214,7 +214,7 @@ async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
         let (core, _) = open_core_fed_twice_by(vec![SourceId(0)]);
         let feed = maps_to_keys(&core, concerned);
         let (old, new) = (concerns(1, 0, keys), concerns(2, keys / 2, keys));
-        let update = Change::Updated { old, new, via: Via::Watch };
+        let update = CacheChange::Updated { old, new, via: Via::Watch };
         (0..2).for_each(|_| feed.changed(&update));
         let progress = Progress { version: Some(crate::object::Version(2)), via: ProgressVia::Watch };
         feed.progressed(progress);
@@ -223,9 +223,9 @@ async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
     assert_grows_linearly("an event that changed nothing, and a deletion", |keys| {
         let (core, _) = open_core();
         let feed = maps_to_keys(&core, concerned);
-        feed.changed(&Change::Unchanged { object: concerns(1, 0, keys) });
+        feed.changed(&CacheChange::Unchanged { object: concerns(1, 0, keys) });
         let gone = Box::new(Gone::Final(concerns(1, 0, keys)));
-        feed.changed(&Change::Deleted { gone, version: None, via: Via::Watch });
+        feed.changed(&CacheChange::Deleted { gone, version: None, via: Via::Watch });
         assert_eq!(run_all(&core), keys);
     });
     assert_grows_linearly("an object that could not be read, and can be again", |keys| {
@@ -310,7 +310,7 @@ async fn a_mapping_that_panics_on_one_state_of_an_object_loses_no_key_of_the_oth
         concerned(map)
     };
     let updated = |feed: &EnqueueRelated<ConfigMap>, old, new| {
-        let update = Change::Updated { old, new, via: Via::Watch };
+        let update = CacheChange::Updated { old, new, via: Via::Watch };
         let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| feed.changed(&update)));
         assert!(panics.is_err(), "the informer counts it");
     };
@@ -326,7 +326,7 @@ async fn a_mapping_that_panics_on_one_state_of_an_object_loses_no_key_of_the_oth
     updated(&feed, concerns(3, 6, 1), concerns(4, 13, 1));
     assert_eq!(ran(&core), ["o-6"]);
     let gone = Box::new(Gone::Final(concerns(4, 13, 1)));
-    let deletion = Change::Deleted { gone, version: None, via: Via::Watch };
+    let deletion = CacheChange::Deleted { gone, version: None, via: Via::Watch };
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| feed.changed(&deletion)));
     assert!(panics.is_err());
     assert_eq!(ran(&core), ["o-6"], "its deletion concerns the same");

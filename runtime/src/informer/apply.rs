@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use foldhash::fast::RandomState;
 
-use super::change::{AddOrigin, Change, Gone, Progress, ProgressVia, Via};
+use super::change::{AddOrigin, CacheChange, Gone, Progress, ProgressVia, Via};
 use crate::{
     delta_fifo::{Delta, DeltaEntry, Extent},
     list_watch::{FetchedItem, Identity, Unreadable},
@@ -15,7 +15,7 @@ use crate::{
 
 /// What a batch of deltas did.
 pub(super) struct AppliedDeltas<K> {
-    pub(super) changes: Vec<Change<K>>,
+    pub(super) changes: Vec<CacheChange<K>>,
     pub(super) progress: Progress,
     /// Items that could not even be named.
     pub(super) nameless: Vec<(Extent, Arc<Unreadable>)>,
@@ -44,7 +44,7 @@ impl<K> AppliedDeltas<K> {
     /// Shows the objects that were found to be unreadable.
     pub(super) fn unreadable(&self) -> impl Iterator<Item = &Arc<Unreadable>> {
         let named = self.changes.iter().filter_map(|change| match change {
-            Change::Unreadable { unreadable, .. } => Some(unreadable),
+            CacheChange::Unreadable { unreadable, .. } => Some(unreadable),
             _ => None,
         });
         named.chain(self.nameless.iter().map(|(_, unreadable)| unreadable))
@@ -154,14 +154,14 @@ impl<K: Object> Applier<'_, K> {
                 match (same && mark.is_none(), via) {
                     // I8: an object that a list only confirms is not a change, or each relist would run every key of a kind.
                     (true, Via::Replace) => {}
-                    (true, _) => self.applied.changes.push(Change::Unchanged { object }),
-                    (false, _) => self.applied.changes.push(Change::Updated { old, new: object, via }),
+                    (true, _) => self.applied.changes.push(CacheChange::Unchanged { object }),
+                    (false, _) => self.applied.changes.push(CacheChange::Updated { old, new: object, via }),
                 }
             }
             old => {
                 self.succeed(&key, old, mark, object.uid());
                 let origin = self.origin;
-                self.applied.changes.push(Change::Added { object, origin, via });
+                self.applied.changes.push(CacheChange::Added { object, origin, via });
             }
         }
         key
@@ -192,7 +192,7 @@ impl<K: Object> Applier<'_, K> {
         let unreadable: Arc<Unreadable> = Arc::from(unreadable);
         self.batch.mark_unreadable(&key, unreadable.clone());
         let via = self.via;
-        self.applied.changes.push(Change::Unreadable { unreadable, kept, via });
+        self.applied.changes.push(CacheChange::Unreadable { unreadable, kept, via });
         Some(key)
     }
 
@@ -212,7 +212,7 @@ impl<K: Object> Applier<'_, K> {
             (None, _) => return,
         };
         let via = self.via;
-        self.applied.changes.push(Change::Deleted { gone: gone.into(), version: None, via });
+        self.applied.changes.push(CacheChange::Deleted { gone: gone.into(), version: None, via });
     }
 
     fn delete(&mut self, extent: &Extent, item: FetchedItem<K>, version: Option<Version>) {
@@ -247,7 +247,7 @@ impl<K: Object> Applier<'_, K> {
             (Err(_), Some(cached)) => Gone::Inferred(cached),
             (Err(unreadable), None) => undecoded(&key, &unreadable.identity),
         };
-        self.applied.changes.push(Change::Deleted { gone: gone.into(), version, via: Via::Watch });
+        self.applied.changes.push(CacheChange::Deleted { gone: gone.into(), version, via: Via::Watch });
     }
 
     /// Follows a list: shows what it holds, and infers that the rest of the extent is gone.
@@ -279,7 +279,7 @@ impl<K: Object> Applier<'_, K> {
         let Some(object) = self.batch.get(key).cloned() else { return };
         if self.epoch == Epoch::New || !same_version(&object, &object) {
             let (old, via) = (object.clone(), self.via);
-            self.applied.changes.push(Change::Updated { old, new: object, via });
+            self.applied.changes.push(CacheChange::Updated { old, new: object, via });
         }
     }
 
@@ -293,7 +293,7 @@ impl<K: Object> Applier<'_, K> {
             (None, Some(mark)) => undecoded(key, &mark.identity),
             (None, None) => return,
         };
-        self.applied.changes.push(Change::Deleted { gone: gone.into(), version: None, via });
+        self.applied.changes.push(CacheChange::Deleted { gone: gone.into(), version: None, via });
     }
 
     /// Returns whether a watch event is behind what is known of the same object or of its successor.

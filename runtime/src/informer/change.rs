@@ -175,7 +175,7 @@ pub enum Via {
 ///
 /// Objects come as the cache holds them: in a compact one, nothing is decoded but what is asked for.
 #[derive(Debug)]
-pub enum Change<K> {
+pub enum CacheChange<K> {
     /// An object is there that was not.
     Added {
         /// The object.
@@ -221,7 +221,7 @@ pub enum Change<K> {
     },
 }
 
-impl<K> Change<K> {
+impl<K> CacheChange<K> {
     /// Returns whose change it is; `None` where the name could not be read.
     pub fn key(&self) -> Option<&ObjectKey> {
         match self {

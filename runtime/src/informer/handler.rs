@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-use super::change::{AddOrigin, Change, Deleted, Progress};
+use super::change::{AddOrigin, CacheChange, Deleted, Progress};
 
 /// Handles the changes of the objects of an informer.
 ///
@@ -39,7 +39,7 @@ pub trait EventHandler<K>: Send + 'static {
 /// may be slow, are [`EventHandler`](super::EventHandler)s.
 pub trait Observer<K>: Send + Sync + 'static {
     /// Sees one change.
-    fn changed(&self, change: &Change<K>);
+    fn changed(&self, change: &CacheChange<K>);
 
     /// Returns whether code of the user's runs in its calls, which may block although it must not.
     ///

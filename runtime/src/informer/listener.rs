@@ -11,7 +11,7 @@ use tokio::{sync::Notify, task, time::Instant};
 
 use super::{
     backlog::{Backlog, Notification},
-    change::{AddOrigin, Change},
+    change::{AddOrigin, CacheChange},
     handler::EventHandler,
     registration::{HandlerBacklog, HandlerSlot, HandlerStatus},
     resync::ResyncSnapshot,
@@ -27,7 +27,7 @@ use crate::{
 /// A trait object: where a program has no handlers of a kind, nothing of this is compiled for it.
 pub(super) trait Hears<K>: HandlerSlot {
     /// Puts what changed into the backlog; never waits for the handler, and wakes nobody.
-    fn notify(&self, changes: &[Change<K>], resync_due: bool, now: Instant);
+    fn notify(&self, changes: &[CacheChange<K>], resync_due: bool, now: Instant);
     /// Shows a resync, behind whatever changes.
     fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant);
     /// Wakes the task if something waits: once all backlogs are filled, so that tasks do not empty the first ones while
@@ -143,7 +143,7 @@ impl<K: Object> Listener<K> {
 }
 
 impl<K: Object> Hears<K> for Listener<K> {
-    fn notify(&self, changes: &[Change<K>], resync_due: bool, now: Instant) {
+    fn notify(&self, changes: &[CacheChange<K>], resync_due: bool, now: Instant) {
         self.fill(|backlog| {
             changes.iter().filter_map(|change| notification(change, resync_due)).for_each(|notification| {
                 #[cfg(test)]
@@ -179,13 +179,15 @@ impl<K: Object> Hears<K> for Listener<K> {
 }
 
 /// Returns the call that a change means for a handler, if any.
-fn notification<K: Object>(change: &Change<K>, resync_due: bool) -> Option<Notification<K>> {
+fn notification<K: Object>(change: &CacheChange<K>, resync_due: bool) -> Option<Notification<K>> {
     match change {
-        Change::Added { object, origin, .. } => Some(Notification::Add(object.clone(), *origin)),
-        Change::Updated { old, new, .. } => Some(Notification::Update { old: old.clone(), new: new.clone() }),
-        Change::Deleted { gone, .. } => Some(Notification::Delete(gone.clone())),
-        Change::Unchanged { object } => resync_due.then(|| Notification::again(object.clone())),
-        Change::Unreadable { .. } => None,
+        CacheChange::Added { object, origin, .. } => Some(Notification::Add(object.clone(), *origin)),
+        CacheChange::Updated { old, new, .. } => {
+            Some(Notification::Update { old: old.clone(), new: new.clone() })
+        }
+        CacheChange::Deleted { gone, .. } => Some(Notification::Delete(gone.clone())),
+        CacheChange::Unchanged { object } => resync_due.then(|| Notification::again(object.clone())),
+        CacheChange::Unreadable { .. } => None,
     }
 }
 

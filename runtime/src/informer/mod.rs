@@ -37,7 +37,7 @@ pub use assembly::Assembly;
 pub use assembly::AssemblyError;
 pub use change::{AddOrigin, Deleted};
 #[doc(hidden)]
-pub use change::{Change, Gone, Progress, ProgressVia, Via};
+pub use change::{CacheChange, Gone, Progress, ProgressVia, Via};
 pub(crate) use current::TermStart;
 pub use factory::{InformerBuilder, SharedInformerFactory};
 pub use handler::EventHandler;

@@ -7,7 +7,7 @@ use tokio::{sync::mpsc::UnboundedReceiver, task, time::Instant};
 
 use super::{
     apply::{AppliedDeltas, apply},
-    change::{AddOrigin, Change, Progress, ProgressVia, Via},
+    change::{AddOrigin, CacheChange, Progress, ProgressVia, Via},
     core::{Command, InformerCore, ObserverEntry},
     handler::EventHandler,
     listener::Hears,
@@ -123,7 +123,8 @@ impl<K: Object> Processor<K> {
     /// Replays the cache to a handler; no batch comes between the replay and what follows.
     fn join(&mut self, listener: Arc<dyn Hears<K>>, handler: Box<dyn EventHandler<K>>) {
         let cached = self.core.indexer.lister().list_cached().into_iter();
-        let replayed = |object| Change::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
+        let replayed =
+            |object| CacheChange::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
         let replay: Vec<_> = cached.map(replayed).collect();
         listener.notify(&replay, false, Instant::now());
         if self.core.synced.is_set() {
@@ -137,12 +138,12 @@ impl<K: Object> Processor<K> {
     fn look(&mut self, observer: ObserverEntry<K>) {
         let lister = self.core.indexer.lister();
         for object in lister.list_cached() {
-            let change = Change::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
+            let change = CacheChange::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
             self.show(&observer, &change);
         }
         for unreadable in lister.unreadable_or_outdated() {
             let kept = unreadable.identity.key.as_ref().and_then(|key| lister.cached(key));
-            let change = Change::Unreadable { unreadable, kept, via: Via::Replay };
+            let change = CacheChange::Unreadable { unreadable, kept, via: Via::Replay };
             self.show(&observer, &change);
         }
         if self.core.synced.is_set() {
@@ -259,13 +260,13 @@ impl<K: Object> Processor<K> {
         for _ in 0..SLICE {
             let Some(object) = ResyncCursor::step(&mut self.resyncs) else { return };
             if let Some(object) = object {
-                let change = Change::Unchanged { object };
+                let change = CacheChange::Unchanged { object };
                 self.observers.iter().for_each(|observer| self.show(observer, &change));
             }
         }
     }
 
-    fn show(&self, observer: &ObserverEntry<K>, change: &Change<K>) {
+    fn show(&self, observer: &ObserverEntry<K>, change: &CacheChange<K>) {
         if !observer.status.removed.is_set() {
             self.contained(|| observer.observer.changed(change));
         }

@@ -12,7 +12,7 @@ use super::FORM;
 use crate::{
     delta_fifo::{Extent, Transform},
     informer::{
-        change::{AddOrigin, Change, Deleted, Gone, Progress},
+        change::{AddOrigin, CacheChange, Deleted, Gone, Progress},
         core::InformerParts,
         handler::EventHandler,
         handler::Observer,
@@ -251,15 +251,17 @@ impl EventHandler<ConfigMap> for Log {
 }
 
 impl Observer<ConfigMap> for Log {
-    fn changed(&self, change: &Change<ConfigMap>) {
+    fn changed(&self, change: &CacheChange<ConfigMap>) {
         self.push(match change {
-            Change::Added { object, origin, via } => format!("+{} {origin} {via:?}", show_held(object)),
-            Change::Updated { old, new, via } => format!("~{}>{} {via:?}", show_held(old), show_held(new)),
-            Change::Unchanged { object } => format!("={}", show_held(object)),
-            Change::Deleted { gone, version, via } => {
+            CacheChange::Added { object, origin, via } => format!("+{} {origin} {via:?}", show_held(object)),
+            CacheChange::Updated { old, new, via } => {
+                format!("~{}>{} {via:?}", show_held(old), show_held(new))
+            }
+            CacheChange::Unchanged { object } => format!("={}", show_held(object)),
+            CacheChange::Deleted { gone, version, via } => {
                 format!("{} {:?} {via:?}", show_gone(gone), version.map(|version| version.0))
             }
-            Change::Unreadable { unreadable, kept, via } => {
+            CacheChange::Unreadable { unreadable, kept, via } => {
                 let key = unreadable.identity.key.as_ref().map_or("", ObjectKey::name);
                 format!("?{key} kept {:?} {via:?}", kept.as_ref().map(show_held))
             }

@@ -4,7 +4,7 @@ use foldhash::{HashMap, HashSet, fast::RandomState};
 use indexmap::IndexSet;
 
 use crate::{
-    informer::Change,
+    informer::CacheChange,
     object::{Object, ObjectKey},
 };
 
@@ -40,23 +40,23 @@ impl FeedObjects {
     ///
     /// Returns whether it is the first readable state after an unreadable one. Such a change counts as foreign and
     /// passes every predicate: the runs that met the unreadable state did nothing, and their work is still to be done.
-    pub(super) fn observe<K: Object>(&mut self, feed: FeedId, change: &Change<K>) -> bool {
+    pub(super) fn observe<K: Object>(&mut self, feed: FeedId, change: &CacheChange<K>) -> bool {
         match change {
-            Change::Unreadable { unreadable, .. } => {
+            CacheChange::Unreadable { unreadable, .. } => {
                 if let Some(key) = &unreadable.identity.key {
                     self.unreadable.insert((feed, key.clone()));
                 }
                 false
             }
-            Change::Updated { old, new, .. } => {
+            CacheChange::Updated { old, new, .. } => {
                 self.take_unreadable(feed, new.key()) || old.unreadable().is_some()
             }
-            Change::Added { object, .. } => self.take_unreadable(feed, object.key()),
-            Change::Deleted { gone, .. } => {
+            CacheChange::Added { object, .. } => self.take_unreadable(feed, object.key()),
+            CacheChange::Deleted { gone, .. } => {
                 self.take_unreadable(feed, gone.key());
                 false
             }
-            Change::Unchanged { .. } => false,
+            CacheChange::Unchanged { .. } => false,
         }
     }
 

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    informer::{Change, Progress, ProgressVia},
+    informer::{CacheChange, Progress, ProgressVia},
     object::{Object, ObjectKey, Version},
     workqueue::{KeyState, WorkQueue},
 };
@@ -377,7 +377,7 @@ impl KeyTable {
         &mut self,
         feed: FeedId,
         source: Option<SourceId>,
-        change: &Change<K>,
+        change: &CacheChange<K>,
     ) -> bool {
         if let (Some(source), Some(object)) = (source, change.key()) {
             self.sources.changed(source, object);

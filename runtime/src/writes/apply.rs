@@ -9,7 +9,7 @@ use super::{
     WriteError,
     caches::{CachedMeta, CachedTarget, whole},
     child::{Child, OwnerRole, UniqueObject, decode},
-    request::{ApiVerb, MediaType, Request, Target},
+    request::{ApiVerb, MediaType, ObjectRequest, Target},
     writer::Writer,
 };
 use crate::object::{Kind, Object};
@@ -137,7 +137,7 @@ impl<C: Object> Apply<C> {
             body["metadata"]["resourceVersion"] = json!(version);
         }
         let forced = child.ownership == OwnerRole::Controls || child.adopt;
-        let mut request = Request::new(VERB, ApiVerb::Patch, target, MediaType::Apply, body);
+        let mut request = ObjectRequest::new(VERB, ApiVerb::Patch, target, MediaType::Apply, body);
         request.query = format!("&force={forced}");
         let answer = writer.write(&child.owner.key, request).await?;
         writer.learn(&child.owner.key, target, &answer, version, None);

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use super::{
     WriteError,
     child::{Child, OwnerRole, UniqueObject, decode},
-    request::{ApiVerb, MediaType, Request, Target},
+    request::{ApiVerb, MediaType, ObjectRequest, Target},
     writer::Writer,
 };
 use crate::object::{Kind, Object, ObjectKey};
@@ -53,7 +53,7 @@ impl<C: Object> Create<C> {
         let (writer, key) = (&self.writer, &self.child.owner.key);
         let target = self.child.target(true)?;
         let body = self.child.intent(VERB, &target, None)?;
-        let request = Request::new(VERB, ApiVerb::Create, &target, MediaType::Json, body);
+        let request = ObjectRequest::new(VERB, ApiVerb::Create, &target, MediaType::Json, body);
         let answer = match writer.write(key, request).await {
             Ok(answer) => answer,
             Err(error) if error.is_conflict() => return Err(self.whose(&target, error).await),

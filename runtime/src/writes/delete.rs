@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{
     WriteError,
     child::encode,
-    request::{ApiVerb, MediaType, Request, Target},
+    request::{ApiVerb, MediaType, ObjectRequest, Target},
     writer::{Writer, version_of},
 };
 use crate::{
@@ -94,7 +94,7 @@ impl Delete {
         self.params.preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version });
         let Self { writer, key, target, .. } = &self;
         let body = encode("delete", target, &self.params)?;
-        let request = Request::new("delete", ApiVerb::Delete, target, MediaType::Json, body);
+        let request = ObjectRequest::new("delete", ApiVerb::Delete, target, MediaType::Json, body);
         let expectation = match writer.write(key, request).await {
             Ok(answer) => left(&answer.object, &uid),
             // Gone, or another object has the name by now.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     WriteError,
     child::decode,
-    request::{ApiResponse, ApiVerb, MediaType, Request, Target},
+    request::{ApiResponse, ApiVerb, MediaType, ObjectRequest, Target},
     writer::Writer,
 };
 use crate::{keys::Expectation, object::Version};
@@ -134,7 +134,7 @@ pub(crate) fn remove_finalizer<'a>(
 }
 
 async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<ApiResponse, WriteError> {
-    let request = Request::new(VERB, ApiVerb::Patch, target, MediaType::JsonPatch, patch);
+    let request = ObjectRequest::new(VERB, ApiVerb::Patch, target, MediaType::JsonPatch, patch);
     writer.write(&target.key, request).await.map_err(|error| match error {
         WriteError::Invalid { object, status, .. } if status.message == TEST_FAILED => {
             WriteError::conflict(&object, "its finalizers or its version changed")

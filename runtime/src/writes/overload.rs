@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::{
     WriteError,
     refusal::RetryAfter,
-    request::{ApiResponse, ApiVerb, Request},
+    request::{ApiResponse, ApiVerb, ObjectRequest},
 };
 
 /// Sends the requests of all controllers of a manager; clones share what the server asked for.
@@ -50,7 +50,7 @@ impl Sender {
     }
 
     /// Sends a request, unless the server asks for none, and learns from a refusal that speaks of the server.
-    pub(super) async fn send(&self, request: Request<'_>) -> Result<ApiResponse, WriteError> {
+    pub(super) async fn send(&self, request: ObjectRequest<'_>) -> Result<ApiResponse, WriteError> {
         if let Some(asked) = self.paused() {
             let (verb, object) = (request.operation, Box::new(request.target.clone()));
             return Err(WriteError::Overloaded { verb, object, retry_after: asked.not_sent() });

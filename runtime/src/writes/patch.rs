@@ -8,7 +8,7 @@ use super::{
     WriteError,
     child::{decode, encode},
     merge::{difference, dropped, merged, replaces_elements, replaces_the_same},
-    request::{ApiResponse, ApiVerb, MediaType, Request, Target},
+    request::{ApiResponse, ApiVerb, MediaType, ObjectRequest, Target},
     writer::{Writer, version_of},
 };
 use crate::{
@@ -200,7 +200,7 @@ impl<'a> Patching<'a> {
             body["metadata"]["uid"] = json!(self.uid);
             body["metadata"]["resourceVersion"] = json!(ground.resource_version);
             let (verb, media_type) = (ApiVerb::Patch, MediaType::MergePatch);
-            let mut request = Request::new(operation, verb, &self.target, media_type, body);
+            let mut request = ObjectRequest::new(operation, verb, &self.target, media_type, body);
             request.subresource = subresource;
             match self.writer.write(self.key, request).await {
                 Ok(answer) => return Ok((answer, ground, patch)),

@@ -25,7 +25,7 @@ use super::{
     child::{UniqueObject, encode},
     event::Event,
     overload::Sender,
-    request::{ApiVerb, MediaType, Request, Target},
+    request::{ApiVerb, MediaType, ObjectRequest, Target},
     series::{EventKey, OnServer, Recorded, Series, SeriesCache},
     writer::{Author, until},
 };
@@ -202,7 +202,7 @@ impl Recorder {
                 (ApiVerb::Create, MediaType::Json, encode("record", target, &self.body(key, series))?)
             }
         };
-        let mut request = Request::new("record", verb, target, media_type, body);
+        let mut request = ObjectRequest::new("record", verb, target, media_type, body);
         request.query = format!("fieldManager={}", self.controller);
         // Not by the sender: what a server says of events alone must not hold back any write.
         request.send(self.sender.client()).await.map(drop)

@@ -21,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A request about one object. A creation and a list are sent to the collection that the object is in.
 #[derive(Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct ObjectRequest<'a> {
     /// What messages call it, such as `apply`.
     pub(crate) operation: &'static str,
     pub(crate) verb: ApiVerb,
@@ -41,7 +41,7 @@ pub(crate) struct ApiResponse {
     pub(crate) object: Value,
 }
 
-impl<'a> Request<'a> {
+impl<'a> ObjectRequest<'a> {
     /// Makes a request to an object, or to its collection, without a query.
     pub(super) fn new(
         operation: &'static str,

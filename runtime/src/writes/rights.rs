@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeSet};
 
-use super::request::Request;
+use super::request::ObjectRequest;
 use crate::{
     api_request::{ApiVerb, MediaType},
     object::{Kind, Scope},
@@ -52,7 +52,7 @@ impl Use {
     }
 
     /// Returns what a request does.
-    fn of(request: &Request<'_>) -> Self {
+    fn of(request: &ObjectRequest<'_>) -> Self {
         match (request.verb, request.subresource, request.media_type) {
             (ApiVerb::Get | ApiVerb::List, ..) => Self::Get,
             (ApiVerb::Create, ..) => Self::Create,
@@ -108,7 +108,7 @@ impl Rights {
     }
 
     /// Returns what a request does that is not declared: a role made of what is declared does not allow it.
-    pub(super) fn lacks(&self, request: &Request<'_>) -> Option<Use> {
+    pub(super) fn lacks(&self, request: &ObjectRequest<'_>) -> Option<Use> {
         let (mut needed, use_) = (Self::default(), Use::of(request));
         needed.allow(&request.target.kind, use_);
         (request.verb != ApiVerb::List && !needed.0.is_subset(&self.0)).then_some(use_)

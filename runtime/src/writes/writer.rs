@@ -30,7 +30,7 @@ use super::{
     child::{Child, UniqueObject, decode},
     contradictions::{Contradicted, Contradictions, OpenContradiction, contradiction},
     overload::Sender,
-    request::{ApiResponse, ApiVerb, MediaType, Request, Target},
+    request::{ApiResponse, ApiVerb, MediaType, ObjectRequest, Target},
     rights::{Rights, Use},
 };
 use crate::{
@@ -115,7 +115,7 @@ struct InFlightWrite<'a> {
 }
 
 impl<'a> InFlightWrite<'a> {
-    fn new(writer: &'a Writer, key: &ObjectKey, request: &Request<'_>) -> Self {
+    fn new(writer: &'a Writer, key: &ObjectKey, request: &ObjectRequest<'_>) -> Self {
         let mut target = request.target.clone();
         if request.is_of_collection() {
             // The name is the server's choice, or was not taken: the collection is asked for.
@@ -330,7 +330,7 @@ impl Writer {
     pub(super) fn write<'a>(
         &'a self,
         key: &'a ObjectKey,
-        mut request: Request<'a>,
+        mut request: ObjectRequest<'a>,
     ) -> BoxFuture<'a, Result<ApiResponse, WriteError>> {
         Box::pin(async move {
             let target = request.target;
@@ -376,7 +376,7 @@ impl Writer {
     }
 
     /// Logs once what is done and not declared.
-    fn log_undeclared(&self, request: &Request<'_>) {
+    fn log_undeclared(&self, request: &ObjectRequest<'_>) {
         let Some(lacking) = self.author.declared.lacks(request) else { return };
         let kind = &request.target.kind;
         if self.undeclared.lock().insert((kind.clone(), lacking)) {
@@ -418,7 +418,7 @@ impl Writer {
 
     /// Asks the server for a target, and holds its answer against the caches; or for the version of a collection.
     fn get<'a>(&'a self, target: &'a Target, verb: ApiVerb) -> BoxFuture<'a, Result<Value, WriteError>> {
-        let mut request = Request::new("get", verb, target, MediaType::Json, Value::Null);
+        let mut request = ObjectRequest::new("get", verb, target, MediaType::Json, Value::Null);
         if verb == ApiVerb::List {
             request.query = "limit=1".to_owned();
         }

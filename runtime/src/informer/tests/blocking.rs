@@ -15,7 +15,7 @@ use tokio::{sync::mpsc, task::yield_now, time::timeout};
 
 use super::testing::{broken, item};
 use crate::{
-    informer::{Assembly, Change, EventHandler, Observer, SharedInformer, change::AddOrigin},
+    informer::{Assembly, CacheChange, EventHandler, Observer, SharedInformer, change::AddOrigin},
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     object::Version,
     reflector::{FirstList, ReflectorConfig},
@@ -137,8 +137,8 @@ impl EventHandler<ConfigMap> for Blocks {
 }
 
 impl Observer<ConfigMap> for Blocks {
-    fn changed(&self, change: &Change<ConfigMap>) {
-        if let Change::Added { object, .. } = change {
+    fn changed(&self, change: &CacheChange<ConfigMap>) {
+        if let CacheChange::Added { object, .. } = change {
             self.at(&object.object().unwrap());
         }
     }

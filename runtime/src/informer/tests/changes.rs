@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::testing::{Fed, Log, broken, item, item_with, key, nameless, settle, show};
 use crate::{
     delta_fifo::Extent,
-    informer::{Change, Observer, SyncPhase},
+    informer::{CacheChange, Observer, SyncPhase},
     object::Version,
     reflector::{Epoch, List, ReflectorStore, StoreChange},
     store::Lookup,
@@ -381,7 +381,7 @@ async fn an_observer_that_comes_late_is_shown_the_cache_then_every_change() {
 async fn an_observer_sees_every_middle_state_and_its_panics_are_contained() {
     struct Fragile(Log);
     impl Observer<ConfigMap> for Fragile {
-        fn changed(&self, change: &Change<ConfigMap>) {
+        fn changed(&self, change: &CacheChange<ConfigMap>) {
             Observer::changed(&self.0, change);
             panic!("a planted panic");
         }

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     backoff::BackoffSchedule,
     informer::{
-        AddOrigin, Change, FailureCause, SharedInformer, SharedInformerFactory, SyncPhase, Via,
+        AddOrigin, CacheChange, FailureCause, SharedInformer, SharedInformerFactory, SyncPhase, Via,
         listener::{Hears, Listener},
         registration::HandlerSlot,
     },
@@ -358,7 +358,7 @@ async fn depth_and_age_of_what_waits_for_handlers_are_metrics() {
     let slow = Arc::new(Listener::<ConfigMap>::new(None, CacheMeter::default()));
     let slot: Arc<dyn HandlerSlot> = slow.clone();
     informer.handle().core.note_handler(&slot);
-    let added = |text| Change::Added { object: cached(text), origin: AddOrigin::Watch, via: Via::Watch };
+    let added = |text| CacheChange::Added { object: cached(text), origin: AddOrigin::Watch, via: Via::Watch };
     slow.notify(&["a@1", "b@2"].map(added), false, Instant::now());
     sleep(Duration::from_secs(7)).await;
     series("handlers", "2.0");

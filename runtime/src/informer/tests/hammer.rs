@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::testing::{Fed, broken, item, show};
 use crate::{
-    informer::{AddOrigin, Change, Deleted, EventHandler, Observer, Registration},
+    informer::{AddOrigin, CacheChange, Deleted, EventHandler, Observer, Registration},
     object::ObjectKey,
     reflector::ReflectorStore,
 };
@@ -60,16 +60,16 @@ impl EventHandler<ConfigMap> for View {
 }
 
 impl Observer<ConfigMap> for View {
-    fn changed(&self, change: &Change<ConfigMap>) {
+    fn changed(&self, change: &CacheChange<ConfigMap>) {
         match change {
-            Change::Added { object, .. } => {
+            CacheChange::Added { object, .. } => {
                 EventHandler::on_add(self, object.object().unwrap(), AddOrigin::Watch);
             }
-            Change::Updated { old, new, .. } => {
+            CacheChange::Updated { old, new, .. } => {
                 EventHandler::on_update(self, old.object().unwrap(), new.object().unwrap());
             }
-            Change::Deleted { gone, .. } => EventHandler::on_delete(self, gone.deleted()),
-            Change::Unchanged { .. } | Change::Unreadable { .. } => {}
+            CacheChange::Deleted { gone, .. } => EventHandler::on_delete(self, gone.deleted()),
+            CacheChange::Unchanged { .. } | CacheChange::Unreadable { .. } => {}
         }
     }
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::testing::{Fed, Log, by_content, item, item_with, key, settle, show};
 use crate::{
-    informer::{AddOrigin, Change, Deleted, EventHandler, HandlerRemoved, Observer, Registration},
+    informer::{AddOrigin, CacheChange, Deleted, EventHandler, HandlerRemoved, Observer, Registration},
     store::{DuplicateIndex, Lister},
 };
 
@@ -85,7 +85,7 @@ struct Reads {
 }
 
 impl Observer<ConfigMap> for Reads {
-    fn changed(&self, _: &Change<ConfigMap>) {
+    fn changed(&self, _: &CacheChange<ConfigMap>) {
         let cached = self.lister.get(&key("a")).map(|cached| show(&*cached));
         let indexed = self.lister.by_index("content", &"x".into()).len();
         self.log.push(format!("{cached:?} {indexed}"));

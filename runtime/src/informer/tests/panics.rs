@@ -23,7 +23,7 @@ use crate::{
     delta_fifo::Extent,
     informer::{
         External, FailureCause, SharedInformer, SyncPhase, Watched,
-        change::Change,
+        change::CacheChange,
         core::InformerParts,
         handler::{EventHandler, Observer},
         reflector_task::ReflectorTask,
@@ -208,7 +208,7 @@ impl Drop for Unruly {
 impl EventHandler<ConfigMap> for Unruly {}
 
 impl Observer<ConfigMap> for Unruly {
-    fn changed(&self, _: &Change<ConfigMap>) {}
+    fn changed(&self, _: &CacheChange<ConfigMap>) {}
 }
 
 /// Panics when it is dropped, if its name says so.

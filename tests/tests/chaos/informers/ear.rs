@@ -8,7 +8,9 @@ use std::{
 
 use watchkeeper::{
     ObjectKey,
-    informer::{AddOrigin, Change, Deleted, EventHandler, Observer, Progress, ProgressVia, Registration},
+    informer::{
+        AddOrigin, CacheChange, Deleted, EventHandler, Observer, Progress, ProgressVia, Registration,
+    },
     store::CachedObject,
 };
 
@@ -142,25 +144,25 @@ impl<F: Form> EventHandler<F::Object> for Ear<F> {
 }
 
 impl<F: Form> Observer<F::Object> for Ear<F> {
-    fn changed(&self, change: &Change<F::Object>) {
+    fn changed(&self, change: &CacheChange<F::Object>) {
         let mut view = self.view();
         let read = |held: &CachedObject<F::Object>| held.object().ok().map(|object| F::state(&object));
         match change {
-            Change::Added { object, .. } => {
+            CacheChange::Added { object, .. } => {
                 read(object).into_iter().for_each(|state| view.add(object.key().clone(), state));
             }
-            Change::Updated { old, new, .. } => {
+            CacheChange::Updated { old, new, .. } => {
                 if let Some((old, state)) = read(old).zip(read(new)) {
                     view.update(new.key().clone(), &old, state);
                 }
             }
-            Change::Unchanged { object } => {
+            CacheChange::Unchanged { object } => {
                 if let Some(state) = read(object) {
                     view.update(object.key().clone(), &state.clone(), state);
                 }
             }
-            Change::Deleted { gone, .. } => view.delete(gone.key().clone(), gone.uid()),
-            Change::Unreadable { unreadable, .. } => {
+            CacheChange::Deleted { gone, .. } => view.delete(gone.key().clone(), gone.uid()),
+            CacheChange::Unreadable { unreadable, .. } => {
                 if let Some(key) = &unreadable.identity.key {
                     view.hears("?", key, &"");
                 }
