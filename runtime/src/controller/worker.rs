@@ -301,7 +301,9 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         if self.ready(token).await.is_none() {
             return Ok(None);
         }
-        token.take().map(Token::pay);
+        if let Some(token) = token.take() {
+            token.pay();
+        }
         let cx = self.context(run_info, None);
         let called = self.call(|| self.reconciler.deleted(last.deleted(), &cx));
         let Err(failure) = self.caught(run_info, called).await else {

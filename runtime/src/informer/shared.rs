@@ -6,13 +6,13 @@ use futures::future::{BoxFuture, join_all};
 use tokio::time::Instant;
 
 use super::{
-    assembly::Assembly,
     change::{AddOrigin, Deleted},
     core::{Command, Handle, InformerCore, InformerParts, ObserverEntry},
     current::{TermStart, current},
     handler::{Closures, EventHandler, Observer},
     listener::Listener,
     processor::start,
+    reflector_task::ReflectorTask,
     registration::{HandlerSlot, HandlerStatus, KeepAlive, Registration},
     reliability::Comparison,
     report::InformerReport,
@@ -20,6 +20,7 @@ use super::{
     watched::Watched,
 };
 use crate::{
+    delta_fifo::Extent,
     list_watch::ListerWatcher,
     object::{Kind, Object, ObjectKey},
     reflector::{Doubt, ReflectorConfig, WatchError, WatchErrorHandler},
@@ -115,8 +116,11 @@ impl<W: Watched> SharedInformer<W> {
         source: L,
         config: ReflectorConfig,
     ) -> Self {
-        let assembled = Assembly::new(dynamic_type).config(config).everywhere(source).build();
-        assembled.expect("one source fills one part")
+        let kind = W::kind_of(dynamic_type);
+        let config = config.named(|| kind.to_string());
+        let parts = InformerParts::new(kind, W::indexes(), &config);
+        let feeds = vec![ReflectorTask::new(Extent::All, source, config)];
+        Self::of_parts(InformerParts { feeds, ..parts })
     }
 
     pub(super) fn of_parts(parts: InformerParts<W::Object>) -> Self {

@@ -34,7 +34,7 @@ pub(crate) trait Convert: Send + Sync {
     ///
     /// # Errors
     /// It can't be converted.
-    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, InconvertibleObject>;
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, Box<InconvertibleObject>>;
 }
 
 /// Why an object can't be converted.
@@ -180,15 +180,12 @@ impl<H: 'static> Convert for Conversions<H> {
         merge_crds(definitions, &hub).map_err(|error| error.to_string())
     }
 
-    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, InconvertibleObject> {
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, Box<InconvertibleObject>> {
         let text = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
         let own = text("apiVersion");
-        let wrong = |WrongField { field, why }| InconvertibleObject {
-            kind: text("kind"),
-            api_version: own.clone(),
-            key: key(object),
-            field,
-            why,
+        let wrong = |WrongField { field, why }| {
+            let (kind, api_version, key) = (text("kind"), own.clone(), key(object));
+            Box::new(InconvertibleObject { kind, api_version, key, field, why })
         };
         let unknown = |version: &str| {
             let known: Vec<_> = self.all.iter().map(|version| version.api_version.as_str()).collect();

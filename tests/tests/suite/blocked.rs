@@ -184,12 +184,14 @@ async fn lag(how: Blocks) -> Duration {
     let running = manager.controller(own_controller).controller(other_controller).spawn();
     let mut longest = Duration::ZERO;
     for wave in 0..4 {
+        let began = Instant::now();
         let mut last = 0;
         for at in 0..45 {
             last = version_of(&server.create(&config_map(format!("map-{wave}-{at}"))).await);
         }
         let last_secret = version_of(&server.create(&secret(format!("secret-{wave}"))).await);
         let written = Instant::now();
+        assert!(written - began < PATIENCE, "the writes waited too");
         lister.wait_for_version(Version(last), PATIENCE).await.expect("the cache goes on");
         let mut reached = vec![Instant::now()];
         for (seen, version) in [(&handler, last), (&own, last), (&other, last_secret)] {
