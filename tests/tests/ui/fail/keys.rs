@@ -7,7 +7,7 @@ use watchkeeper::Informer;
 
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "example.dev", version = "v1", kind = "Website", namespaced)]
-#[informer(indexed)] //~ `indexed` `informer` knows no `indexed`: on a struct it takes `compact` or `crate = path`
+#[informer(indexed)] //~ `indexed` `informer` knows no `indexed`: on a struct it takes `compact`, `versions(..)` or `crate = path`
 #[informer(index)] //~ `index` an index belongs to a field: write `#[informer(index)]` above the field
 #[informer] //~ `informer` `informer` takes its keys in parentheses
 struct WebsiteSpec {

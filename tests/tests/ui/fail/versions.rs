@@ -7,7 +7,7 @@ use watchkeeper::Informer;
 
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "example.dev", version = "v1", kind = "Website", namespaced)]
-#[informer(versions(old::Website))] //~ `old` `Website` can't be converted into `old::Website`
+#[informer(versions(old::Website))] //~ `old::Website` `Website` can't be converted into `old::Website`
 struct WebsiteSpec {
     domain: String,
 }
@@ -30,7 +30,7 @@ mod old {
 
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "example.dev", version = "v1", kind = "Zone")]
-#[informer(versions = "v1beta1")] //~ `versions` write `versions(v1beta1::Website, v1alpha1::Website)`
+#[informer(versions = "v1beta1")] //~ `versions` `versions` takes the other versions' types: write `versions(v1beta1::Website, v1alpha1::Website)`
 struct ZoneSpec {
     domain: String,
 }
