@@ -34,7 +34,7 @@ pub(crate) struct Term {
     pub(crate) stop: Stop,
     /// Caches must have shown what the server held after this. Others may have written until then.
     ///
-    /// `None` if there is no election: what it held at some moment since the start is enough.
+    /// `None` without an election: what it held at some moment since the start is enough.
     pub(crate) start: Option<Arc<TermStart>>,
     /// Held for as long as anything of the term runs.
     pub(super) _held: Option<Arc<TaskTrackerToken>>,

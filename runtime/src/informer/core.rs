@@ -50,7 +50,7 @@ pub(super) struct InformerCore<K> {
     fleet: TaskTracker,
     pub(super) resync: Arc<ResyncRequest<K>>,
     /// The last term of leadership that waited for it, and whether it has been brought up to date for that.
-    pub(super) current: Mutex<(u64, Arc<OnceCell<()>>)>,
+    pub(super) current: Mutex<(Arc<()>, Arc<OnceCell<()>>)>,
     /// Whether there are index functions that did not come with the type.
     users_indexes: Latch,
     /// To the processor, which refuses them once the informer is over.

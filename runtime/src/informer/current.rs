@@ -12,7 +12,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -42,20 +42,13 @@ type Latest = Arc<OnceCell<Option<Version>>>;
 ///
 /// A term that goes on where the last one of the same process ended goes on with this as well: nobody else has worked
 /// since, so that what was brought up to date stays so.
+#[derive(Default)]
 pub(crate) struct TermStart {
-    /// Differs from term to term.
-    id: u64,
+    /// Tells terms apart.
+    term: Arc<()>,
     /// By kind, and by how often the server had lost its history when it was asked.
     versions: Mutex<HashMap<(Kind, u64), Latest>>,
     told: AtomicBool,
-}
-
-impl Default for TermStart {
-    fn default() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let (versions, told) = Default::default();
-        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), versions, told }
-    }
 }
 
 impl TermStart {
@@ -82,8 +75,8 @@ impl fmt::Debug for TermStart {
 pub(super) async fn current<K: Object>(core: &Arc<InformerCore<K>>, start: &TermStart) {
     let up_to_date = {
         let mut current = core.current.lock();
-        if current.0 != start.id {
-            *current = (start.id, Arc::default());
+        if !Arc::ptr_eq(&current.0, &start.term) {
+            *current = (start.term.clone(), Arc::default());
         }
         current.1.clone()
     };

@@ -65,7 +65,7 @@ impl QueueMetrics {
 /// Writes one metric of a queue.
 type WriteMetric = fn(&QueueReport, MetricEncoder<'_>) -> fmt::Result;
 
-/// The metrics of which each queue has one.
+/// The metrics that each queue has one of.
 const SINGLE: [(&str, &str, MetricType, WriteMetric); 6] = [
     ("adds", "Keys lined up for a worker", MetricType::Counter, |report, encoder| {
         ConstCounter::new(report.adds).encode(encoder)

@@ -1,8 +1,8 @@
 //! Certificates of several replicas: when they are made, published, served and dropped.
 //!
 //! One Secret holds them. A generation is an authority (CA) and one certificate that it has signed; the authority's key is
-//! forgotten at once, so that nobody can sign with it. A new generation goes through these steps, each of which any replica
-//! may take, and each of which needs what the step before has stored:
+//! forgotten at once, so that nobody can sign with it. A new generation goes through these steps. Any replica may take each
+//! step, which needs what the step before has stored:
 //!
 //! 1. It is stored as the next one. The old certificate is still served.
 //! 2. Both authorities are published: written to the configurations, and read back from there.
@@ -90,7 +90,7 @@ pub(crate) struct NextStep {
     pub(crate) store: Option<StoredGenerations>,
     /// Write this bundle to the configurations.
     pub(crate) publish: Option<String>,
-    /// Read everything again after so many seconds.
+    /// Read everything again after this many seconds.
     pub(crate) look_again: i64,
 }
 

@@ -45,7 +45,7 @@ fn add<'a>(
 ) -> BoxFuture<'a, Result<Option<Value>, WriteError>> {
     Box::pin(async move {
         let present = meta.finalizers.as_deref().unwrap_or_default();
-        // If there is no list to test, only the version proves that no one has just added one.
+        // Without a list to test, only the version proves that no one has just added one.
         let tested = meta.resource_version.as_deref().filter(|_| present.is_empty());
         let test = |path: &str, value: Value| json!({ "op": "test", "path": path, "value": value });
         let add = |path: &str, value: Value| json!({ "op": "add", "path": path, "value": value });

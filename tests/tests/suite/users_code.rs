@@ -44,7 +44,7 @@ enum Payload {
     Brittle,
 }
 
-/// Panics so many times when it is dropped, each time with the next one.
+/// Panics this many times when it is dropped, each time with the next one.
 struct BrittlePayload(u32);
 
 impl Drop for BrittlePayload {

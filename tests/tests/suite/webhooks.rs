@@ -235,6 +235,26 @@ async fn an_older_definition_never_replaces_a_later_one() {
     running.stop().await.unwrap();
 }
 
+// A large kind takes longer than a server keeps the state that a list began with.
+#[tokio::test(start_paused = true)]
+async fn a_migration_ends_although_its_continue_tokens_expire() {
+    let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+    let old = Api::<v1alpha1::Stall>::namespaced(server.client(), "default");
+    for number in 0..450 {
+        let name = format!("stall-{number}");
+        old.create(&PostParams::default(), &old_stall(&name, &name)).await.unwrap();
+    }
+    let running = inside(&server);
+    for _ in 0..120 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        server.compact();
+    }
+    let definitions = Api::<CustomResourceDefinition>::all(server.client());
+    let definition = definitions.get(Stall::crd_name()).await.unwrap();
+    assert_eq!(definition.status.unwrap().stored_versions, Some(vec!["v1".to_owned()]));
+    running.stop().await.unwrap();
+}
+
 // Over TLS, with a certificate that the program made, and without losing a call at its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_port_speaks_tls_with_a_certificate_of_its_own() {

@@ -74,8 +74,17 @@ impl Migration {
         let mut token = String::new();
         loop {
             let query = format!("limit={PAGE}&continue={token}");
-            let Some(page) = self.objects.read(&format!("{base}/{plural}?{query}")).await? else {
-                return Ok(());
+            let page = match self.objects.read(&format!("{base}/{plural}?{query}")).await {
+                Ok(Some(page)) => page,
+                Ok(None) => return Ok(()),
+                // A large kind takes longer than a token lasts. The new one goes on at the present state: what was created
+                // since is stored in the new version.
+                Err(kube::Error::Api(status)) if status.code == 410 && !token.is_empty() => {
+                    let next = status.metadata.as_ref().and_then(|metadata| metadata.continue_.clone());
+                    token = next.filter(|next| !next.is_empty()).ok_or(kube::Error::Api(status))?;
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
             for object in page["items"].as_array().into_iter().flatten() {
                 let (name, namespace) =

@@ -1,8 +1,9 @@
 //! A program's own API: the kinds that it installs and migrates, and the webhooks that it serves.
 //!
-//! Webhooks have one TLS port in every replica, with certificates that the replicas share. The port is a task of the manager, which begins at once: conversions are answered before caches have synced, since caches may
-//! need them. When the manager stops, the port goes on to answer for a while, with `Connection: close`: an API server may
-//! not know yet that this replica goes.
+//! Webhooks have one TLS port in every replica, with certificates that the replicas share. The port is a task of the
+//! manager, which begins at once: conversions are answered before caches have synced, since caches may need them. When the
+//! manager stops, the port goes on to answer for a while, with `Connection: close`: an API server may not know yet that
+//! this replica goes.
 
 mod objects;
 mod keeper;

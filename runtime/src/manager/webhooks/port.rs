@@ -22,7 +22,7 @@ const ROOM: u32 = 256 << 10;
 pub(super) struct WebhookService {
     webhooks: Webhooks,
     room: Arc<Semaphore>,
-    /// Once it is told, connections end after their next answer.
+    /// After this is cancelled, connections end after their next answer.
     closing: CancellationToken,
 }
 
