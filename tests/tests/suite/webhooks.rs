@@ -6,6 +6,7 @@ use k8s_openapi::{
         core::v1::Secret,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api,
@@ -245,8 +246,12 @@ async fn a_migration_ends_although_its_continue_tokens_expire() {
         old.create(&PostParams::default(), &old_stall(&name, &name)).await.unwrap();
     }
     let running = inside(&server);
-    for _ in 0..120 {
+    let secrets = Api::<Secret>::namespaced(server.client(), "default");
+    for second in 0..120 {
         tokio::time::sleep(Duration::from_secs(1)).await;
+        // Somebody writes something else, and the server forgets what was before.
+        let metadata = ObjectMeta { name: Some(format!("other-{second}")), ..ObjectMeta::default() };
+        secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await.unwrap();
         server.compact();
     }
     let definitions = Api::<CustomResourceDefinition>::all(server.client());
