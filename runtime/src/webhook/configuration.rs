@@ -205,7 +205,7 @@ mod tests {
         let webhook = json!({
             "name": "validates.deployments.apps.k8s.io", "admissionReviewVersions": ["v1"],
             "clientConfig": {"caBundle": "Y2E=", "service": {"namespace": "ops", "name": "hooks", "port": 443,
-                "path": "/validates/apps/v1/deployments"}},
+                "path": "/validates/apps/deployments"}},
             "failurePolicy": "Ignore", "matchConditions": [{"name": "a", "expression": "true"}],
             "matchPolicy": "Equivalent", "sideEffects": "None", "timeoutSeconds": 5,
             "namespaceSelector": {"matchExpressions": [

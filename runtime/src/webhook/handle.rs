@@ -140,7 +140,7 @@ impl Webhooks {
         let uid = request["uid"].clone();
         let name = hook.name();
         let deadline = deadline.min(hook.calls.timeout - hook.calls.timeout / RESERVE);
-        let request = match readable(hook, request) {
+        let request = match self.readable(hook, request) {
             Ok(request) => request,
             Err(failure) => return refused(&uid, failure.status(&name), Vec::new()),
         };
@@ -182,7 +182,7 @@ impl Webhooks {
         let mut converted = Vec::with_capacity(objects.len());
         for object in &objects {
             let kind = object["kind"].as_str().unwrap_or_default();
-            let Some(conversion) = self.conversions.get(&(group.to_owned(), kind.to_owned())) else {
+            let Some(conversion) = self.conversion_of(group, kind) else {
                 let why = format!("this program does not convert {} of {}", plain(kind), plain(&wanted));
                 return failed(why);
             };
@@ -237,7 +237,7 @@ impl Webhooks {
         let text = |name: &str| object[name].as_str().unwrap_or_default();
         let given = text("apiVersion");
         let group = given.split_once('/').map_or("", |(group, _)| group);
-        let conversion = self.conversions.get(&(group.to_owned(), text("kind").to_owned()));
+        let conversion = self.conversion_of(group, text("kind"));
         match conversion.filter(|_| given != version) {
             Some(conversion) => {
                 let converted = contained(|| conversion.convert(&object, version));
@@ -251,27 +251,30 @@ impl Webhooks {
             None => Ok(object),
         }
     }
-}
 
-/// Reads a request that this webhook can decide about.
-fn readable(hook: &AdmissionHook, request: Value) -> Result<Asked, HandlerFailure> {
-    let request: Asked = serde_json::from_value(request)
-        .map_err(|error| failure(400, "BadRequest", format!("the request can't be read: {error}")))?;
-    let kind = &hook.kind;
-    let found = &request.kind;
-    if found.group != kind.group || found.version != kind.version || found.kind != kind.kind {
-        let why = format!("this webhook decides about {} {}, not {found}", kind.api_version(), kind.kind);
-        return Err(failure(400, "BadRequest", why));
+    /// Reads a request that a webhook can decide about.
+    ///
+    /// The configuration of another release may ask about another version, which is converted.
+    fn readable(&self, hook: &AdmissionHook, request: Value) -> Result<Asked, HandlerFailure> {
+        let request: Asked = serde_json::from_value(request)
+            .map_err(|error| failure(400, "BadRequest", format!("the request can't be read: {error}")))?;
+        let (kind, found) = (&hook.kind, &request.kind);
+        let is_known = || {
+            let conversion = self.conversion_of(&found.group, &found.kind);
+            conversion.is_some_and(|conversion| conversion.versions().contains(&&*found.version))
+        };
+        let is_of_kind = found.group == kind.group && found.kind == kind.kind;
+        if !is_of_kind || (found.version != kind.version && !is_known()) {
+            let why = format!("this webhook decides about {} {}, not {found}", kind.api_version(), kind.kind);
+            return Err(failure(400, "BadRequest", why));
+        }
+        if request.operation == Operation::Connect || request.subresource().is_some() {
+            let what = request.subresource().unwrap_or(request.operation.as_str());
+            let why = format!("this webhook does not decide about {}", plain(what));
+            return Err(failure(400, "BadRequest", why));
+        }
+        Ok(request)
     }
-    if request.operation == Operation::Connect || request.subresource().is_some() {
-        let what = request.subresource().unwrap_or(request.operation.as_str());
-        return Err(failure(
-            400,
-            "BadRequest",
-            format!("this webhook does not decide about {}", plain(what)),
-        ));
-    }
-    Ok(request)
 }
 
 fn failure(code: u16, reason: &'static str, why: String) -> HandlerFailure {

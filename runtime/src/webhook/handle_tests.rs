@@ -50,8 +50,8 @@ impl Defaulter<ConfigMap> for Rules {
     }
 }
 
-const VALIDATES: &str = "/validates/core/v1/configmaps";
-const DEFAULTS: &str = "/defaults/core/v1/configmaps";
+const VALIDATES: &str = "/validates/core/configmaps";
+const DEFAULTS: &str = "/defaults/core/configmaps";
 
 fn webhooks(calls: Calls) -> Webhooks {
     let webhooks = Webhooks::new(":0").validates_with::<ConfigMap>(calls, Rules).defaults::<ConfigMap>(Rules);
@@ -107,7 +107,7 @@ async fn what_is_not_a_review_is_an_error_and_never_allowed() {
         (VALIDATES, of(|review| review["request"]["uid"] = "".into()), 400, "no request with a uid"),
         (VALIDATES, of(|review| review["request"]["uid"] = 7.into()), 400, "no request with a uid"),
         (VALIDATES, large, 413, "8388608 bytes"),
-        ("/validates/core/v1/secrets", of(|_| {}), 404, "no webhook is at"),
+        ("/validates/core/secrets", of(|_| {}), 404, "no webhook is at"),
         ("/", of(|_| {}), 404, "no webhook is at"),
         ("/convert", of(|_| {}), 400, "this path takes apiextensions.k8s.io/v1 ConversionReview"),
     ] {

@@ -5,8 +5,8 @@
 //!
 //! | Path | Answers |
 //! |---|---|
-//! | `/defaults/GROUP/VERSION/PLURAL` | what the [`Defaulter`]s of a kind set |
-//! | `/validates/GROUP/VERSION/PLURAL` | what the [`Validator`]s of a kind say |
+//! | `/defaults/GROUP/PLURAL` | what the [`Defaulter`]s of a kind set |
+//! | `/validates/GROUP/PLURAL` | what the [`Validator`]s of a kind say |
 //! | `/convert` | objects in another version, for all kinds with several versions |
 //!
 //! # Guarantees

@@ -56,9 +56,10 @@ impl AdmissionHook {
     }
 
     pub(super) fn path(&self) -> String {
-        let Kind { group, version, plural, .. } = &self.kind;
+        // Without a version: an older or later release is asked at the same path.
+        let Kind { group, plural, .. } = &self.kind;
         let group = if group.is_empty() { "core" } else { group };
-        format!("/{}/{group}/{version}/{plural}", self.purpose.as_str())
+        format!("/{}/{group}/{plural}", self.purpose.as_str())
     }
 }
 
@@ -227,6 +228,20 @@ impl Webhooks {
     /// Returns the namespace of the Service, if one is named.
     pub(crate) fn namespace(&self) -> Option<&str> {
         self.service.as_ref().map(|service| service.namespace.as_str())
+    }
+
+    /// Says which calls can be answered: conversions with their versions, then the paths of webhooks.
+    pub(crate) fn answers(&self) -> String {
+        let conversion = |((group, kind), conversion): (&(String, String), &Arc<dyn Convert>)| {
+            format!("{kind}.{group}={}", conversion.versions().join(","))
+        };
+        let conversions = self.conversions.iter().map(conversion);
+        conversions.chain(self.hooks.keys().cloned()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Returns whether objects of a kind are converted.
+    pub(super) fn conversion_of(&self, group: &str, kind: &str) -> Option<&Arc<dyn Convert>> {
+        self.conversions.get(&(group.to_owned(), kind.to_owned()))
     }
 
     /// Returns the names of the definitions whose objects are converted.

@@ -256,6 +256,46 @@ async fn an_older_definition_never_replaces_a_later_one() {
     running.stop().await.unwrap();
 }
 
+// What only the later release answers must not be asked for while calls may reach the older one.
+#[tokio::test(start_paused = true)]
+async fn nothing_changes_while_a_replica_of_another_release_serves() {
+    let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+    let secrets = Api::<Secret>::namespaced(server.client(), "ops");
+    let entry = |count: u32| {
+        [(
+            "replicas.watchkeeper.dev/older".to_owned(),
+            format!("{count} /validates/market.example.dev/stalls"),
+        )]
+    };
+    let metadata = ObjectMeta {
+        name: Some(OWN.to_owned()),
+        annotations: Some(entry(0).into()),
+        ..ObjectMeta::default()
+    };
+    secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await.unwrap();
+    let running = inside(&server);
+    let definitions = Api::<CustomResourceDefinition>::all(server.client());
+    let validating = Api::<ValidatingWebhookConfiguration>::all(server.client());
+    let changed = async || {
+        let versions = definitions.get(Stall::crd_name()).await.unwrap().spec.versions.len();
+        (versions > 1, validating.get(OWN).await.is_ok())
+    };
+    for count in 1..10 {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(changed().await, (false, false), "the older one serves");
+        assert!(running.inspector().readiness().is_ok(), "so that the rollout goes on");
+        let renewal = json!({"metadata": {"annotations": std::collections::BTreeMap::from(entry(count))}});
+        secrets.patch(OWN, &PatchParams::default(), &Patch::Merge(renewal)).await.unwrap();
+    }
+    let gone = json!({"metadata": {"annotations": {"replicas.watchkeeper.dev/older": null}}});
+    secrets.patch(OWN, &PatchParams::default(), &Patch::Merge(gone)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(changed().await, (true, true));
+    running.stop().await.unwrap();
+    let left = secrets.get(OWN).await.unwrap().metadata.annotations.unwrap_or_default();
+    assert!(left.is_empty(), "it says that it is gone: {left:?}");
+}
+
 // A large kind takes longer than a server keeps the state that a list began with.
 #[tokio::test(start_paused = true)]
 async fn a_migration_ends_although_its_continue_tokens_expire() {

@@ -1,12 +1,6 @@
 //! Keeps certificates: reads the Secret and the configurations, does the next step, and serves what is stored.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use k8s_openapi::ByteString;
@@ -17,9 +11,16 @@ use rustls::{
     sign::CertifiedKey,
 };
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
 
-use super::objects::{BundleHolder, RawObjects};
+use super::{
+    PortState,
+    objects::{BundleHolder, RawObjects},
+    peers::Peers,
+};
 use crate::{
     clock::WallClock,
     webhook::{Generation, LOOK_SOON, Rotation, Seen, StoredGenerations, issue},
@@ -53,8 +54,8 @@ pub(super) struct Keeper {
     pub(super) rotation: Rotation,
     /// The certificate that is served.
     pub(super) served: Option<Generation>,
-    /// Set once there is a certificate.
-    pub(super) serves: Arc<AtomicBool>,
+    pub(super) state: watch::Sender<PortState>,
+    pub(super) peers: Peers,
 }
 
 /// Why certificates can't be kept now.
@@ -95,14 +96,15 @@ impl Keeper {
 
     /// Does one step; returns after how many seconds the next one is due.
     async fn look(&mut self) -> Result<i64, KeeperError> {
-        let secret = self.objects.read(&self.secret).await?;
+        let mut secret = self.objects.read(&self.secret).await?;
+        let agreed = self.look_at_peers(secret.as_mut()).await?;
         let stored = secret.as_ref().and_then(|secret| self.usable(secret));
         if let Some((stored, leaf)) = &stored
             && self.served.as_ref() != Some(&stored.current)
         {
             self.leaf.0.store(Some(leaf.clone()));
             self.served = Some(stored.current.clone());
-            self.serves.store(true, Ordering::Relaxed);
+            self.state.send_modify(|state| state.serves = true);
             tracing::info!(names = ?stored.current.names, "webhooks have a new certificate");
         }
         let stored = stored.map(|(stored, _)| stored);
@@ -135,7 +137,24 @@ impl Keeper {
         if let Some(store) = step.store {
             self.store(secret, &store).await?;
         }
-        forbidden.map_or(Ok(step.look_again), |status| Err(kube::Error::Api(status).into()))
+        let look_again = if agreed { step.look_again } else { step.look_again.min(LOOK_SOON) };
+        forbidden.map_or(Ok(look_again), |status| Err(kube::Error::Api(status).into()))
+    }
+
+    /// Enters this replica into the Secret, and finds out whether all replicas answer the same calls.
+    async fn look_at_peers(&mut self, secret: Option<&mut Value>) -> Result<bool, KeeperError> {
+        let Some(secret) = secret else { return Ok(false) };
+        let mut changed = secret.clone();
+        let mut agreed = self.peers.look(&mut changed, Instant::now());
+        if changed != *secret && self.objects.rewrite(&self.secret, &changed).await? {
+            self.peers.written(Instant::now());
+            // Others may have entered themselves at the same time: who comes second sees the first.
+            let Some(written) = self.objects.read(&self.secret).await? else { return Ok(false) };
+            *secret = written;
+            agreed = self.peers.look(&mut secret.clone(), Instant::now());
+        }
+        self.state.send_if_modified(|state| std::mem::replace(&mut state.agreed, agreed) != agreed);
+        Ok(agreed)
     }
 
     /// Reads what is stored; `None` if it can't be served.

@@ -6,17 +6,12 @@
 //! this replica goes.
 
 mod objects;
+mod peers;
 mod keeper;
 mod port;
 mod migrate;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -25,7 +20,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::ResourceExt;
 use rustls::ServerConfig;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tower::util::BoxCloneSyncService;
 
@@ -33,6 +31,7 @@ use self::{
     keeper::{Keeper, ServedLeaf},
     migrate::Migration,
     objects::{BundleHolder, RawObjects},
+    peers::Peers,
     port::WebhookService,
 };
 use super::{
@@ -57,6 +56,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const WAITS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(5)];
 /// Most connections.
 const MOST_CONNECTIONS: usize = 1_000;
+/// How long it may take to say that this replica is gone.
+const LEAVES_WITHIN: Duration = Duration::from_secs(3);
 /// How the port treats connections: an API server keeps them, and uses them again after minutes.
 const LIMITS: PortLimits = PortLimits {
     idle: Duration::from_secs(120),
@@ -118,8 +119,13 @@ impl ProgramApi {
     pub(super) fn tasks(&self, parts: &ApiParts) -> Result<(Vec<Task>, Option<Webhooks>), Error> {
         let (webhooks, name) = self.completed(parts.direct.default_namespace(), &parts.name);
         let mut tasks = Vec::new();
+        let state = PortState {
+            agreed: !keeps_certificates(webhooks.as_ref()) || parts.dry_run,
+            ..PortState::default()
+        };
+        let state = watch::Sender::new(PortState { uninstalled: self.kinds.len(), ..state });
         for kind in &self.kinds {
-            tasks.push(installs(definition(kind.as_ref(), webhooks.as_ref())?, parts));
+            tasks.push(installs(definition(kind.as_ref(), webhooks.as_ref())?, parts, state.clone()));
         }
         for name in &self.migrated {
             let (objects, name) = (RawObjects::new(parts.client.clone()), name.clone());
@@ -134,15 +140,15 @@ impl ProgramApi {
             let (client, clock, inspector) =
                 (parts.direct.clone(), parts.clock.clone(), parts.inspector.clone());
             let linger = webhooks.linger().min(parts.grace_period / 2);
-            let serves = Arc::new(AtomicBool::new(false));
-            let is_served = serves.clone();
+            let port = state.clone();
             parts.inspector.readiness_checks().add("webhooks".to_owned(), move || {
-                match is_served.load(Ordering::Relaxed) {
+                match port.borrow().serves {
                     true => Ok(()),
                     false => Err("the port has no certificate yet"),
                 }
             });
-            let server = WebhookServer { webhooks, client, clock, inspector, name, linger, serves };
+            let peers = Peers::new(parts.seed, webhooks.answers());
+            let server = WebhookServer { webhooks, client, clock, inspector, name, linger, state, peers };
             let (configurator, client) = (server.clone(), parts.client.clone());
             tasks.push(Task::new("webhooks".to_owned(), false, move |stopping| server.clone().run(stopping)));
             tasks.push(Task::new("webhook configurations".to_owned(), true, move |stopping| {
@@ -169,17 +175,46 @@ fn definition(kind: &dyn Convert, webhooks: Option<&Webhooks>) -> Result<CustomR
     Ok(definition)
 }
 
-/// Makes a task that installs a definition.
-fn installs(definition: CustomResourceDefinition, parts: &ApiParts) -> Task {
+/// Returns whether a program keeps its certificates in a Secret.
+fn keeps_certificates(webhooks: Option<&Webhooks>) -> bool {
+    webhooks.is_some_and(|webhooks| webhooks.files.is_none())
+}
+
+/// How far a replica has come, as those need to know who wait for it.
+#[derive(Clone, Copy, Debug, Default)]
+struct PortState {
+    /// The port answers, with a certificate.
+    serves: bool,
+    /// All replicas answer the same calls, as far as is known.
+    agreed: bool,
+    /// How many definitions are not installed yet.
+    uninstalled: usize,
+}
+
+/// Waits until a replica has come so far.
+async fn wait_for(state: &watch::Sender<PortState>, is_reached: impl FnMut(&PortState) -> bool) {
+    // The sender is here, so that there is always one.
+    let _ = state.subscribe().wait_for(is_reached).await;
+}
+
+/// Makes a task that installs a definition; one that is converted waits until all replicas can do that.
+fn installs(definition: CustomResourceDefinition, parts: &ApiParts, state: watch::Sender<PortState>) -> Task {
     let (client, seed, dry_run) = (parts.direct.clone(), parts.seed, parts.dry_run);
     let stored = definition.spec.versions.iter().find(|version| version.storage);
     let version = stored.map(|version| version.name.clone()).unwrap_or_default();
     Task::new(format!("install {}", definition.name_any()), false, move |stopping: Stopping| {
         let installer = Installer::new(client.clone(), definition.clone(), version.clone(), seed, dry_run);
+        let (state, is_converted) = (state.clone(), definition.spec.conversion.is_some());
+        let installation = async move {
+            wait_for(&state, |state| state.agreed || !is_converted).await;
+            installer.install().await?;
+            state.send_modify(|state| state.uninstalled -= 1);
+            Ok::<_, Error>(())
+        };
         async move {
             tokio::select! {
                 () = stopping.wait() => Ok(()),
-                installed = installer.install() => installed,
+                installed = installation => installed,
             }
         }
     })
@@ -197,35 +232,58 @@ impl From<&Running> for BoxCloneSyncService<Request<Bytes>, Response<Bytes>, std
 
 /// Serves the webhooks of one manager.
 #[derive(Clone)]
-pub(super) struct WebhookServer {
-    pub(super) webhooks: Webhooks,
+struct WebhookServer {
+    webhooks: Webhooks,
     /// A client that does not depend on leadership.
-    pub(super) client: kube::Client,
-    pub(super) clock: WallClock,
-    pub(super) inspector: Inspector,
+    client: kube::Client,
+    clock: WallClock,
+    inspector: Inspector,
     /// The name of the configurations and of the Secret.
-    pub(super) name: String,
-    pub(super) linger: Duration,
-    /// The port answers, with a certificate.
-    pub(super) serves: Arc<AtomicBool>,
+    name: String,
+    linger: Duration,
+    state: watch::Sender<PortState>,
+    peers: Peers,
 }
 
 impl WebhookServer {
     /// Serves until the manager stops, and a while longer.
-    pub(super) async fn run(self, stopping: Stopping) -> Result<(), Error> {
+    async fn run(self, stopping: Stopping) -> Result<(), Error> {
         let closing = CancellationToken::new();
         let service = WebhookService::new(self.webhooks.clone(), closing.clone());
         let (bound, keeper) = self.bind()?;
         let serving = bound.serve_with(service, LIMITS);
-        self.serves.store(keeper.is_none(), Ordering::Relaxed);
-        let _keeper = keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper)));
+        self.state.send_modify(|state| state.serves = keeper.is_none());
+        let keeper = keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper)));
         let synced = tokio::spawn(wait_for_caches(self.inspector.clone(), self.webhooks.clone()));
         let _synced = AbortOnDropHandle::new(synced);
         stopping.wait().await;
         closing.cancel();
         sleep(self.linger).await;
         serving.stop().await;
+        if let Some(keeper) = keeper {
+            // It would enter itself again.
+            keeper.abort();
+            let _ = keeper.await;
+            let _ = timeout(LEAVES_WITHIN, self.leave()).await;
+        }
         Ok(())
+    }
+
+    /// Says to the other replicas that this one is gone. If that fails, they find out by themselves.
+    async fn leave(&self) -> Result<(), kube::Error> {
+        let (objects, path) = (RawObjects::new(self.client.clone()), self.secret());
+        while let Some(mut secret) = objects.read(&path).await? {
+            if !self.peers.leave(&mut secret) || objects.rewrite(&path, &secret).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the path of the Secret.
+    fn secret(&self) -> String {
+        let namespace = self.webhooks.namespace().unwrap_or(self.client.default_namespace());
+        format!("/api/v1/namespaces/{namespace}/secrets/{}", self.name)
     }
 
     /// Takes the port; what else is returned keeps its certificates.
@@ -241,10 +299,9 @@ impl WebhookServer {
             .map_err(Error::other)?;
         let mut config = config.with_no_client_auth().with_cert_resolver(Arc::new(leaf.clone()));
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let namespace = self.webhooks.namespace().unwrap_or(self.client.default_namespace());
         let keeper = Keeper {
             objects: RawObjects::new(self.client.clone()),
-            secret: format!("/api/v1/namespaces/{namespace}/secrets/{}", self.name),
+            secret: self.secret(),
             holders: self.holders(),
             names: self.webhooks.names(),
             clock: self.clock.clone(),
@@ -252,7 +309,8 @@ impl WebhookServer {
             leaf,
             rotation: Rotation::default(),
             served: None,
-            serves: self.serves.clone(),
+            state: self.state.clone(),
+            peers: self.peers.clone(),
         };
         let bound = Bound::required(&http)?.with_tls(Arc::new(config).into());
         Ok((bound, Some(Box::pin(keeper.run()))))
@@ -309,8 +367,9 @@ impl WebhookServer {
         Ok(())
     }
 
-    /// Applies the configurations, until that succeeds.
+    /// Applies the configurations, until that succeeds, once all replicas have these webhooks and the kinds are there.
     async fn install(&self, objects: &RawObjects) {
+        wait_for(&self.state, |state| state.agreed && state.uninstalled == 0).await;
         for (path, configuration) in self.configurations() {
             let [mut wait, longest] = WAITS;
             while let Err(error) = self.configure(objects, &path, &configuration).await {
