@@ -17,9 +17,8 @@ use tokio::{
 };
 
 use super::{
-    PortState,
     objects::{BundleHolder, RawObjects},
-    peers::Peers,
+    peers::{Peers, PortState},
 };
 use crate::{
     clock::WallClock,

@@ -31,7 +31,7 @@ use self::{
     keeper::{Keeper, ServedLeaf},
     migrate::Migration,
     objects::{BundleHolder, RawObjects},
-    peers::Peers,
+    peers::{Peers, PortState, wait_for},
     port::WebhookService,
 };
 use super::{
@@ -178,23 +178,6 @@ fn definition(kind: &dyn Convert, webhooks: Option<&Webhooks>) -> Result<CustomR
 /// Returns whether a program keeps its certificates in a Secret.
 fn keeps_certificates(webhooks: Option<&Webhooks>) -> bool {
     webhooks.is_some_and(|webhooks| webhooks.files.is_none())
-}
-
-/// How far a replica has come, as those need to know who wait for it.
-#[derive(Clone, Copy, Debug, Default)]
-struct PortState {
-    /// The port answers, with a certificate.
-    serves: bool,
-    /// All replicas answer the same calls, as far as is known.
-    agreed: bool,
-    /// How many definitions are not installed yet.
-    uninstalled: usize,
-}
-
-/// Waits until a replica has come so far.
-async fn wait_for(state: &watch::Sender<PortState>, is_reached: impl FnMut(&PortState) -> bool) {
-    // The sender is here, so that there is always one.
-    let _ = state.subscribe().wait_for(is_reached).await;
 }
 
 /// Makes a task that installs a definition; one that is converted waits until all replicas can do that.

@@ -9,7 +9,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use serde_json::{Map, Value};
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 /// The prefix of the annotations.
 const PREFIX: &str = "replicas.watchkeeper.dev/";
@@ -17,6 +17,23 @@ const PREFIX: &str = "replicas.watchkeeper.dev/";
 const RENEWED: Duration = Duration::from_secs(60);
 /// A replica that has not renewed its annotation for this long is gone.
 const GONE: Duration = Duration::from_secs(150);
+
+/// How far a replica has come, as those need to know who wait for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PortState {
+    /// The port answers, with a certificate.
+    pub(super) serves: bool,
+    /// All replicas answer the same calls, as far as is known.
+    pub(super) agreed: bool,
+    /// How many definitions are not installed yet.
+    pub(super) uninstalled: usize,
+}
+
+/// Waits until a replica has come so far.
+pub(super) async fn wait_for(state: &watch::Sender<PortState>, is_reached: impl FnMut(&PortState) -> bool) {
+    // The sender is here, so that there is always one.
+    let _ = state.subscribe().wait_for(is_reached).await;
+}
 
 /// What one replica knows of the others.
 #[derive(Clone, Debug)]
