@@ -31,6 +31,7 @@ mod dictionary;
 mod text;
 mod raw;
 mod item;
+mod source;
 mod decode;
 mod list_body;
 mod decode_pool;
@@ -54,7 +55,10 @@ pub use raw::{ItemForm, RawObject};
 #[doc(hidden)]
 pub use text::ObjectText;
 
+pub(crate) use item::AnyItem;
+pub(crate) use read::ObjectType;
 pub(crate) use retry_after::retry_after;
+pub(crate) use source::{Source, TypedSource};
 pub(crate) use text::LabelFilter;
 
 use std::{future::Future, sync::Arc};
@@ -65,7 +69,7 @@ use futures::stream::BoxStream;
 ///
 /// Implementations speak the Kubernetes list-and-watch protocol, or something that keeps its promises: a list
 /// has a resource version, and a watch from that version delivers every later change in order.
-pub trait ListerWatcher<K>: Send + Sync + 'static {
+pub trait ListerWatcher<K: ?Sized>: Send + Sync + 'static {
     /// Reads one page of the list.
     ///
     /// # Errors
@@ -99,7 +103,7 @@ pub trait ListerWatcher<K>: Send + Sync + 'static {
 /// A source that is shared.
 impl<K, L> ListerWatcher<K> for Arc<L>
 where
-    K: 'static,
+    K: ?Sized + 'static,
     L: ListerWatcher<K>,
 {
     fn list(
@@ -127,7 +131,7 @@ pub type WatchStream<K> = BoxStream<'static, Result<WatchEvent<K>, ListWatchErro
 
 /// One page of a list.
 #[derive(Debug)]
-pub struct ListPage<K> {
+pub struct ListPage<K: ?Sized> {
     /// What the page holds, in the server's order.
     pub items: Vec<FetchedItem<K>>,
     /// The version that the whole list shows.
@@ -138,7 +142,7 @@ pub struct ListPage<K> {
 
 /// One event of a watch.
 #[derive(Debug)]
-pub enum WatchEvent<K> {
+pub enum WatchEvent<K: ?Sized> {
     /// An object appeared (or is part of the initial events).
     Added(FetchedItem<K>),
     /// An object changed.
@@ -160,7 +164,7 @@ pub enum WatchEvent<K> {
     Error(Box<kube::core::Status>),
 }
 
-impl<K> WatchEvent<K> {
+impl<K: ?Sized> WatchEvent<K> {
     /// Returns the object that the event is of.
     pub fn item(&self) -> Option<&FetchedItem<K>> {
         match self {
