@@ -78,6 +78,15 @@ pub(crate) fn downcast<K: Object>(object: Arc<dyn AnyObject>) -> Arc<K> {
     object.downcast().expect("a cache holds objects of one type")
 }
 
+/// Looks at an object as what it is.
+///
+/// # Panics
+/// It is of another type.
+pub(crate) fn downcast_ref<K: 'static>(object: &dyn AnyObject) -> &K {
+    let object: &dyn Any = object;
+    object.downcast_ref().expect("a cache holds objects of one type")
+}
+
 /// A kind whose type of status is known: the one that `#[kube(status = "..")]` names.
 ///
 /// Implemented for every type whose `#[kube(..)]` names one.

@@ -17,14 +17,14 @@ use std::{
     time::Duration,
 };
 
-use futures::future::{BoxFuture, join_all};
+use futures::{FutureExt, future::join_all};
 use parking_lot::Mutex;
 use tokio::{sync::OnceCell, time::sleep};
 
-use super::{core::InformerCore, reflector_task::AskLatest, reliability::Reliability};
+use super::{core::InformerCore, reflector_task::AskLatest};
 use crate::{
     delta_fifo::Extent,
-    object::{Kind, Object, Version},
+    object::{Kind, Version},
     reflector::Server,
 };
 
@@ -72,7 +72,7 @@ impl fmt::Debug for TermStart {
 }
 
 /// Ends once every part of a cache holds at least what the server held after a term began.
-pub(super) async fn current<K: Object>(core: &Arc<InformerCore<K>>, start: &TermStart) {
+pub(super) async fn current(core: &InformerCore, start: &TermStart) {
     let up_to_date = {
         let mut current = core.current.lock();
         if !Arc::ptr_eq(&current.0, &start.term) {
@@ -80,34 +80,13 @@ pub(super) async fn current<K: Object>(core: &Arc<InformerCore<K>>, start: &Term
         }
         current.1.clone()
     };
-    up_to_date.get_or_init(|| ask(core, start)).await;
+    let parts = || join_all(core.latest.iter().map(|part| part_current(core, start, part))).map(drop);
+    up_to_date.get_or_init(parts).await;
 }
 
-/// Waits until a cache shows a version, for so long at most. The cache's type is forgotten: what asks is compiled once,
-/// not for each kind.
-type Shows = dyn Fn(Version, Duration) -> BoxFuture<'static, bool> + Send + Sync;
-
-fn ask<'a, K: Object>(core: &'a InformerCore<K>, start: &'a TermStart) -> BoxFuture<'a, ()> {
-    let cache = core.indexer.lister();
-    let shows = move |version, within| -> BoxFuture<'static, bool> {
-        let cache = cache.clone();
-        Box::pin(async move { cache.wait_for_version(version, within).await.is_ok() })
-    };
-    let shows: Box<Shows> = Box::new(shows);
-    Box::pin(async move {
-        let part = |part| part_current(start, &core.kind, &core.reliability, part, &*shows);
-        join_all(core.latest.iter().map(part)).await;
-    })
-}
-
-async fn part_current(
-    start: &TermStart,
-    kind: &Kind,
-    reliability: &Reliability,
-    (extent, latest): &(Extent, Arc<AskLatest>),
-    shows: &Shows,
-) {
-    let server = reliability.server();
+async fn part_current(core: &InformerCore, start: &TermStart, (extent, latest): &(Extent, Arc<AskLatest>)) {
+    let (kind, cache, server) = (&core.kind, core.indexer.lister(), core.reliability.server());
+    let shows = async |version, within| cache.wait_for_version(version, within).await.is_ok();
     loop {
         let losses = server.losses();
         let version = start.version(kind, losses);
@@ -119,7 +98,7 @@ async fn part_current(
             return;
         }
         start.tell(kind, version);
-        reliability.list_anew(extent);
+        core.reliability.list_anew(extent);
         tokio::select! {
             _ = shows(version, EVER) => return,
             // The versions of before mean nothing any more.

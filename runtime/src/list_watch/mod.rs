@@ -55,6 +55,7 @@ pub use raw::{ItemForm, RawObject};
 #[doc(hidden)]
 pub use text::ObjectText;
 
+pub(crate) use client::{ClientSource, OptionsHook};
 pub(crate) use item::AnyItem;
 pub(crate) use read::ObjectType;
 pub(crate) use retry_after::retry_after;

@@ -63,6 +63,8 @@ fn why(error: serde_path_to_error::Error<serde_json::Error>) -> String {
 /// How texts become objects of one type, which is then forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ObjectType {
+    /// Names the type, for messages.
+    pub(crate) name: &'static str,
     /// Decodes a text in one pass, and notes its members; `None` if that fails.
     pub(super) usual: fn(&str, &mut SeenMembers) -> Option<Arc<dyn AnyObject>>,
     /// Decodes a text, or says why that fails.
@@ -72,6 +74,7 @@ pub(crate) struct ObjectType {
 impl ObjectType {
     pub(crate) fn of<K: Object>() -> Self {
         Self {
+            name: std::any::type_name::<K>(),
             usual: |text, seen| Some(Arc::new(typed::<K>(text, seen)?)),
             whole: |text| Ok(Arc::new(typed_or_why::<K>(text)?)),
         }

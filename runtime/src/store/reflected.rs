@@ -68,11 +68,12 @@ where
     K: Object,
 {
     fn unchanged(&self, item: &FetchedItem<K>) -> Option<ObjectKey> {
-        self.indexer.lister().repeated(item, None)
+        self.indexer.lister().repeated(&item.clone().erased(), None)
     }
 
     fn differences(&self, listed: &[FetchedItem<K>]) -> Option<Vec<Difference>> {
-        Some(self.indexer.lister().differences(&self.extent, listed, false))
+        let listed: Vec<_> = listed.iter().map(|item| item.clone().erased()).collect();
+        Some(self.indexer.lister().differences(&self.extent, &listed, false))
     }
 
     fn replace(&self, List { items, unchanged, resource_version, .. }: List<K>) {
@@ -139,7 +140,7 @@ where
 
 /// Puts an item in, or marks it; returns its key where that can be read.
 fn put<K: Object>(batch: &mut WriteBatch<K>, item: FetchedItem<K>) -> Option<ObjectKey> {
-    match batch.hold(item) {
+    match batch.hold(item.erased()) {
         Ok(object) => {
             let key = object.key().clone();
             batch.clear_unreadable(&key);

@@ -45,24 +45,25 @@ pub struct ClientListWatch<K> {
 /// A [`ClientListWatch`] whose type of object is forgotten.
 #[derive(Clone)]
 pub(crate) struct ClientSource {
-    client: Client,
-    object: ObjectType,
-    kind: Kind,
-    namespace: Option<String>,
-    representation: Representation,
-    managed_fields: ManagedFields,
-    item_form: ItemForm,
-    label_selector: Option<String>,
-    field_selector: Option<String>,
-    hook: Option<OptionsHook>,
-    deadlines: Deadlines,
-    largest_object: usize,
+    pub(crate) client: Client,
+    pub(crate) object: ObjectType,
+    pub(crate) kind: Kind,
+    pub(crate) namespace: Option<String>,
+    pub(crate) representation: Representation,
+    pub(crate) managed_fields: ManagedFields,
+    pub(crate) item_form: ItemForm,
+    pub(crate) label_selector: Option<String>,
+    pub(crate) field_selector: Option<String>,
+    pub(crate) hook: Option<OptionsHook>,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) largest_object: usize,
 }
 
 /// Most bytes of one object, unless another bound is set; etcd itself holds 1.5 MiB by default.
 const LARGEST_OBJECT: usize = 32 << 20;
 
-type OptionsHook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
+/// Changes the options of lists and watches.
+pub(crate) type OptionsHook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 
 impl<K: Object> ClientListWatch<K> {
     /// Lists and watches all objects of a kind.
@@ -148,15 +149,10 @@ impl<K: Object> ClientListWatch<K> {
     pub fn kind(&self) -> &Kind {
         &self.source.kind
     }
-
-    /// Forgets the type of the objects.
-    pub(crate) fn erased(self) -> ClientSource {
-        self.source
-    }
 }
 
 impl ClientSource {
-    fn new(client: Client, object: ObjectType, kind: Kind) -> Self {
+    pub(crate) fn new(client: Client, object: ObjectType, kind: Kind) -> Self {
         Self {
             client,
             object,

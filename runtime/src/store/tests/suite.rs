@@ -75,7 +75,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn published(indexer: &Indexer<ConfigMap>) -> StoreSnapshot<ConfigMap> {
+fn published(indexer: &Indexer<ConfigMap>) -> StoreSnapshot {
     StoreSnapshot::clone(&indexer.lister().snapshot())
 }
 
@@ -285,7 +285,7 @@ fn what_was_read_does_not_change_with_later_writes() {
     put(&indexer, object("shop", "450", "silver", "y"));
     assert_eq!((listed.len(), before.objects.len()), (500, 500));
     assert_eq!(before.indexed("tag", &"x".into()).flatten().unwrap().len(), 500);
-    assert_eq!(tags_of(&before.get(Some("shop"), "450").unwrap().object().unwrap()), ["x"]);
+    assert_eq!(tags_of(&before.get(Some("shop"), "450").unwrap().object_as().unwrap()), ["x"]);
     assert_eq!(before.namespace("shop").unwrap().len(), 500);
 }
 
