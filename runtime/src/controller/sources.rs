@@ -81,8 +81,10 @@ pub(super) struct Source {
     enqueues: Enqueues,
     predicate: Option<ChangeFilter>,
     /// Asks for the informer of a place.
-    informer: Box<dyn Fn(&SharedInformerFactory, Option<&str>) -> AnyInformer + Send>,
+    informer: AskInformer,
 }
+
+type AskInformer = Box<dyn Fn(&SharedInformerFactory, Option<&str>) -> AnyInformer + Send>;
 
 /// Makes a source of a watch. That of another cluster is asked for at once, so that its cluster knows it before it starts.
 pub(super) fn source<W: Watched>(watch: Watch<W>) -> Source {

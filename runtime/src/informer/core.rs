@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     handler::Observer,
     listener::{AnyHandler, Listener},
-    reflector_task::{AskLatest, ReflectorTask},
+    reflector_task::ReflectorTask,
     registration::{HandlerSlot, HandlerStatus, Latch},
     reliability::Reliability,
     report::{FailureReport, InformerReport, UNREADABLE_SHOWN, named},
@@ -24,6 +24,7 @@ use super::{
 use crate::{
     clock::Moment,
     delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
+    list_watch::AnySource,
     metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
     object::{AnyObject, Kind},
     reflector::{ReflectorConfig, WatchErrorHandler},
@@ -42,8 +43,8 @@ pub(super) struct InformerCore {
     pub(super) fifo: DeltaFifo<dyn AnyObject>,
     pub(super) health: Arc<Health>,
     pub(super) reliability: Arc<Reliability>,
-    /// The latest version of each extent.
-    pub(super) latest: Vec<(Extent, Arc<AskLatest>)>,
+    /// What each extent is read from.
+    pub(super) sources: Vec<(Extent, Arc<dyn AnySource>)>,
     pub(super) meter: CacheMeter,
     pub(super) synced: Latch,
     pub(super) stop: CancellationToken,
@@ -105,21 +106,11 @@ pub(super) struct InformerParts {
 impl InformerParts {
     /// Makes the parts of an informer that no factory shares; the sources are still missing.
     pub(super) fn new<W: Watched>(kind: Kind, config: &ReflectorConfig) -> Self {
-        let indexes = W::indexes().into_iter().map(IndexDefinition::erased).collect();
-        Self::of_type(StoredType::of::<W::Object>(), kind, indexes, config)
-    }
-
-    pub(super) fn of_type(
-        object: StoredType,
-        kind: Kind,
-        indexes: Vec<ObjectIndex>,
-        config: &ReflectorConfig,
-    ) -> Self {
         Self {
-            object,
+            object: StoredType::of::<W::Object>(),
             kind,
             cluster: None,
-            indexes,
+            indexes: W::indexes().into_iter().map(IndexDefinition::erased).collect(),
             feeds: Vec::new(),
             transform: None,
             metrics: config.metrics.clone(),
@@ -161,7 +152,7 @@ impl InformerCore {
         indexer.write(|batch| feeds.iter().for_each(|feed| batch.set_version(&feed.extent, None)));
         let server = feeds.first().map(|feed| feed.server.clone()).unwrap_or_default();
         let reliability = Arc::new(Reliability::new(server, feeds.iter().map(|feed| feed.extent.clone())));
-        let latest = feeds.iter().map(|feed| (feed.extent.clone(), feed.latest.clone())).collect();
+        let sources = feeds.iter().map(|feed| (feed.extent.clone(), feed.source.clone())).collect();
         let sink = |feed: ReflectorTask| {
             let sink = fifo.sink(feed.extent.clone(), transform.clone());
             (feed, sink)
@@ -176,7 +167,7 @@ impl InformerCore {
             fifo,
             health,
             reliability,
-            latest,
+            sources,
             meter,
             synced: Latch::default(),
             stop,
@@ -304,7 +295,7 @@ impl InformerCore {
     /// Shows how the cache stands, for debug pages.
     pub(super) fn report(&self) -> InformerReport {
         let (state, lister) = (self.state(), self.indexer.lister());
-        let extents = self.latest.iter().map(|(extent, _)| extent);
+        let extents = self.sources.iter().map(|(extent, _)| extent);
         let namespaces = extents.filter_map(|extent| match extent {
             Extent::All => None,
             Extent::Namespace(namespace) => Some(namespace.to_string()),

@@ -21,9 +21,10 @@ use futures::{FutureExt, future::join_all};
 use parking_lot::Mutex;
 use tokio::{sync::OnceCell, time::sleep};
 
-use super::{core::InformerCore, reflector_task::AskLatest};
+use super::core::InformerCore;
 use crate::{
     delta_fifo::Extent,
+    list_watch::AnySource,
     object::{Kind, Version},
     reflector::Server,
 };
@@ -80,17 +81,21 @@ pub(super) async fn current(core: &InformerCore, start: &TermStart) {
         }
         current.1.clone()
     };
-    let parts = || join_all(core.latest.iter().map(|part| part_current(core, start, part))).map(drop);
+    let parts = || join_all(core.sources.iter().map(|part| part_current(core, start, part))).map(drop);
     up_to_date.get_or_init(parts).await;
 }
 
-async fn part_current(core: &InformerCore, start: &TermStart, (extent, latest): &(Extent, Arc<AskLatest>)) {
+async fn part_current(
+    core: &InformerCore,
+    start: &TermStart,
+    (extent, source): &(Extent, Arc<dyn AnySource>),
+) {
     let (kind, cache, server) = (&core.kind, core.indexer.lister(), core.reliability.server());
     let shows = async |version, within| cache.wait_for_version(version, within).await.is_ok();
     loop {
         let losses = server.losses();
         let version = start.version(kind, losses);
-        let Some(version) = *version.get_or_init(|| told(kind, latest)).await else {
+        let Some(version) = *version.get_or_init(|| told(kind, &**source)).await else {
             tracing::debug!(%kind, "can't tell whether the cache is current: it is taken as it is");
             return;
         };
@@ -115,10 +120,10 @@ async fn lost_again(server: &Server, known: u64) {
 }
 
 /// Asks until the server answers: the version that it has, if that can be compared.
-async fn told(kind: &Kind, latest: &Arc<AskLatest>) -> Option<Version> {
+async fn told(kind: &Kind, source: &dyn AnySource) -> Option<Version> {
     loop {
-        match latest().await {
-            Ok(version) => return version,
+        match source.latest_version().await {
+            Ok(version) => return version?.parse().ok(),
             Err(error) if error.is_forbidden() || error.is_not_found() => return None,
             Err(error) => {
                 tracing::warn!(%kind, %error, "can't ask how old the cache is: asking again");

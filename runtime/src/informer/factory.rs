@@ -17,7 +17,7 @@ use super::{
     core::{Handle, InformerParts},
     handler::EventHandler,
     processor::start,
-    query::{Function, MarkerValue, NameRefused, Query},
+    query::{Function, NameRefused, Query},
     reflector_task::ReflectorTask,
     registration::Registration,
     report::InformerReport,
@@ -29,9 +29,9 @@ use crate::{
     clock::WallClock,
     delta_fifo::{Extent, Transform, Transformed},
     list_watch::{ClientSource, ItemForm, ListOptions, ManagedFields, OptionsHook},
-    object::{AnyObject, Scope},
+    object::Scope,
     reflector::{FirstList, ReflectorConfig, Server, WatchError, WatchErrorHandler},
-    store::{IndexDefinition, InvalidSelector, ObjectIndex, Selector, StoredType},
+    store::{IndexDefinition, InvalidSelector, Selector},
 };
 
 /// Shares informers: one list and one watch per query.
@@ -179,19 +179,23 @@ impl SharedInformerFactory {
         self.shared.cluster.clone()
     }
 
-    fn find_or_build(&self, query: Query, parts: impl FnOnce() -> InformerParts) -> AnyInformer {
+    fn find_or_build(&self, query: &Query, parts: InformerParts) -> AnyInformer {
         let mut known = self.known();
+        let live = |entry: &SharedEntry| {
+            entry
+                .informer
+                .upgrade()
+                .filter(|informer| entry.query != *query || !informer.core.stop.is_cancelled())
+        };
         // One that a sharer shut down makes room for another.
-        known.informers.retain(|entry| {
-            let informer = entry.informer.upgrade();
-            informer.is_some_and(|informer| entry.query != query || !informer.core.stop.is_cancelled())
-        });
-        let mut held = known.informers.iter().filter(|entry| entry.query == query);
-        if let Some(handle) = held.find_map(|entry| entry.informer.upgrade()) {
+        known.informers.retain(|entry| live(entry).is_some());
+        if let Some(handle) = known.informers.iter().filter(|entry| entry.query == *query).find_map(live) {
             return AnyInformer::of_handle(handle);
         }
-        let informer = AnyInformer::of_parts(parts());
-        known.informers.push(SharedEntry { query, informer: Arc::downgrade(informer.handle()) });
+        let informer = AnyInformer::of_parts(parts);
+        known
+            .informers
+            .push(SharedEntry { query: query.clone(), informer: Arc::downgrade(informer.handle()) });
         informer
     }
 
@@ -233,12 +237,10 @@ pub struct InformerBuilder<W: Watched> {
 pub(crate) struct InformerRequest {
     factory: SharedInformerFactory,
     query: Query,
-    /// The type of the objects, and the indexes that come with it.
-    object: StoredType,
-    indexes: Vec<ObjectIndex>,
+    /// All but where the objects come from.
+    parts: InformerParts,
     /// Labels to index, which changes no answer.
     labels: BTreeSet<Arc<str>>,
-    transform: Option<Transform<dyn AnyObject>>,
     hook: Option<OptionsHook>,
     on_error: Vec<WatchErrorHandler>,
     /// The only object that is read, if there is only one.
@@ -254,7 +256,6 @@ impl<W: Watched> InformerBuilder<W> {
         let query = Query {
             marker: TypeId::of::<W>(),
             kind: W::kind_of(&dynamic_type),
-            dynamic_type: MarkerValue::new(dynamic_type),
             representation: W::form(),
             namespaces: BTreeSet::new(),
             labels: Selector::default(),
@@ -268,22 +269,11 @@ impl<W: Watched> InformerBuilder<W> {
             transform: Function::None,
             hook: Function::None,
         };
-        let object = StoredType::of::<W::Object>();
-        let indexes = W::indexes().into_iter().map(IndexDefinition::erased).collect();
+        let parts = InformerParts::new::<W>(query.kind.clone(), &factory.shared.config);
         let (labels, on_error) = (BTreeSet::new(), Vec::new());
-        let (transform, hook, object_name, on_build) = Default::default();
-        let request = InformerRequest {
-            factory,
-            query,
-            object,
-            indexes,
-            labels,
-            transform,
-            hook,
-            on_error,
-            object_name,
-            on_build,
-        };
+        let (hook, object_name, on_build) = Default::default();
+        let request =
+            InformerRequest { factory, query, parts, labels, hook, on_error, object_name, on_build };
         Self { request, watched: PhantomData }
     }
 
@@ -399,7 +389,7 @@ impl<W: Watched> InformerBuilder<W> {
         mut self,
         change: impl Fn(&mut W::Object) -> T + Send + Sync + 'static,
     ) -> Self {
-        self.request.transform = Some(Transform::new(change).erased());
+        self.request.parts.transform = Some(Transform::new(change).erased());
         self.request.query.transform = Function::Unnamed;
         self
     }
@@ -414,7 +404,7 @@ impl<W: Watched> InformerBuilder<W> {
         F: Fn(&mut W::Object) -> T + Send + Sync + 'static,
     {
         let name = self.request.factory.name_function::<F>(name)?;
-        self.request.transform = Some(Transform::new(change).erased());
+        self.request.parts.transform = Some(Transform::new(change).erased());
         self.request.query.transform = Function::Named(name);
         Ok(self)
     }
@@ -475,30 +465,23 @@ impl<W: Watched> InformerBuilder<W> {
 impl InformerRequest {
     fn build(mut self) -> AnyInformer {
         self.query.normalise();
-        let (query, labels) = (self.query.clone(), std::mem::take(&mut self.labels));
-        let informer = self.factory.find_or_build(query, || self.parts());
-        for key in labels {
+        let (factory, shared) = (self.factory.clone(), &*self.factory.shared);
+        let parts = InformerParts {
+            cluster: factory.cluster(),
+            feeds: self.query.extents().into_iter().map(|extent| self.feed(extent)).collect(),
+            stop: shared.stop.child_token(),
+            fleet: shared.tasks.clone(),
+            ..self.parts
+        };
+        let informer = factory.find_or_build(&self.query, parts).hearing(self.on_error);
+        for key in self.labels {
             // There is one already where somebody else asked for it.
-            informer.handle().core.indexer.index(IndexDefinition::<()>::label(key).erased()).ok();
+            informer.handle().core.indexer.index(IndexDefinition::label(key)).ok();
         }
-        let informer = informer.hearing(self.on_error);
         if let Some(call) = self.on_build {
             call(&informer, self.query.namespaces.into_iter().collect(), self.object_name);
         }
         informer
-    }
-
-    fn parts(&self) -> InformerParts {
-        let shared = &*self.factory.shared;
-        let (kind, indexes) = (self.query.kind.clone(), self.indexes.clone());
-        InformerParts {
-            cluster: self.factory.cluster(),
-            feeds: self.query.extents().into_iter().map(|extent| self.feed(extent)).collect(),
-            transform: self.transform.clone(),
-            stop: shared.stop.child_token(),
-            fleet: shared.tasks.clone(),
-            ..InformerParts::of_type(self.object, kind, indexes, &shared.config)
-        }
     }
 
     fn feed(&self, extent: Extent) -> ReflectorTask {
@@ -509,7 +492,7 @@ impl InformerRequest {
             Extent::All => None,
             Extent::Namespace(namespace) => Some(namespace.to_string()),
         };
-        let source = ClientSource::new(shared.client.clone(), self.object.object, query.kind.clone());
+        let source = ClientSource::new(shared.client.clone(), self.parts.object.object, query.kind.clone());
         let source = ClientSource {
             namespace,
             representation: query.representation,

@@ -1,12 +1,6 @@
 //! What makes two informers the same one: everything that an answer depends on.
 
-use std::{
-    any::{Any, TypeId},
-    collections::BTreeSet,
-    fmt,
-    sync::Arc,
-    time::Duration,
-};
+use std::{any::TypeId, collections::BTreeSet, sync::Arc, time::Duration};
 
 use crate::{
     delta_fifo::Extent,
@@ -19,9 +13,8 @@ use crate::{
 /// A question to the server, in its normal form; one informer answers those that are equal.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Query {
-    /// The marker type: it decides object, lister and indexes.
+    /// The marker type: it decides object, lister and indexes. What it says beyond its type decides the kind alone.
     pub(super) marker: TypeId,
-    pub(super) dynamic_type: MarkerValue,
     pub(super) kind: Kind,
     pub(super) representation: Representation,
     /// Empty: all namespaces; while it is asked, an empty name among them means the same.
@@ -38,34 +31,6 @@ pub(super) struct Query {
     pub(super) largest_object: Option<usize>,
     pub(super) transform: Function,
     pub(super) hook: Function,
-}
-
-/// What a marker says beyond its type, whatever that is.
-#[derive(Clone)]
-pub(super) struct MarkerValue {
-    value: Arc<dyn Any + Send + Sync>,
-    is_same: fn(&dyn Any, &dyn Any) -> bool,
-}
-
-impl MarkerValue {
-    pub(super) fn new<T: Any + Send + Sync + PartialEq>(value: T) -> Self {
-        let is_same = |one: &dyn Any, other: &dyn Any| {
-            one.downcast_ref::<T>().is_some_and(|one| other.downcast_ref() == Some(one))
-        };
-        Self { value: Arc::new(value), is_same }
-    }
-}
-
-impl PartialEq for MarkerValue {
-    fn eq(&self, other: &Self) -> bool {
-        (self.is_same)(&*self.value, &*other.value)
-    }
-}
-
-impl fmt::Debug for MarkerValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("MarkerValue")
-    }
 }
 
 /// A function as it can be compared: by its name, or not at all.

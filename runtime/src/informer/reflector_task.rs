@@ -2,53 +2,43 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
 
 use super::{reliability::Reliability, resync::ResyncRequest, sync_state::Health};
 use crate::{
     delta_fifo::{Extent, FifoSink},
-    list_watch::{AnyItem, ListWatchError, Source},
+    list_watch::{AnyItem, AnySource},
     metrics::CacheMeter,
-    object::{AnyObject, ObjectKey, Version},
+    object::{AnyObject, ObjectKey},
     reflector::{
-        Difference, FetchReport, List, ReflectorConfig, ReflectorStore, Server, StoreChange,
+        AnyStore, Difference, FetchReport, List, ReflectorConfig, ReflectorStore, Server, StoreChange,
         WatchErrorHandler, fetch,
     },
     store::AnyLister,
     users_code::may_block,
 };
 
-type RunReflector = dyn FnOnce(Arc<InformerSink>, CancellationToken) -> BoxFuture<'static, ()> + Send;
-
-/// Asks for the present version of a collection; `None` where it is unknown.
-pub(super) type AskLatest =
-    dyn Fn() -> BoxFuture<'static, Result<Option<Version>, ListWatchError>> + Send + Sync;
+type RunReflector = dyn FnOnce(Arc<dyn AnyStore>, CancellationToken) -> BoxFuture<'static, ()> + Send;
 
 /// Where a part of the cache comes from: an extent, and what fills it until it is cancelled.
 pub(super) struct ReflectorTask {
     pub(super) extent: Extent,
     /// What it comes from.
     pub(super) server: Server,
-    pub(super) latest: Arc<AskLatest>,
+    pub(super) source: Arc<dyn AnySource>,
     pub(super) run: Box<RunReflector>,
 }
 
 impl ReflectorTask {
     /// Feeds by listing and watching a source.
-    pub(super) fn new(extent: Extent, source: impl Source + 'static, mut config: ReflectorConfig) -> Self {
+    pub(super) fn new(extent: Extent, source: impl AnySource + 'static, mut config: ReflectorConfig) -> Self {
         let on_error = config.on_error;
         config.on_error = WatchErrorHandler::new(move |error| may_block(|| on_error.tell(error)));
-        let (server, source) = (config.server.clone(), Arc::new(source));
-        let asked = source.clone();
-        let latest = move || -> BoxFuture<'static, _> {
-            let source = asked.clone();
-            Box::pin(
-                async move { Ok(source.latest_version().await?.and_then(|version| version.parse().ok())) },
-            )
-        };
-        let run = move |sink, stop| fetch(source, sink, config, stop);
-        Self { extent, server, latest: Arc::new(latest), run: Box::new(run) }
+        let (server, source): (_, Arc<dyn AnySource>) = (config.server.clone(), Arc::new(source));
+        let read = source.clone();
+        let run = move |sink, stop| fetch(read, sink, config, stop);
+        Self { extent, server, source, run: Box::new(run) }
     }
 }
 
@@ -72,7 +62,7 @@ impl InformerSink {
     }
 }
 
-impl ReflectorStore<dyn AnyObject> for InformerSink {
+impl AnyStore for InformerSink {
     fn replace(&self, list: List<dyn AnyObject>) {
         self.transforming(|| self.sink.replace(list));
         self.meter.queued(self.sink.waiting());
@@ -122,7 +112,7 @@ impl ReflectorStore<dyn AnyObject> for InformerSink {
         }
     }
 
-    fn wants_list(&self) -> impl Future<Output = ()> + Send {
-        self.reliability.wants_list(self.sink.extent())
+    fn wants_list(&self) -> BoxFuture<'_, ()> {
+        self.reliability.wants_list(self.sink.extent()).boxed()
     }
 }

@@ -59,7 +59,7 @@ pub(crate) use client::{ClientSource, OptionsHook};
 pub(crate) use item::AnyItem;
 pub(crate) use read::ObjectType;
 pub(crate) use retry_after::retry_after;
-pub(crate) use source::{Source, TypedSource};
+pub(crate) use source::{AnySource, TypedSource};
 pub(crate) use text::LabelFilter;
 
 use std::{future::Future, sync::Arc};
@@ -70,7 +70,7 @@ use futures::stream::BoxStream;
 ///
 /// Implementations speak the Kubernetes list-and-watch protocol, or something that keeps its promises: a list
 /// has a resource version, and a watch from that version delivers every later change in order.
-pub trait ListerWatcher<K: ?Sized>: Send + Sync + 'static {
+pub trait ListerWatcher<K>: Send + Sync + 'static {
     /// Reads one page of the list.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ pub trait ListerWatcher<K: ?Sized>: Send + Sync + 'static {
 /// A source that is shared.
 impl<K, L> ListerWatcher<K> for Arc<L>
 where
-    K: ?Sized + 'static,
+    K: 'static,
     L: ListerWatcher<K>,
 {
     fn list(
@@ -141,6 +141,13 @@ pub struct ListPage<K: ?Sized> {
     pub continue_token: Option<String>,
 }
 
+impl<K: ?Sized> ListPage<K> {
+    pub(super) fn map<J: ?Sized>(self, item: impl Fn(FetchedItem<K>) -> FetchedItem<J>) -> ListPage<J> {
+        let Self { items, resource_version, continue_token } = self;
+        ListPage { items: items.into_iter().map(item).collect(), resource_version, continue_token }
+    }
+}
+
 /// One event of a watch.
 #[derive(Debug)]
 pub enum WatchEvent<K: ?Sized> {
@@ -166,6 +173,19 @@ pub enum WatchEvent<K: ?Sized> {
 }
 
 impl<K: ?Sized> WatchEvent<K> {
+    pub(super) fn map<J: ?Sized>(self, map: impl Fn(FetchedItem<K>) -> FetchedItem<J>) -> WatchEvent<J> {
+        match self {
+            Self::Added(item) => WatchEvent::Added(map(item)),
+            Self::Modified(item) => WatchEvent::Modified(map(item)),
+            Self::Deleted(item) => WatchEvent::Deleted(map(item)),
+            Self::Bookmark { resource_version, initial_events } => {
+                WatchEvent::Bookmark { resource_version, initial_events }
+            }
+            Self::Unexpected(what) => WatchEvent::Unexpected(what),
+            Self::Error(status) => WatchEvent::Error(status),
+        }
+    }
+
     /// Returns the object that the event is of.
     pub fn item(&self) -> Option<&FetchedItem<K>> {
         match self {

@@ -2,34 +2,21 @@
 
 use std::marker::PhantomData;
 
-use futures::{FutureExt, StreamExt, future::BoxFuture};
+use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt, future::BoxFuture};
 
 use super::{
     ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream, item::FetchedItem,
 };
 use crate::object::{AnyObject, Object};
 
-type Answer<'a, T> = BoxFuture<'a, Result<T, ListWatchError>>;
+/// What a source answers.
+pub(crate) type Answer<'a, T> = BoxFuture<'a, Result<T, ListWatchError>>;
 
 /// A [`ListerWatcher`] as a trait object.
-pub(crate) trait Source: Send + Sync {
+pub(crate) trait AnySource: Send + Sync {
     fn list<'a>(&'a self, options: &'a ListOptions) -> Answer<'a, ListPage<dyn AnyObject>>;
     fn watch<'a>(&'a self, options: &'a ListOptions) -> Answer<'a, WatchStream<dyn AnyObject>>;
     fn latest_version(&self) -> Answer<'_, Option<String>>;
-}
-
-impl<L: ListerWatcher<dyn AnyObject>> Source for L {
-    fn list<'a>(&'a self, options: &'a ListOptions) -> Answer<'a, ListPage<dyn AnyObject>> {
-        ListerWatcher::list(self, options).boxed()
-    }
-
-    fn watch<'a>(&'a self, options: &'a ListOptions) -> Answer<'a, WatchStream<dyn AnyObject>> {
-        ListerWatcher::watch(self, options).boxed()
-    }
-
-    fn latest_version(&self) -> Answer<'_, Option<String>> {
-        ListerWatcher::latest_version(self).boxed()
-    }
 }
 
 /// A source of the user's, of objects whose type is then forgotten.
@@ -41,39 +28,17 @@ impl<K: Object, L: ListerWatcher<K>> TypedSource<K, L> {
     }
 }
 
-impl<K: Object, L: ListerWatcher<K>> ListerWatcher<dyn AnyObject> for TypedSource<K, L> {
-    async fn list(&self, options: &ListOptions) -> Result<ListPage<dyn AnyObject>, ListWatchError> {
-        Ok(self.0.list(options).await?.map(FetchedItem::erased))
+impl<K: Object, L: ListerWatcher<K>> AnySource for TypedSource<K, L> {
+    fn list<'a>(&'a self, options: &'a ListOptions) -> Answer<'a, ListPage<dyn AnyObject>> {
+        self.0.list(options).map_ok(|page| page.map(FetchedItem::erased)).boxed()
     }
 
-    async fn watch(&self, options: &ListOptions) -> Result<WatchStream<dyn AnyObject>, ListWatchError> {
-        let events = self.0.watch(options).await?;
-        Ok(events.map(|event| Ok(event?.map(FetchedItem::erased))).boxed())
+    fn watch<'a>(&'a self, options: &'a ListOptions) -> Answer<'a, WatchStream<dyn AnyObject>> {
+        let erased = |event: WatchEvent<K>| event.map(FetchedItem::erased);
+        self.0.watch(options).map_ok(move |events| events.map_ok(erased).boxed()).boxed()
     }
 
-    async fn latest_version(&self) -> Result<Option<String>, ListWatchError> {
-        self.0.latest_version().await
-    }
-}
-
-impl<K: ?Sized> ListPage<K> {
-    pub(super) fn map<J: ?Sized>(self, item: impl Fn(FetchedItem<K>) -> FetchedItem<J>) -> ListPage<J> {
-        let Self { items, resource_version, continue_token } = self;
-        ListPage { items: items.into_iter().map(item).collect(), resource_version, continue_token }
-    }
-}
-
-impl<K: ?Sized> WatchEvent<K> {
-    pub(super) fn map<J: ?Sized>(self, map: impl Fn(FetchedItem<K>) -> FetchedItem<J>) -> WatchEvent<J> {
-        match self {
-            Self::Added(item) => WatchEvent::Added(map(item)),
-            Self::Modified(item) => WatchEvent::Modified(map(item)),
-            Self::Deleted(item) => WatchEvent::Deleted(map(item)),
-            Self::Bookmark { resource_version, initial_events } => {
-                WatchEvent::Bookmark { resource_version, initial_events }
-            }
-            Self::Unexpected(what) => WatchEvent::Unexpected(what),
-            Self::Error(status) => WatchEvent::Error(status),
-        }
+    fn latest_version(&self) -> Answer<'_, Option<String>> {
+        self.0.latest_version().boxed()
     }
 }

@@ -8,7 +8,7 @@ use tracing::debug;
 use super::sink::{AnyStore, Difference};
 use crate::{
     clock::after,
-    list_watch::{AnyItem, ListOptions, ListWatchError, Source, VersionMatch},
+    list_watch::{AnyItem, AnySource, ListOptions, ListWatchError, VersionMatch},
 };
 
 /// How long a check may take; the watch is not read meanwhile.
@@ -55,7 +55,7 @@ impl ConsistencyCheck {
     pub(super) async fn run(
         &mut self,
         name: &str,
-        source: &dyn Source,
+        source: &dyn AnySource,
         store: &dyn AnyStore,
         version: Option<&str>,
     ) -> Option<ListWatchError> {
@@ -78,7 +78,7 @@ impl ConsistencyCheck {
 
     async fn differences(
         &self,
-        source: &dyn Source,
+        source: &dyn AnySource,
         store: &dyn AnyStore,
         version: Option<&str>,
     ) -> Result<Vec<Difference>, String> {
@@ -93,7 +93,7 @@ impl ConsistencyCheck {
     }
 
     /// Lists what the source held at a version.
-    async fn list_at(&self, source: &dyn Source, version: &str) -> Result<Vec<AnyItem>, String> {
+    async fn list_at(&self, source: &dyn AnySource, version: &str) -> Result<Vec<AnyItem>, String> {
         let paged = ListOptions { limit: Some(self.page_size), ..ListOptions::default() };
         let (resource_version, version_match) = (Some(version.to_owned()), Some(VersionMatch::Exact));
         let mut options = ListOptions { resource_version, version_match, ..paged.clone() };

@@ -38,7 +38,8 @@ pub(crate) use failure_log::Reminder;
 pub(crate) use server::{CacheStatus, Doubt, DoubtCause};
 pub(crate) use watch_error::rounded;
 
-use sink::{AnyStore, TypedStore};
+pub(crate) use sink::AnyStore;
+use sink::TypedStore;
 
 use std::{borrow::Cow, fmt, marker::PhantomData, sync::Arc};
 
@@ -48,8 +49,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::after,
-    list_watch::{ListerWatcher, Source, TypedSource},
-    object::{AnyObject, Object},
+    list_watch::{AnySource, ListerWatcher, TypedSource},
+    object::Object,
     users_code::contained,
 };
 
@@ -93,8 +94,8 @@ where
 
 /// Fetches objects whose type is forgotten, until it is cancelled.
 pub(crate) fn fetch(
-    source: Arc<dyn Source>,
-    store: Arc<impl ReflectorStore<dyn AnyObject>>,
+    source: Arc<dyn AnySource>,
+    store: Arc<dyn AnyStore>,
     config: ReflectorConfig,
     cancel: CancellationToken,
 ) -> BoxFuture<'static, ()> {

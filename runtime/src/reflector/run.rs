@@ -29,7 +29,7 @@ use super::{
 use crate::{
     backoff::random_seed,
     clock::{Lead, WallClock},
-    list_watch::{AnyItem, ListOptions, ListWatchError, Source, WatchEvent, WatchStream},
+    list_watch::{AnyItem, AnySource, ListOptions, ListWatchError, WatchEvent, WatchStream},
     object::AnyObject,
     users_code::discard,
 };
@@ -50,7 +50,7 @@ type AnyEvent = WatchEvent<dyn AnyObject>;
 
 /// A reflector at work.
 pub(super) struct ReflectorLoop {
-    source: Arc<dyn Source>,
+    source: Arc<dyn AnySource>,
     store: Arc<dyn AnyStore>,
     reporter: Reporter,
     clock: WallClock,
@@ -86,11 +86,14 @@ enum StreamEnd {
 }
 
 impl ReflectorLoop {
-    pub(super) fn new(source: Arc<dyn Source>, store: Arc<dyn AnyStore>, config: &ReflectorConfig) -> Self {
+    pub(super) fn new(
+        source: Arc<dyn AnySource>,
+        store: Arc<dyn AnyStore>,
+        config: &ReflectorConfig,
+    ) -> Self {
         let seed = config.seed.unwrap_or_else(random_seed);
         let state = ReflectorState::new(config, seed);
-        let told = store.clone();
-        let reporter = Reporter::new(Box::new(move |report| told.report(report)), config);
+        let reporter = Reporter::new(store.clone(), config);
         Self {
             source,
             store,

@@ -55,7 +55,7 @@ pub trait ReflectorStore<K: ?Sized>: Send + Sync + 'static {
 }
 
 /// A [`ReflectorStore`] as a trait object, of objects whose type is forgotten.
-pub(super) trait AnyStore: Send + Sync {
+pub(crate) trait AnyStore: Send + Sync {
     fn replace(&self, list: List<dyn AnyObject>);
     fn unchanged(&self, item: &AnyItem) -> Option<ObjectKey>;
     fn apply(&self, changes: Vec<StoreChange<dyn AnyObject>>);
@@ -63,36 +63,6 @@ pub(super) trait AnyStore: Send + Sync {
     fn report(&self, report: FetchReport);
     fn differences(&self, listed: &[AnyItem]) -> Option<Vec<Difference>>;
     fn wants_list(&self) -> BoxFuture<'_, ()>;
-}
-
-impl<S: ReflectorStore<dyn AnyObject>> AnyStore for S {
-    fn replace(&self, list: List<dyn AnyObject>) {
-        ReflectorStore::replace(self, list);
-    }
-
-    fn unchanged(&self, item: &AnyItem) -> Option<ObjectKey> {
-        ReflectorStore::unchanged(self, item)
-    }
-
-    fn apply(&self, changes: Vec<StoreChange<dyn AnyObject>>) {
-        ReflectorStore::apply(self, changes);
-    }
-
-    fn resync(&self) {
-        ReflectorStore::resync(self);
-    }
-
-    fn report(&self, report: FetchReport) {
-        ReflectorStore::report(self, report);
-    }
-
-    fn differences(&self, listed: &[AnyItem]) -> Option<Vec<Difference>> {
-        ReflectorStore::differences(self, listed)
-    }
-
-    fn wants_list(&self) -> BoxFuture<'_, ()> {
-        ReflectorStore::wants_list(self).boxed()
-    }
 }
 
 /// A store of the user's, which gets objects of its own type.
@@ -104,7 +74,7 @@ impl<K, S> TypedStore<K, S> {
     }
 }
 
-impl<K: Object, S: ReflectorStore<K>> ReflectorStore<dyn AnyObject> for TypedStore<K, S> {
+impl<K: Object, S: ReflectorStore<K>> AnyStore for TypedStore<K, S> {
     fn replace(&self, List { items, unchanged, resource_version, epoch }: List<dyn AnyObject>) {
         let items = items.into_iter().map(FetchedItem::typed).collect();
         self.0.replace(List { items, unchanged, resource_version, epoch });
@@ -136,8 +106,8 @@ impl<K: Object, S: ReflectorStore<K>> ReflectorStore<dyn AnyObject> for TypedSto
         self.0.differences(&listed)
     }
 
-    fn wants_list(&self) -> impl Future<Output = ()> + Send {
-        self.0.wants_list()
+    fn wants_list(&self) -> BoxFuture<'_, ()> {
+        self.0.wants_list().boxed()
     }
 }
 

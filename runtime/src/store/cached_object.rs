@@ -357,3 +357,52 @@ impl<K: ?Sized> fmt::Debug for CachedObject<K> {
         f.debug_struct("CachedObject").field("key", self.key()).field("form", &self.form()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+    use crate::{
+        list_watch::{RawObject, tests::panicky::Panicky},
+        store::{Indexer, Lookup},
+    };
+
+    // R47
+    #[test]
+    fn an_object_whose_type_panics_as_it_is_read_is_unreadable_and_the_others_are_served() {
+        let indexer = Indexer::<Panicky>::new();
+        for name in ["calm", "panicky"] {
+            let json = format!(r#"{{"metadata":{{"name":"{name}","uid":"u-{name}"}}}}"#);
+            drop(indexer.upsert_raw(RawObject::new(json).unwrap()));
+        }
+        let lister = indexer.lister();
+        let panicky = ObjectKey::cluster("panicky");
+        for _ in 0..2 {
+            assert!(lister.get(&panicky).is_none());
+            assert_eq!(lister.list().len(), 1);
+            let Lookup::Unreadable(unreadable) = lister.lookup(&panicky) else { panic!("it was read") };
+            assert_eq!(unreadable.identity.uid.as_deref(), Some("u-panicky"));
+        }
+        assert_eq!(lister.unreadable().len(), 1);
+    }
+
+    // R47
+    #[test]
+    fn an_object_whose_type_panics_as_it_is_written_repeats_nothing() {
+        let object = |name: &str| Arc::new(Panicky::named(name));
+        let repeats = |name: &str| {
+            let held = Indexer::<Panicky>::new().write(|batch| batch.hold(FetchedItem::Object(object(name))));
+            let held = held.unwrap();
+            held.repeats(&FetchedItem::Object(object(name)), None)
+        };
+        assert!(repeats("calm") && !repeats("shy"));
+    }
+
+    #[test]
+    fn a_compact_object_takes_little_more_than_its_text() {
+        let more = size_of::<CachedSlot<CompactObject>>();
+        assert!(more <= 136, "{more} bytes, and an Arc for the name");
+        assert!(size_of::<CachedObject<Pod>>() == 2 * size_of::<usize>());
+    }
+}

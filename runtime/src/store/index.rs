@@ -116,17 +116,14 @@ type OfText = dyn Fn(&ObjectText) -> Values + Send + Sync;
 ///
 /// In a compact cache a function of the whole object costs decoding it on arrival, and again when it changes or
 /// goes. [`label`](Self::label) does not, nor does [`of_part`](Self::of_part), which decodes a few fields.
-pub struct IndexDefinition<K> {
-    index: ObjectIndex,
+pub struct IndexDefinition<K: ?Sized> {
+    name: Arc<str>,
+    source: ValueSource,
     object: PhantomData<fn(&K)>,
 }
 
-/// An [`IndexDefinition`] whose type of object is forgotten.
-#[derive(Clone)]
-pub(crate) struct ObjectIndex {
-    name: Arc<str>,
-    source: ValueSource,
-}
+/// An index whose type of object is forgotten.
+pub(crate) type ObjectIndex = IndexDefinition<dyn AnyObject>;
 
 /// Where values come from.
 #[derive(Clone)]
@@ -163,18 +160,6 @@ impl<K: 'static> IndexDefinition<K> {
         Self::by(name.into(), ValueSource::Object(Arc::new(values)))
     }
 
-    /// Defines an index by a label; its name is `label:` and the label's key.
-    ///
-    /// [`Lister::list_matching`](super::Lister::list_matching) finds by it what selectors ask of that label.
-    pub fn label(key: impl Into<Arc<str>>) -> Self {
-        let key = key.into();
-        Self::by(format!("label:{key}").into(), ValueSource::Label(key))
-    }
-
-    fn by(name: Arc<str>, source: ValueSource) -> Self {
-        Self { index: ObjectIndex { name, source }, object: PhantomData }
-    }
-
     /// Gives the same values by a part of the object, which a compact cache decodes in its place.
     ///
     /// `P` has the fields that are needed, at their places from the root: `struct Part { spec: PartOfSpec }`.
@@ -188,29 +173,37 @@ impl<K: 'static> IndexDefinition<K> {
             let part = text.part::<P>()?;
             Ok(values(&part).into_iter().map(Into::into).collect())
         };
-        let source = match self.index.source {
+        let source = match self.source {
             ValueSource::Object(of_object) | ValueSource::Part(of_object, _) => {
                 ValueSource::Part(of_object, Arc::new(of_text))
             }
             label @ ValueSource::Label(_) => label,
         };
-        Self::by(self.index.name, source)
+        Self::by(self.name, source)
+    }
+}
+
+impl<K: ?Sized> IndexDefinition<K> {
+    /// Defines an index by a label; its name is `label:` and the label's key.
+    ///
+    /// [`Lister::list_matching`](super::Lister::list_matching) finds by it what selectors ask of that label.
+    pub fn label(key: impl Into<Arc<str>>) -> Self {
+        let key = key.into();
+        Self::by(format!("label:{key}").into(), ValueSource::Label(key))
+    }
+
+    fn by(name: Arc<str>, source: ValueSource) -> Self {
+        Self { name, source, object: PhantomData }
     }
 
     /// Returns the name.
     pub fn name(&self) -> &str {
-        &self.index.name
+        &self.name
     }
 
     /// Forgets the type of the objects.
     pub(crate) fn erased(self) -> ObjectIndex {
-        self.index
-    }
-}
-
-impl ObjectIndex {
-    pub(super) fn name(&self) -> &str {
-        &self.name
+        ObjectIndex::by(self.name, self.source)
     }
 
     /// Returns the key of the label that is indexed, if it is one.
@@ -238,15 +231,15 @@ impl ObjectIndex {
     }
 }
 
-impl<K> Clone for IndexDefinition<K> {
+impl<K: ?Sized> Clone for IndexDefinition<K> {
     fn clone(&self) -> Self {
-        Self { index: self.index.clone(), object: PhantomData }
+        Self::by(self.name.clone(), self.source.clone())
     }
 }
 
-impl<K> fmt::Debug for IndexDefinition<K> {
+impl<K: ?Sized> fmt::Debug for IndexDefinition<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("IndexDefinition").field(&self.index.name).finish()
+        f.debug_tuple("IndexDefinition").field(&self.name).finish()
     }
 }
 

@@ -70,7 +70,7 @@ impl<K: Object> Indexer<K> {
 
     /// Adds or replaces an object; returns the one it replaces.
     pub fn upsert(&self, object: Arc<K>) -> Option<CachedObject<K>> {
-        self.write(|batch| batch.upsert(object))
+        self.write(|batch| batch.upsert(object)).map(CachedObject::cast)
     }
 
     /// Makes the store hold these objects and no others.
@@ -118,23 +118,28 @@ impl<K: ?Sized> Indexer<K> {
     /// Makes several changes and publishes them as one.
     ///
     /// If the closure panics, nothing of it is published.
-    pub fn write<R>(&self, changes: impl FnOnce(&mut WriteBatch<K>) -> R) -> R {
+    pub fn write<R>(&self, changes: impl FnOnce(&mut WriteBatch) -> R) -> R {
         let _writing = self.shared.writing.lock();
         let next = StoreSnapshot::clone(&self.shared.published.load());
-        let mut batch = WriteBatch { next, shared: self.shared.clone(), object: PhantomData };
+        let mut batch = WriteBatch { next, shared: self.shared.clone() };
         let answer = changes(&mut batch);
-        self.shared.publish(batch.next);
+        self.shared.published.store(Arc::new(batch.next));
+        fence(Ordering::SeqCst);
+        if self.shared.moved.receiver_count() > 0 {
+            self.shared.moved.send_replace(());
+        }
+        self.shared.decoded.sweep_if_due();
         answer
     }
 
     /// Adds or replaces an object that is kept as bytes, and decoded when somebody reads it.
     pub fn upsert_raw(&self, object: RawObject) -> Option<CachedObject<K>> {
-        self.write(|batch| batch.upsert_raw(object))
+        self.write(|batch| batch.upsert_raw(object)).map(CachedObject::cast)
     }
 
     /// Removes an object; returns it if it was there.
     pub fn delete(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
-        self.write(|batch| batch.delete(key))
+        self.write(|batch| batch.delete(key)).map(CachedObject::cast)
     }
 
     /// Calls this with each object that turns out not to decode when it is read; the first that is given stays.
@@ -145,47 +150,33 @@ impl<K: ?Sized> Indexer<K> {
     }
 }
 
-impl SharedStore {
-    fn publish(&self, next: StoreSnapshot) {
-        self.published.store(Arc::new(next));
-        fence(Ordering::SeqCst);
-        if self.moved.receiver_count() > 0 {
-            self.moved.send_replace(());
-        }
-        self.decoded.sweep_if_due();
-    }
-}
-
 /// Changes on their way into one snapshot; see [`Indexer::write`].
-pub struct WriteBatch<K: ?Sized = dyn AnyObject> {
+pub struct WriteBatch {
     next: StoreSnapshot,
     shared: Arc<SharedStore>,
-    object: PhantomData<fn(&K)>,
 }
 
-impl<K: Object> WriteBatch<K> {
-    /// Adds or replaces an object; returns the one it replaces.
-    pub fn upsert(&mut self, object: Arc<K>) -> Option<CachedObject<K>> {
+impl WriteBatch {
+    /// Adds or replaces an object of the store's type; returns the one it replaces.
+    pub fn upsert<K: Object>(&mut self, object: Arc<K>) -> Option<CachedObject> {
         let held = self.hold_object(object);
-        self.put(held).map(CachedObject::cast)
+        self.put(held)
     }
-}
 
-impl<K: ?Sized> WriteBatch<K> {
     /// Finds an object as the batch has left it.
     pub fn get(&self, key: &ObjectKey) -> Option<&CachedObject> {
         self.next.get(key.namespace(), key.name())
     }
 
     /// Adds or replaces an object that is kept as bytes; returns the one it replaces.
-    pub fn upsert_raw(&mut self, object: RawObject) -> Option<CachedObject<K>> {
+    pub fn upsert_raw(&mut self, object: RawObject) -> Option<CachedObject> {
         let held = self.hold_raw(object);
-        self.put(held).map(CachedObject::cast)
+        self.put(held)
     }
 
     /// Removes an object; returns it if it was there.
-    pub fn delete(&mut self, key: &ObjectKey) -> Option<CachedObject<K>> {
-        self.next.take(key).map(CachedObject::cast)
+    pub fn delete(&mut self, key: &ObjectKey) -> Option<CachedObject> {
+        self.next.take(key)
     }
 
     /// Takes an item in the form in which this store would hold it, without putting it in.
@@ -279,7 +270,7 @@ impl<K: ?Sized> fmt::Debug for Indexer<K> {
     }
 }
 
-impl<K: ?Sized> fmt::Debug for WriteBatch<K> {
+impl fmt::Debug for WriteBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WriteBatch").field("len", &self.next.objects.len()).finish()
     }

@@ -146,7 +146,7 @@ impl<K: ?Sized> Lister<K> {
 
     /// Finds an object without decoding it: a compact cache decodes no more of it than is asked for.
     pub fn cached(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
-        self.find(key.namespace(), key.name()).map(CachedObject::cast)
+        self.snapshot().get(key.namespace(), key.name()).cloned().map(CachedObject::cast)
     }
 
     /// Looks an object up, whatever its type.
@@ -327,10 +327,6 @@ impl<K: ?Sized> Lister<K> {
         }
         let held = snapshot.get(key.namespace(), key.name())?;
         Some(held.resource_version().map(str::to_owned))
-    }
-
-    fn find(&self, namespace: Option<&str>, name: &str) -> Option<CachedObject> {
-        self.snapshot().get(namespace, name).cloned()
     }
 
     pub(super) fn snapshot(&self) -> Guard<Arc<StoreSnapshot>> {

@@ -11,7 +11,7 @@ use crate::{
     delta_fifo::Extent,
     informer::{CacheChange, Observer, SyncPhase},
     object::Version,
-    reflector::{Epoch, List, ReflectorStore, StoreChange},
+    reflector::{Epoch, List, StoreChange},
     store::Lookup,
 };
 

@@ -13,7 +13,6 @@ use super::testing::{Fed, broken, item, show};
 use crate::{
     informer::{AddOrigin, CacheChange, Deleted, EventHandler, Observer, Registration},
     object::ObjectKey,
-    reflector::ReflectorStore,
 };
 
 /// Folds what it hears into a view, and refuses what contradicts it.

@@ -16,7 +16,7 @@ use kube::core::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use super::testing::{Fed, Log, item, settle};
+use super::testing::{Fed, Log, item, settle, unasked};
 use crate::{
     backoff::BackoffSchedule,
     delta_fifo::Extent,
@@ -160,13 +160,13 @@ async fn a_backoff_schedule_that_panics_does_not_stop_the_retries() {
 async fn an_informer_that_lost_a_task_does_not_say_that_it_is_synced() {
     let feed = ReflectorTask {
         server: Default::default(),
-        latest: Arc::new(|| Box::pin(async { Ok(None) })),
+        source: unasked(),
         extent: Extent::All,
         run: Box::new(|sink, _| {
             Box::pin(async move {
                 let items = vec![item("a@1")];
                 let list = crate::reflector::List::new(items, "1", crate::reflector::Epoch::Same);
-                crate::reflector::ReflectorStore::replace(&*sink, list);
+                sink.replace(list);
                 sleep(Duration::from_secs(1)).await;
                 panic!("a planted panic");
             })

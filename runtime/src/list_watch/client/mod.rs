@@ -7,12 +7,12 @@ mod tests;
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use kube::Client;
 use tokio::time::timeout;
 
 use super::{
-    Deadlines, ListPage, ListWatchError, ListerWatcher, WatchStream,
+    Deadlines, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream,
     decode::{Decoder, Representation},
     frames::EventDecoder,
     item::FetchedItem,
@@ -22,6 +22,7 @@ use super::{
     options::ListOptions,
     raw::ItemForm,
     read::ObjectType,
+    source::{Answer, AnySource},
 };
 use crate::{
     api_request::ResourcePath,
@@ -218,40 +219,47 @@ impl ClientSource {
     }
 }
 
-impl ListerWatcher<dyn AnyObject> for ClientSource {
-    async fn list(&self, options: &ListOptions) -> Result<ListPage<dyn AnyObject>, ListWatchError> {
-        let (options, decoder) = (self.completed(options), self.decoder());
-        let decode = move |item: &str| decoder.list_item(item);
-        let (head, items) = self.read_list(&options, self.representation, decode).await?;
-        Ok(ListPage { items, resource_version: head.resource_version, continue_token: head.continue_token })
+impl AnySource for ClientSource {
+    fn list<'a>(&'a self, options: &'a ListOptions) -> Answer<'a, ListPage<dyn AnyObject>> {
+        Box::pin(async move {
+            let (options, decoder) = (self.completed(options), self.decoder());
+            let decode = move |item: &str| decoder.list_item(item);
+            let (head, items) = self.read_list(&options, self.representation, decode).await?;
+            let ListHead { resource_version, continue_token } = head;
+            Ok(ListPage { items, resource_version, continue_token })
+        })
     }
 
-    async fn watch(&self, options: &ListOptions) -> Result<WatchStream<dyn AnyObject>, ListWatchError> {
-        let options = self.completed(options);
-        let body = self.open(request::watch(&self.path()?, &options, self.representation)?).await?;
-        let decoder = EventDecoder { decoder: self.decoder(), largest: self.largest_object };
-        Ok(response::events(body, decoder, &options, self.deadlines))
+    fn watch<'a>(&'a self, options: &'a ListOptions) -> Answer<'a, WatchStream<dyn AnyObject>> {
+        Box::pin(async move {
+            let options = self.completed(options);
+            let body = self.open(request::watch(&self.path()?, &options, self.representation)?).await?;
+            let decoder = EventDecoder { decoder: self.decoder(), largest: self.largest_object };
+            Ok(response::events(body, decoder, &options, self.deadlines))
+        })
     }
 
-    async fn latest_version(&self) -> Result<Option<String>, ListWatchError> {
-        let options = ListOptions { limit: Some(1), ..ListOptions::default() };
-        let (head, _) = self.read_list(&options, Representation::Metadata, json::check).await?;
-        Ok(Some(head.resource_version).filter(|version| !version.is_empty()))
+    fn latest_version(&self) -> Answer<'_, Option<String>> {
+        Box::pin(async move {
+            let options = ListOptions { limit: Some(1), ..ListOptions::default() };
+            let (head, _) = self.read_list(&options, Representation::Metadata, json::check).await?;
+            Ok(Some(head.resource_version).filter(|version| !version.is_empty()))
+        })
     }
 }
 
 impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
     async fn list(&self, options: &ListOptions) -> Result<ListPage<K>, ListWatchError> {
-        Ok(ListerWatcher::list(&self.source, options).await?.map(FetchedItem::typed))
+        Ok(AnySource::list(&self.source, options).await?.map(FetchedItem::typed))
     }
 
     async fn watch(&self, options: &ListOptions) -> Result<WatchStream<K>, ListWatchError> {
-        let events = ListerWatcher::watch(&self.source, options).await?;
-        Ok(events.map(|event| Ok(event?.map(FetchedItem::typed))).boxed())
+        let typed = |event: WatchEvent<dyn AnyObject>| event.map(FetchedItem::typed);
+        Ok(self.source.watch(options).await?.map_ok(typed).boxed())
     }
 
     async fn latest_version(&self) -> Result<Option<String>, ListWatchError> {
-        ListerWatcher::latest_version(&self.source).await
+        AnySource::latest_version(&self.source).await
     }
 }
 

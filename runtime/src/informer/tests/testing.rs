@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    future::pending,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -16,13 +17,16 @@ use crate::{
         core::InformerParts,
         handler::EventHandler,
         handler::Observer,
-        reflector_task::{InformerSink, ReflectorTask},
+        reflector_task::ReflectorTask,
         shared::SharedInformer,
         watched::Watched,
     },
-    list_watch::{AnyItem, FetchedItem, Identity, ItemForm, RawObject, Unreadable},
+    list_watch::{
+        AnyItem, AnySource, FetchedItem, Identity, ItemForm, ListOptions, ListPage, ListWatchError,
+        ListerWatcher, RawObject, TypedSource, Unreadable, WatchStream,
+    },
     object::{Object, ObjectKey},
-    reflector::{Epoch, List, ReflectorConfig, ReflectorStore, StoreChange},
+    reflector::{AnyStore, Epoch, List, ReflectorConfig, StoreChange},
     store::{CachedObject, IndexDefinition, Indexer},
 };
 
@@ -109,7 +113,7 @@ pub(super) async fn settle() {
 }
 
 /// What a started feed writes to.
-type Source = Arc<Mutex<Option<Arc<InformerSink>>>>;
+type Source = Arc<Mutex<Option<Arc<dyn AnyStore>>>>;
 
 /// An informer whose reflectors are played by the test.
 pub(super) struct Fed {
@@ -144,7 +148,7 @@ impl Fed {
         Self { informer, sources }
     }
 
-    pub(super) fn source(&self, at: usize) -> Arc<InformerSink> {
+    pub(super) fn source(&self, at: usize) -> Arc<dyn AnyStore> {
         self.sources[at].lock().unwrap().clone().expect("the informer was started")
     }
 
@@ -181,7 +185,7 @@ fn feed(extent: &Extent, source: &Source) -> ReflectorTask {
     let source = source.clone();
     ReflectorTask {
         server: Default::default(),
-        latest: Arc::new(|| Box::pin(async { Ok(None) })),
+        source: unasked(),
         extent: extent.clone(),
         run: Box::new(move |sink, stop| {
             *source.lock().unwrap() = Some(sink);
@@ -282,4 +286,21 @@ impl Observer for Log {
     fn progressed(&self, progress: Progress) {
         self.push(format!("@{:?} {:?}", progress.version.map(|version| version.0), progress.via));
     }
+}
+
+/// What nothing is read from: the test feeds the informer.
+struct Unasked;
+
+impl ListerWatcher<ConfigMap> for Unasked {
+    async fn list(&self, _: &ListOptions) -> Result<ListPage<ConfigMap>, ListWatchError> {
+        pending().await
+    }
+
+    async fn watch(&self, _: &ListOptions) -> Result<WatchStream<ConfigMap>, ListWatchError> {
+        pending().await
+    }
+}
+
+pub(super) fn unasked() -> Arc<dyn AnySource> {
+    Arc::new(TypedSource::new(Unasked))
 }
