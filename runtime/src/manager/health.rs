@@ -190,10 +190,17 @@ pub(super) fn readiness_of(
     }
     let mut checks = vec![HealthCheck::passed("manager")];
     checks.extend(process.leadership.as_ref().map(stands));
-    checks.extend(controllers.iter().map(|status| could_work(status, process.started)));
+    checks.extend(controllers.iter().map(|status| could_work(status, process)));
     let states = process.clusters.sync_states();
-    checks.extend(states.iter().filter_map(|state| synced(state, process.started)));
+    checks.extend(states.iter().filter_map(|state| synced(state, process)));
     checks
+}
+
+/// Returns whether the server may need this program's webhook to list what a cache holds.
+///
+/// Such a cache holds up nobody: the server would wait for the program to be ready, and the program for the server.
+fn needs_own_conversion(state: &SyncState, process: &ManagerProcess) -> bool {
+    state.cluster.is_none() && process.converted.contains(&state.kind.to_string())
 }
 
 fn stands(leadership: &Leadership) -> HealthCheck {
@@ -208,7 +215,7 @@ fn stands(leadership: &Leadership) -> HealthCheck {
     })
 }
 
-fn could_work((name, controller): &ControllerStatus, started: Moment) -> HealthCheck {
+fn could_work((name, controller): &ControllerStatus, process: &ManagerProcess) -> HealthCheck {
     let name = format!("controller/{name}");
     let stopped = |name| HealthCheck::failed(name, None, "it has stopped");
     let Some(controller) = controller else { return stopped(name) };
@@ -217,18 +224,21 @@ fn could_work((name, controller): &ControllerStatus, started: Moment) -> HealthC
         ControllerPhase::WaitsForCaches => {
             let lagging = controller.lagging();
             let since = lagging.iter().filter_map(|cache| Some(cache.failure.as_ref()?.since)).min();
-            let since = since.unwrap_or(started);
+            let since = since.unwrap_or(process.started);
             let mut kinds: Vec<_> = lagging.iter().map(SyncState::name).collect();
             kinds.dedup();
             let why = format!("waits for the caches of {}", kinds.join(", "));
-            HealthCheck::failed(name, Some(since), why)
+            match lagging.iter().all(|cache| needs_own_conversion(cache, process)) {
+                true => HealthCheck::passed(name).noting(format!("{why}, which the program converts")),
+                false => HealthCheck::failed(name, Some(since), why),
+            }
         }
         ControllerPhase::StandsBy | ControllerPhase::Works => HealthCheck::passed(name),
     }
 }
 
 /// Checks a cache; one that was never started, or that its users stopped, is nobody's.
-fn synced(state: &SyncState, started: Moment) -> Option<HealthCheck> {
+fn synced(state: &SyncState, process: &ManagerProcess) -> Option<HealthCheck> {
     let name = format!("cache/{}", state.name());
     let failure = state.failure.as_ref();
     match state.phase {
@@ -239,9 +249,12 @@ fn synced(state: &SyncState, started: Moment) -> Option<HealthCheck> {
             Some(failure) => HealthCheck::passed(name).noting(failure.to_string()),
         }),
         SyncPhase::Syncing => {
-            let since = failure.map_or(started, |failure| failure.since);
+            let since = failure.map_or(process.started, |failure| failure.since);
             let why = failure.map_or_else(|| "its first list is not through".to_owned(), ToString::to_string);
-            Some(HealthCheck::failed(name, Some(since), format!("{why}; {}", state.remedy())))
+            Some(match needs_own_conversion(state, process) {
+                true => HealthCheck::passed(name).noting(format!("{why}; the program converts it")),
+                false => HealthCheck::failed(name, Some(since), format!("{why}; {}", state.remedy())),
+            })
         }
     }
 }

@@ -555,9 +555,9 @@ impl Manager {
         self
     }
 
-    /// Adds what installs its kinds and serves its webhooks.
+    /// Adds what installs its kinds and serves its webhooks; returns the definitions of the kinds that these convert.
     #[cfg(feature = "webhooks")]
-    fn add_own_tasks(&mut self) -> Result<(), Error> {
+    fn add_own_tasks(&mut self) -> Result<Vec<String>, Error> {
         let parts = webhooks::ApiParts {
             direct: self.direct.clone(),
             client: self.client.clone(),
@@ -570,14 +570,15 @@ impl Manager {
         };
         let (tasks, webhooks) = self.api.tasks(&parts)?;
         self.tasks.extend(tasks);
+        let converted = webhooks.as_ref().map(|webhooks| webhooks.converted());
         self.api.webhooks = webhooks;
-        Ok(())
+        Ok(converted.unwrap_or_default())
     }
 
     /// Adds nothing: webhooks are not built in.
     #[cfg(not(feature = "webhooks"))]
-    fn add_own_tasks(&mut self) -> Result<(), Error> {
-        Ok(())
+    fn add_own_tasks(&mut self) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
     }
 
     /// Runs until SIGTERM or SIGINT, then stops within the grace period.
@@ -655,7 +656,7 @@ impl Manager {
     }
 
     fn start(mut self) -> Result<Running, Error> {
-        self.add_own_tasks()?;
+        let converted = self.add_own_tasks()?;
         if let Some(sent) = self.dry_run.written_before().filter(|_| self.dry_run.is_on()) {
             return Err(Error::WroteBeforeDryRun(sent.to_owned()));
         }
@@ -697,6 +698,7 @@ impl Manager {
             cluster: self.cluster,
             client: self.direct.clone(),
             stop: end.stop.finish.clone(),
+            converted,
             version: Default::default(),
         });
         let served = self.serve.start(http, (&inspector, &self.metrics, &self.direct));

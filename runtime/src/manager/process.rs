@@ -40,6 +40,8 @@ pub(super) struct ManagerProcess {
     /// A client that does not depend on leadership.
     pub(super) client: kube::Client,
     pub(super) stop: CancellationToken,
+    /// The kinds that the program converts, by the names of their definitions.
+    pub(super) converted: Vec<String>,
     /// The server's version, and when it was asked for.
     pub(super) version: Mutex<Option<(Instant, Option<String>)>>,
 }

@@ -15,6 +15,11 @@ const SOON: Duration = Duration::from_millis(2_400);
 /// The same after failures that may be chance, while the server answers: the first step of the default schedule.
 const VERY_SOON: Duration = Duration::from_millis(800);
 
+/// The cap of the time between two lists where the server asks for each; jitter up to doubles it.
+///
+/// Until the list comes, everybody sees an old state: half a minute is the longest that lists may stay away.
+const LISTS_APART: Duration = Duration::from_secs(15);
+
 /// Failures in a row may be chance for this long while the server answers; after that they are the kind's own.
 const BY_CHANCE: Duration = Duration::from_secs(60);
 
@@ -144,12 +149,14 @@ impl Pacing {
         self.relisting.next_delay().saturating_sub(listed)
     }
 
-    /// The same, but without delay if it is the first time since all was well: a list of another sort may succeed.
+    /// The same where the server asks for a list of another sort, which may succeed: the delays stay shorter.
+    ///
+    /// The first since all was well has no delay.
     pub(super) fn relist_soon(&mut self, now: Instant) -> Duration {
         let listed = self.forget_if_healthy(now);
         match std::mem::take(&mut self.at_once_left) {
             true => Duration::ZERO,
-            false => self.relisting.next_delay().saturating_sub(listed),
+            false => self.relisting.next_delay_within(LISTS_APART).saturating_sub(listed),
         }
     }
 }
@@ -172,5 +179,20 @@ mod tests {
             let delay = pacing.reopen(Instant::now());
             assert!((step..2 * step).contains(&delay), "{delay:?} is not in [{step:?}, {:?})", 2 * step);
         }
+    }
+
+    // R28 R29
+    #[tokio::test(start_paused = true)]
+    async fn lists_that_the_server_asks_for_are_at_most_half_a_minute_apart() {
+        let mut pacing = Pacing::new(&BackoffSchedule::default(), 7);
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            let delay = pacing.relist_soon(Instant::now());
+            longest = longest.max(delay);
+            tokio::time::advance(delay).await;
+            pacing.listed = Some(Instant::now());
+        }
+        assert!((LISTS_APART..2 * LISTS_APART).contains(&longest), "{longest:?}");
+        assert!(pacing.relist(Instant::now()) >= 2 * LISTS_APART, "other failures wait longer");
     }
 }

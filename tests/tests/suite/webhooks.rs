@@ -212,6 +212,26 @@ async fn a_program_owns_its_kind_from_a_cold_start() {
     running.stop().await.unwrap();
 }
 
+// The server lists the kind only with a conversion, and may ask a replica only that is ready.
+#[tokio::test(start_paused = true)]
+async fn a_replica_is_ready_before_a_cache_that_needs_its_own_conversion() {
+    let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+    let old = Api::<v1alpha1::Stall>::namespaced(server.client(), "default");
+    old.create(&PostParams::default(), &old_stall("first", "fish")).await.unwrap();
+    let running = program(server.client(), Webhooks::new("127.0.0.1:0").service("ops", "market"));
+    assert!(!running.inspector().readiness().is_ok(), "the port has no certificate yet");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let readiness = running.inspector().readiness();
+    assert!(readiness.is_ok(), "{readiness}");
+    let shown = readiness.to_string();
+    assert!(shown.contains("[+]cache/stalls.market.example.dev ok: "), "{shown}");
+    let cache = running.informer::<Stall>().build();
+    assert!(!cache.has_synced(), "nobody converts");
+    server.webhooks(&running);
+    cache.wait_for_sync(Duration::from_secs(60)).await.unwrap();
+    running.stop().await.unwrap();
+}
+
 #[test]
 fn the_conversions_lose_nothing() {
     watchkeeper::versions::conversions_round_trip::<Stall>();

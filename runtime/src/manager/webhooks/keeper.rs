@@ -1,6 +1,12 @@
 //! Keeps certificates: reads the Secret and the configurations, does the next step, and serves what is stored.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use arc_swap::ArcSwapOption;
 use k8s_openapi::ByteString;
@@ -47,6 +53,8 @@ pub(super) struct Keeper {
     pub(super) rotation: Rotation,
     /// The certificate that is served.
     pub(super) served: Option<Generation>,
+    /// Set once there is a certificate.
+    pub(super) serves: Arc<AtomicBool>,
 }
 
 /// Why certificates can't be kept now.
@@ -94,6 +102,7 @@ impl Keeper {
         {
             self.leaf.0.store(Some(leaf.clone()));
             self.served = Some(stored.current.clone());
+            self.serves.store(true, Ordering::Relaxed);
             tracing::info!(names = ?stored.current.names, "webhooks have a new certificate");
         }
         let stored = stored.map(|(stored, _)| stored);

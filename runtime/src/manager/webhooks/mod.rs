@@ -10,7 +10,13 @@ mod keeper;
 mod port;
 mod migrate;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -128,7 +134,15 @@ impl ProgramApi {
             let (client, clock, inspector) =
                 (parts.direct.clone(), parts.clock.clone(), parts.inspector.clone());
             let linger = webhooks.linger().min(parts.grace_period / 2);
-            let server = WebhookServer { webhooks, client, clock, inspector, name, linger };
+            let serves = Arc::new(AtomicBool::new(false));
+            let is_served = serves.clone();
+            parts.inspector.readiness_checks().add("webhooks".to_owned(), move || {
+                match is_served.load(Ordering::Relaxed) {
+                    true => Ok(()),
+                    false => Err("the port has no certificate yet"),
+                }
+            });
+            let server = WebhookServer { webhooks, client, clock, inspector, name, linger, serves };
             let (configurator, client) = (server.clone(), parts.client.clone());
             tasks.push(Task::new("webhooks".to_owned(), false, move |stopping| server.clone().run(stopping)));
             tasks.push(Task::new("webhook configurations".to_owned(), true, move |stopping| {
@@ -192,6 +206,8 @@ pub(super) struct WebhookServer {
     /// The name of the configurations and of the Secret.
     pub(super) name: String,
     pub(super) linger: Duration,
+    /// The port answers, with a certificate.
+    pub(super) serves: Arc<AtomicBool>,
 }
 
 impl WebhookServer {
@@ -201,6 +217,7 @@ impl WebhookServer {
         let service = WebhookService::new(self.webhooks.clone(), closing.clone());
         let (bound, keeper) = self.bind()?;
         let serving = bound.serve_with(service, LIMITS);
+        self.serves.store(keeper.is_none(), Ordering::Relaxed);
         let _keeper = keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper)));
         let synced = tokio::spawn(wait_for_caches(self.inspector.clone(), self.webhooks.clone()));
         let _synced = AbortOnDropHandle::new(synced);
@@ -235,6 +252,7 @@ impl WebhookServer {
             leaf,
             rotation: Rotation::default(),
             served: None,
+            serves: self.serves.clone(),
         };
         let bound = Bound::required(&http)?.with_tls(Arc::new(config).into());
         Ok((bound, Some(Box::pin(keeper.run()))))
