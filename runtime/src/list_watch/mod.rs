@@ -10,8 +10,8 @@
 //! 2. A list: `list_body` cuts the chunks into items. A watch: `frames` cuts them into lines, one an event.
 //! 3. Lists and initial events are decoded by `decode_pool`, in order, on all threads of the runtime; changes are decoded
 //!    where they are read.
-//! 4. `decode` makes a [`FetchedItem`]. A typed object as API servers send it is read once: `read` decodes it, and `members`
-//!    sees on the way who it is, and leaves out `managedFields`.
+//! 4. `decode` makes a [`FetchedItem`]. A typed object as API servers send it is read once: `read` decodes it, as an
+//!    `ObjectType` says, and `members` sees on the way who it is, and leaves out `managedFields`.
 //! 5. Any other object is read by its parts (`read`): `serde_json` checks all of its text, and finds who it is.
 //! 6. Compact caches keep a [`RawObject`]: the text, compressed (`dictionary`), with UID and version (`text`).
 //! 7. What does not decode becomes [`FetchedItem::Unreadable`]; `scrub` removes content from the error.
