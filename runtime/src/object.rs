@@ -1,6 +1,7 @@
 //! Objects: the trait that all implement, and their keys, kinds and versions.
 
 use std::{
+    any::Any,
     borrow::Cow,
     fmt,
     hash::{Hash, Hasher},
@@ -34,6 +35,56 @@ pub trait Object:
 impl<T> Object for T where
     T: kube::Resource + Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
+}
+
+/// An object whose type is forgotten.
+///
+/// Reflectors, queues, stores and informers hold these, so that they are compiled once and not for each type.
+#[doc(hidden)]
+pub trait AnyObject: Any + Send + Sync {
+    /// Returns the metadata.
+    fn metadata(&self) -> &ObjectMeta;
+
+    /// Encodes the object as JSON.
+    ///
+    /// # Errors
+    /// The type's `Serialize` fails.
+    fn to_json(&self) -> serde_json::Result<Vec<u8>>;
+}
+
+impl<K: Object> AnyObject for K {
+    fn metadata(&self) -> &ObjectMeta {
+        self.meta()
+    }
+
+    fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(self)
+    }
+}
+
+/// Shows no content.
+impl fmt::Debug for dyn AnyObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AnyObject({:?})", ObjectKey::of_meta(self.metadata()))
+    }
+}
+
+/// Takes an object as what it is.
+///
+/// # Panics
+/// It is of another type: a cache holds objects of one type.
+pub(crate) fn downcast<K: Object>(object: Arc<dyn AnyObject>) -> Arc<K> {
+    let object: Arc<dyn Any + Send + Sync> = object;
+    object.downcast().expect("a cache holds objects of one type")
+}
+
+/// Looks at an object as what it is.
+///
+/// # Panics
+/// It is of another type.
+pub(crate) fn downcast_ref<K: 'static>(object: &dyn AnyObject) -> &K {
+    let object: &dyn Any = object;
+    object.downcast_ref().expect("a cache holds objects of one type")
 }
 
 /// A kind whose type of status is known: the one that `#[kube(status = "..")]` names.

@@ -5,7 +5,7 @@ use std::{any::Any, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Pod;
 use watchkeeper::{
-    Lister, Object, ObjectKey, Watched,
+    Lister, ObjectKey, Watched,
     informer::{CacheChange, Observer},
     workqueue::{ItemExponentialFailure, WorkQueue},
 };
@@ -154,8 +154,8 @@ type Kept = Box<dyn Any + Send>;
 /// Puts the key of each added object into a queue, as a controller does.
 struct Enqueue(WorkQueue<ObjectKey>);
 
-impl<K: Object> Observer<K> for Enqueue {
-    fn changed(&self, change: &CacheChange<K>) {
+impl Observer for Enqueue {
+    fn changed(&self, change: &CacheChange) {
         if let CacheChange::Added { object, .. } = change {
             self.0.add(object.key().clone());
         }

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use watchkeeper::{
-    Object, Watched,
+    Watched,
     informer::{CacheChange, Observer},
 };
 
@@ -106,8 +106,8 @@ struct Keys {
     objects: usize,
 }
 
-impl<K: Object> Observer<K> for Keys {
-    fn changed(&self, change: &CacheChange<K>) {
+impl Observer for Keys {
+    fn changed(&self, change: &CacheChange) {
         if let CacheChange::Updated { new, .. } = change {
             self.last.hear_of(new.key().name(), new.version().map(|version| version.0), self.objects);
         }

@@ -19,7 +19,7 @@ use super::{
     recent::RecentRuns,
     report::{ControllerPhase, ControllerReport, KeyGroup, KeyLine, KeyPlace, QueueDepths, WorkerCounts},
     settings::Settings,
-    sources::ReconciledCaches,
+    sources::ReconciledObjects,
     trace::TraceIds,
     waits::{Waits, explained},
 };
@@ -44,7 +44,7 @@ pub(crate) struct ControllerCore {
     pub(super) base: Arc<ContextBase>,
     /// The marker type that it reconciles.
     pub(crate) reconciles: TypeId,
-    pub(super) objects: Arc<dyn ReconciledCaches>,
+    pub(super) objects: Arc<ReconciledObjects>,
     pub(crate) waits: Arc<Waits>,
     pub(super) keys: Arc<Keys>,
     pub(super) metrics: ControllerMetrics,

@@ -10,11 +10,11 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
-use super::{Reason, patience::Patience, predicate::Predicate, watch::Enqueues};
+use super::{Reason, patience::Patience, predicate::ChangeFilter, watch::Enqueues};
 use crate::{
     informer::{AddOrigin, CacheChange, Gone, Observer, Progress, Via},
     keys::{FeedId, KeyTable, Keys, RunActivity, SourceId},
-    object::{Kind, Object, ObjectKey, Scope, Version},
+    object::{Kind, ObjectKey, Scope, Version},
     store::CachedObject,
     users_code::discard,
     writes::Writer,
@@ -31,7 +31,7 @@ pub(crate) struct Enqueuer {
 
 impl Enqueuer {
     /// Forgets what was applied to an object that a change shows as deleted.
-    fn forget_gone<C>(&self, source: SourceId, change: &CacheChange<C>) {
+    fn forget_gone(&self, source: SourceId, change: &CacheChange) {
         if let CacheChange::Deleted { gone, .. } = change {
             self.writer.gone(source, gone.key());
         }
@@ -64,27 +64,26 @@ fn reason(change_of: Reason, origin: AddOrigin, via: Via) -> Reason {
     }
 }
 
-fn deletion_of(object: &CachedObject<impl Object>) -> Option<Time> {
+fn deletion_of(object: &CachedObject) -> Option<Time> {
     object.metadata().ok()?.deletion_timestamp.clone()
 }
 
 /// Enqueues the reconciled objects themselves.
-#[derive(Debug)]
-pub(crate) struct EnqueueObject<K> {
+pub(crate) struct EnqueueObject {
     enqueuer: Enqueuer,
     source: SourceId,
     feed: FeedId,
-    predicate: Option<Predicate<K>>,
+    predicate: Option<ChangeFilter>,
     /// The finalizer that every object has to have.
     finalizer: Option<Arc<str>>,
     patience: Patience,
 }
 
-impl<K: Object> EnqueueObject<K> {
+impl EnqueueObject {
     pub(crate) fn new(
         enqueuer: &Enqueuer,
         source: SourceId,
-        predicate: Option<Predicate<K>>,
+        predicate: Option<ChangeFilter>,
         finalizer: Option<Arc<str>>,
     ) -> Self {
         let feed = enqueuer.keys.table().feeds.add_feed();
@@ -93,7 +92,7 @@ impl<K: Object> EnqueueObject<K> {
     }
 
     /// Whether a change is worth a run: neither cleanup nor what cleanup depends on can be filtered away.
-    fn is_worth_a_run(&self, predicate: &Predicate<K>, change: &CacheChange<K>) -> bool {
+    fn is_worth_a_run(&self, predicate: &ChangeFilter, change: &CacheChange) -> bool {
         let terminating = match change {
             CacheChange::Added { object, .. } => deletion_of(object).is_some(),
             CacheChange::Updated { old, new, .. } => deletion_of(old) != deletion_of(new),
@@ -102,26 +101,26 @@ impl<K: Object> EnqueueObject<K> {
         // The predicate comes last: it may panic.
         terminating
             || self.loses_finalizer(change)
-            || self.patience.watch(&self.enqueuer.kind, || predicate.lets_pass(change))
+            || self.patience.watch(&self.enqueuer.kind, || predicate(change))
     }
 
     /// Whether a change takes the controller's finalizer off an object that stays: only a run puts it back, and without it
     /// the object would go without its cleanup.
     ///
     /// An object that never had it is the predicate's to judge: it may be none of the controller's.
-    fn loses_finalizer(&self, change: &CacheChange<K>) -> bool {
+    fn loses_finalizer(&self, change: &CacheChange) -> bool {
         let (Some(finalizer), CacheChange::Updated { old, new, .. }) = (&self.finalizer, change) else {
             return false;
         };
-        let has = |object: &CachedObject<K>| object.finalizers().iter().any(|held| **held == **finalizer);
+        let has = |object: &CachedObject| object.finalizers().iter().any(|held| **held == **finalizer);
         has(old) && !has(new) && deletion_of(new).is_none()
     }
 
     /// Enqueues the object of a change, unless the change is its own write.
-    fn take(&self, table: &mut KeyTable, change: &CacheChange<K>, was_unreadable: bool) {
+    fn take(&self, table: &mut KeyTable, change: &CacheChange, was_unreadable: bool) {
         let written = |via, version| written(Some(self.source), via, version);
         // Not even the key's own write passes if the object was unreadable: earlier runs were put off.
-        let version_of = |object: &CachedObject<K>| object.version().filter(|_| !was_unreadable);
+        let version_of = |object: &CachedObject| object.version().filter(|_| !was_unreadable);
         match change {
             CacheChange::Added { object, via, origin } => {
                 let reason = reason(Reason::Changed, *origin, *via);
@@ -153,16 +152,16 @@ impl<K: Object> EnqueueObject<K> {
 }
 
 /// Notes a change that enqueues no key, for a run that may have made it.
-fn note_passed_over<K: Object>(table: &mut KeyTable, change: &CacheChange<K>) {
+fn note_passed_over(table: &mut KeyTable, change: &CacheChange) {
     change.key().into_iter().for_each(|key| table.note(key, RunActivity::Changed));
 }
 
-impl<K: Object> Observer<K> for EnqueueObject<K> {
+impl Observer for EnqueueObject {
     fn may_block(&self) -> bool {
         self.predicate.is_some()
     }
 
-    fn changed(&self, change: &CacheChange<K>) {
+    fn changed(&self, change: &CacheChange) {
         self.enqueuer.forget_gone(self.source, change);
         let mut table = self.enqueuer.keys.table();
         let was_unreadable = table.observe(self.feed, Some(self.source), change);
@@ -184,28 +183,28 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
 }
 
 /// Enqueues the keys that objects of another kind concern: their owners, or what the user's function finds.
-pub(crate) struct EnqueueRelated<C> {
+pub(crate) struct EnqueueRelated {
     enqueuer: Enqueuer,
     /// `None`: another cluster. No change there is a key's own write, although names and versions may be equal.
     source: Option<SourceId>,
     feed: FeedId,
     /// The kind of these objects.
     kind: Arc<str>,
-    enqueues: Enqueues<C>,
-    predicate: Option<Predicate<C>>,
+    enqueues: Enqueues,
+    predicate: Option<ChangeFilter>,
     patience: Patience,
 }
 
 /// The first panic of the user's code in one change, which goes on once the keys that were found are enqueued.
 type Panic = Option<Box<dyn Any + Send>>;
 
-impl<C: Object> EnqueueRelated<C> {
+impl EnqueueRelated {
     pub(crate) fn new(
         enqueuer: &Enqueuer,
         source: Option<SourceId>,
         kind: Arc<str>,
-        enqueues: Enqueues<C>,
-        predicate: Option<Predicate<C>>,
+        enqueues: Enqueues,
+        predicate: Option<ChangeFilter>,
     ) -> Self {
         let feed = enqueuer.keys.table().feeds.add_feed();
         let (enqueuer, patience) = (enqueuer.clone(), Patience::default());
@@ -219,22 +218,21 @@ impl<C: Object> EnqueueRelated<C> {
 
     /// Tells whether a predicate keeps a change from enqueuing. What can't be read passes, as does what can be again:
     /// of a compact object that costs a decode to find out.
-    fn refuses(&self, predicate: &Predicate<C>, change: &CacheChange<C>, was_unreadable: bool) -> bool {
+    fn refuses(&self, predicate: &ChangeFilter, change: &CacheChange, was_unreadable: bool) -> bool {
         let is_readable = || match (change, &self.enqueues) {
-            (CacheChange::Updated { new, .. }, Enqueues::Mapped(_)) => new.object().is_ok(),
+            (CacheChange::Updated { new, .. }, Enqueues::Mapped(_)) => new.any().is_ok(),
             _ => true,
         };
-        let passes = || self.patience.watch(&self.kind, || predicate.lets_pass(change));
+        let passes = || self.patience.watch(&self.kind, || predicate(change));
         !was_unreadable && !passes() && is_readable()
     }
 
     /// Finds the keys that a state concerns; `None` if that can't be told: it can't be read, or the user's code panics.
-    fn related(&self, object: &CachedObject<C>, panic: &mut Panic) -> Option<Vec<ObjectKey>> {
+    fn related(&self, object: &CachedObject, panic: &mut Panic) -> Option<Vec<ObjectKey>> {
         let Enqueues::Mapped(mapping) = &self.enqueues else {
             return Some(self.owner(object.key().namespace(), &object.owners()));
         };
-        let mapped = || object.object().ok().map(|object| mapping(&object));
-        let called = catch_unwind(AssertUnwindSafe(|| self.patience.watch(&self.kind, mapped)));
+        let called = catch_unwind(AssertUnwindSafe(|| self.patience.watch(&self.kind, || mapping(object))));
         called.unwrap_or_else(|payload| {
             match panic {
                 Some(_) => discard(payload),
@@ -255,8 +253,8 @@ impl<C: Object> EnqueueRelated<C> {
     /// Finds the keys that an object concerns, or concerned when that could last be told.
     fn keys_of(
         &self,
-        object: &CachedObject<C>,
-        earlier: Option<&CachedObject<C>>,
+        object: &CachedObject,
+        earlier: Option<&CachedObject>,
         panic: &mut Panic,
     ) -> Vec<ObjectKey> {
         let now = self.related(object, panic);
@@ -268,7 +266,7 @@ impl<C: Object> EnqueueRelated<C> {
         }
     }
 
-    fn keys_of_the_gone(&self, gone: &Gone<C>, panic: &mut Panic) -> Vec<ObjectKey> {
+    fn keys_of_the_gone(&self, gone: &Gone, panic: &mut Panic) -> Vec<ObjectKey> {
         let last = gone.cached().and_then(|last| self.related(last, panic));
         let last = last.unwrap_or_else(|| self.owner(gone.key().namespace(), &gone.owners()));
         merged([last, self.enqueuer.keys.table().feeds.take_related(self.feed, gone.key())])
@@ -287,12 +285,12 @@ fn merged<const STATES: usize>(keys: [Vec<ObjectKey>; STATES]) -> Vec<ObjectKey>
     each_once.into_iter().collect()
 }
 
-impl<C: Object> Observer<C> for EnqueueRelated<C> {
+impl Observer for EnqueueRelated {
     fn may_block(&self) -> bool {
         matches!(self.enqueues, Enqueues::Mapped(_)) || self.predicate.is_some()
     }
 
-    fn changed(&self, change: &CacheChange<C>) {
+    fn changed(&self, change: &CacheChange) {
         self.source.into_iter().for_each(|source| self.enqueuer.forget_gone(source, change));
         let was_unreadable = self.enqueuer.keys.table().observe(self.feed, self.source, change);
         if self.predicate.as_ref().is_some_and(|predicate| self.refuses(predicate, change, was_unreadable)) {

@@ -2,7 +2,9 @@
 
 use std::{
     any::{Any, TypeId},
-    fmt, mem,
+    fmt,
+    marker::PhantomData,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64},
@@ -21,7 +23,7 @@ use super::{
     recent::RecentRuns,
     running::RunningController,
     settings::Settings,
-    sources::{ControllerSources, ReconciledCaches, Source},
+    sources::{ControllerSources, ReconciledObjects, Source},
     stream_source::StreamSource,
     synced::Synced,
     trace::TraceIds,
@@ -158,10 +160,16 @@ pub(super) fn prepare<K: Watched, R: Reconciler<K>>(
     let finalizer = settings.finalizer.as_deref();
     let objects = Arc::new(sources.reconciled::<K>(dynamic_type, selection, predicate, finalizer));
     let selects_some = !selection.is_everything();
-    mem::take(&mut definition.sources).into_iter().for_each(|open| open(&mut sources));
+    mem::take(&mut definition.sources).into_iter().for_each(|source| sources.open(source));
     let (streams, connects) = (mem::take(&mut definition.streams), mem::take(&mut sources.connects));
     let core = core(definition, queue, sources, (TypeId::of::<K>(), objects.clone()), env);
-    let worker = Arc::new(Worker { core: core.clone(), reconciler, objects, selects_some });
+    let worker = Arc::new(Worker::<K, R> {
+        core: core.clone(),
+        reconciler,
+        objects,
+        selects_some,
+        reconciled: PhantomData,
+    });
     Ok(RunningController::new(core, worker, connects, streams))
 }
 
@@ -169,7 +177,7 @@ fn core(
     definition: Definition,
     queue: WorkQueue<ObjectKey>,
     mut sources: ControllerSources<'_>,
-    (reconciles, objects): (TypeId, Arc<dyn ReconciledCaches>),
+    (reconciles, objects): (TypeId, Arc<ReconciledObjects>),
     env: &ControllerEnv<'_>,
 ) -> Arc<ControllerCore> {
     let Definition { kind, settings, rights, .. } = definition;

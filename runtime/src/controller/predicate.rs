@@ -27,15 +27,15 @@ impl<K: Object> Input<K> for (Option<&K>, Option<&K>) {
     }
 }
 
-impl<K: Object> Input<K> for CacheChange<K> {
+impl<K: Object> Input<K> for CacheChange {
     fn objects(&self, judge: &JudgeStates<K>) -> Option<bool> {
         Some(match self {
-            CacheChange::Added { object, .. } => judge(None, Some(&*object.object().ok()?)),
+            CacheChange::Added { object, .. } => judge(None, Some(&*object.object_as().ok()?)),
             CacheChange::Updated { old, new, .. } => {
-                judge(Some(&*old.object().ok()?), Some(&*new.object().ok()?))
+                judge(Some(&*old.object_as().ok()?), Some(&*new.object_as().ok()?))
             }
             CacheChange::Unchanged { object } => {
-                let object = &*object.object().ok()?;
+                let object: &K = &*object.object_as().ok()?;
                 judge(Some(object), Some(object))
             }
             CacheChange::Deleted { gone, .. } => judge(gone.deleted().last_state().map(|last| &**last), None),
@@ -56,6 +56,9 @@ impl<K: Object> Input<K> for CacheChange<K> {
 }
 
 type Judge<K> = dyn Fn(&dyn Input<K>) -> bool + Send + Sync;
+
+/// Returns whether a change of a cache passes; one to a state that can't be read always does.
+pub(crate) type ChangeFilter = Arc<dyn Fn(&CacheChange) -> bool + Send + Sync>;
 
 /// Decides which changes enqueue keys.
 ///
@@ -137,9 +140,9 @@ impl<K: Object> Predicate<K> {
         (self.0)(&(old, new))
     }
 
-    /// Returns whether a change of a cache passes; one to a state that can't be read always does.
-    pub(crate) fn lets_pass(&self, change: &CacheChange<K>) -> bool {
-        matches!(change, CacheChange::Unreadable { .. }) || (self.0)(change)
+    /// Forgets the type of the objects.
+    pub(crate) fn erased(self) -> ChangeFilter {
+        Arc::new(move |change| matches!(change, CacheChange::Unreadable { .. }) || (self.0)(change))
     }
 }
 

@@ -1,33 +1,34 @@
 //! The informers of a controller: those of what it reconciles, of what feeds it, and of what it reads.
 
-use std::{any::Any, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     Why,
     enqueue::{EnqueueObject, EnqueueRelated, Enqueuer},
-    predicate::Predicate,
+    predicate::{ChangeFilter, Predicate},
     synced::Synced,
     waits::Waits,
-    watch::{Enqueues, Place, Selection, Watch},
+    watch::{Enqueues, Narrowing, Place, Selection, Watch},
 };
 use crate::{
-    informer::{Observer, ObserverRegistration, SharedInformer, SharedInformerFactory, Watched, name_of},
+    informer::{AnyInformer, Observer, ObserverRegistration, SharedInformerFactory, Watched, name_of},
     keys::SourceId,
     list_watch::Representation,
-    object::{Kind, Object, ObjectKey, Scope},
-    store::{CachedObject, Lister, Lookup},
+    object::{AnyObject, Kind, ObjectKey, Scope},
+    store::{AnyLister, CachedObject, Lookup},
     writes::{CacheView, CachedMeta, CachedTarget, Selects, Shown},
 };
 
 /// Shows a cache to writes.
-fn cache_view<W: Watched>(
-    informer: &SharedInformer<W>,
+fn cache_view(
+    informer: &AnyInformer,
+    form: Representation,
     source: SourceId,
     namespace: Option<&str>,
     selects: Selects,
 ) -> CacheView {
-    let (lister, watched) = (informer.cache(), informer.clone());
-    let kind = SharedInformer::kind(informer).clone();
+    let (lister, watched) = (informer.lister(), informer.clone());
+    let kind = informer.kind().clone();
     // An informer of a cluster-scoped kind has no namespace to keep to.
     let namespace = namespace.filter(|_| kind.scope == Scope::Namespaced).map(str::to_owned);
     let (shown, failing) = (lister.clone(), informer.clone());
@@ -38,7 +39,7 @@ fn cache_view<W: Watched>(
         namespace,
         selects: selects.clone(),
         look_up: Box::new(move |key| look_up(&watched, &lister, key, &selects)),
-        show: (W::form() == Representation::Whole)
+        show: (form == Representation::Whole)
             .then(|| -> Box<dyn Fn(&_) -> _ + Send + Sync> { Box::new(move |key| show(&shown, key)) }),
         is_open: Box::new(move || !failing.is_failing()),
         compare: Box::new(move |key| compared.compare(key)),
@@ -46,17 +47,12 @@ fn cache_view<W: Watched>(
     }
 }
 
-fn show<K: Object>(lister: &Lister<K>, key: &ObjectKey) -> Option<Shown> {
-    let Lookup::Found(object) = lister.lookup(key) else { return None };
+fn show(lister: &AnyLister, key: &ObjectKey) -> Option<Shown> {
+    let Lookup::Found(object) = lister.look_up(key) else { return None };
     Some(object)
 }
 
-fn look_up<W: Watched>(
-    informer: &SharedInformer<W>,
-    lister: &Lister<W::Object>,
-    key: &ObjectKey,
-    selects: &Selects,
-) -> CachedTarget {
+fn look_up(informer: &AnyInformer, lister: &AnyLister, key: &ObjectKey, selects: &Selects) -> CachedTarget {
     match lister.current(key) {
         Ok(Some(object)) => CachedTarget::Present(CachedMeta {
             uid: object.uid().unwrap_or_default().to_owned(),
@@ -64,7 +60,7 @@ fn look_up<W: Watched>(
             owners: object.owners().into_owned(),
             finalizers: object.finalizers().into_owned(),
         }),
-        Ok(None) if SharedInformer::has_synced(informer) => match selects {
+        Ok(None) if informer.has_synced() => match selects {
             Selects::Everything => CachedTarget::Absent,
             Selects::Labels(_) | Selects::SomeFields => CachedTarget::Unselected,
         },
@@ -75,16 +71,32 @@ fn look_up<W: Watched>(
 /// Connects an informer to the controller. The feed lasts as long as what is returned.
 pub(super) type Connect = Box<dyn Fn(&Enqueuer) -> ObserverRegistration + Send + Sync>;
 
-/// A watch whose type is forgotten: opens it.
-pub(super) type Source = Box<dyn FnOnce(&mut ControllerSources<'_>) + Send>;
+/// What feeds a controller besides the reconciled objects, whatever its type.
+pub(super) struct Source {
+    kind: Kind,
+    form: Representation,
+    narrowing: Narrowing,
+    /// The informer of another cluster, if it is there.
+    elsewhere: Option<AnyInformer>,
+    enqueues: Enqueues,
+    predicate: Option<ChangeFilter>,
+    /// Asks for the informer of a place.
+    informer: AskInformer,
+}
 
-/// Forgets the type of a watch. In another cluster its informer is asked for at once.
+type AskInformer = Box<dyn Fn(&SharedInformerFactory, Option<&str>) -> AnyInformer + Send>;
+
+/// Makes a source of a watch. That of another cluster is asked for at once, so that its cluster knows it before it starts.
 pub(super) fn source<W: Watched>(watch: Watch<W>) -> Source {
-    let elsewhere = watch.cluster.as_ref().map(|cluster| cluster.feed(&watch));
-    Box::new(move |sources| match elsewhere {
-        Some(informer) => sources.open_elsewhere(informer, &watch),
-        None => sources.open(&watch),
-    })
+    Source {
+        kind: W::kind_of(watch.dynamic_type()),
+        form: W::form(),
+        narrowing: watch.narrowing().clone(),
+        elsewhere: watch.cluster.as_ref().map(|cluster| cluster.feed(&watch)),
+        enqueues: watch.enqueues.clone(),
+        predicate: watch.predicate.clone(),
+        informer: Box::new(move |factory, place| watch.informer(factory, place)),
+    }
 }
 
 /// The informers that a controller has asked for. They are connected once its writer is there.
@@ -95,7 +107,7 @@ pub(super) struct ControllerSources<'a> {
     /// Where the controller works: in all namespaces at once, or in each of some.
     places: Vec<Place>,
     /// The informers of this cluster that feed it, by their position.
-    feeding: Vec<Arc<dyn Any + Send + Sync>>,
+    feeding: Vec<AnyInformer>,
     /// Those that feed it more than once.
     pub(super) shared: Vec<SourceId>,
     pub(super) views: Vec<CacheView>,
@@ -128,34 +140,35 @@ impl<'a> ControllerSources<'a> {
         selection: &Selection,
         predicate: Option<Predicate<K::Object>>,
         finalizer: Option<&str>,
-    ) -> ReconciledObjects<K::Object> {
+    ) -> ReconciledObjects {
         let watch = Watch::<K>::with_type(dynamic_type).selecting(selection);
         let finalizer: Option<Arc<str>> = finalizer.map(Arc::from);
-        let places = self.places.clone();
+        let (places, predicate) = (self.places.clone(), predicate.map(Predicate::erased));
         let open = |place: Place| {
             let informer = watch.informer(self.factory, place.as_deref());
-            let source = self.feed(&informer, place.as_deref(), selection.selects());
+            let source = self.feed(&informer, K::form(), place.as_deref(), selection.selects());
             let (predicate, finalizer) = (predicate.clone(), finalizer.clone());
             self.connect(&informer, move |enqueuer| {
                 EnqueueObject::new(enqueuer, source, predicate.clone(), finalizer.clone())
             });
-            let lister = informer.cache();
-            let informer: Arc<dyn Synced> = Arc::new(informer);
-            self.awaited.push((place.clone(), informer.clone()));
-            CacheOf { namespace: place, lister, informer }
+            self.awaited.push((place.clone(), Arc::new(informer.clone())));
+            CacheOf { namespace: place, lister: informer.lister(), informer }
         };
         ReconciledObjects { caches: places.into_iter().map(open).collect() }
     }
 
-    /// Opens a watch of this cluster in its own namespace, or in all places of the controller.
-    fn open<W: Watched>(&mut self, watch: &Watch<W>) {
-        let (kind, narrowing) = (W::kind_of(watch.dynamic_type()), watch.narrowing());
-        let is_read = matches!(watch.enqueues, Enqueues::Nothing);
+    /// Opens a source: one of another cluster, or one of this cluster in its own namespace or in all places of the controller.
+    pub(super) fn open(&mut self, source: Source) {
+        if let Some(informer) = &source.elsewhere {
+            return self.open_elsewhere(informer.clone(), &source);
+        }
+        let Source { kind, narrowing, .. } = &source;
+        let is_read = matches!(source.enqueues, Enqueues::Nothing);
         if is_read {
             self.has_reads = true;
             let asked = self.asked.iter().filter(|informer| {
                 let state = informer.state();
-                state.kind == kind && state.cluster.is_none()
+                state.kind == *kind && state.cluster.is_none()
             });
             let asked: Vec<_> = asked.map(|informer| (None, informer.clone())).collect();
             if narrowing.is_none() && !asked.is_empty() {
@@ -168,11 +181,11 @@ impl<'a> ControllerSources<'a> {
             (None, Scope::Cluster) => vec![None],
         };
         for place in places {
-            let informer = watch.informer(self.factory, place.as_deref());
+            let informer = (source.informer)(self.factory, place.as_deref());
             if !is_read {
                 let selects = narrowing.selection().selects();
-                let source = self.feed(&informer, place.as_deref(), selects);
-                self.relate(&informer, watch, Some(source));
+                let id = self.feed(&informer, source.form, place.as_deref(), selects);
+                self.relate(&informer, &source, Some(id));
             }
             // If it has a namespace of its own, all keys wait for it.
             let waiting = place.filter(|_| narrowing.namespace.is_none());
@@ -180,51 +193,46 @@ impl<'a> ControllerSources<'a> {
         }
     }
 
-    /// Opens a watch of another cluster: no write is compared with its cache.
-    fn open_elsewhere<W: Watched>(&mut self, informer: SharedInformer<W>, watch: &Watch<W>) {
-        match watch.enqueues {
+    /// Opens a source of another cluster: no write is compared with its cache.
+    fn open_elsewhere(&mut self, informer: AnyInformer, source: &Source) {
+        match source.enqueues {
             Enqueues::Nothing => self.has_reads = true,
-            _ => self.relate(&informer, watch, None),
+            _ => self.relate(&informer, source, None),
         }
         self.awaited.push((None, Arc::new(informer)));
     }
 
     /// Names an informer that feeds the controller, and shows its cache to writes.
-    fn feed<W: Watched>(
+    fn feed(
         &mut self,
-        informer: &SharedInformer<W>,
+        informer: &AnyInformer,
+        form: Representation,
         namespace: Option<&str>,
         selects: Selects,
     ) -> SourceId {
-        let identity = informer.identity();
         // One informer is one source, also if it feeds the controller twice: a kind that owns its own kind.
-        if let Some(known) = self.feeding.iter().position(|known| Arc::ptr_eq(known, &identity)) {
+        if let Some(known) = self.feeding.iter().position(|known| known.is_same(informer)) {
             self.shared.push(SourceId(known));
             return SourceId(known);
         }
         let source = SourceId(self.feeding.len());
-        self.feeding.push(identity);
-        self.views.push(cache_view(informer, source, namespace, selects));
+        self.feeding.push(informer.clone());
+        self.views.push(cache_view(informer, form, source, namespace, selects));
         source
     }
 
     /// Maps the changes of an informer to keys. Those of another cluster have no source.
-    fn relate<W: Watched>(
-        &mut self,
-        informer: &SharedInformer<W>,
-        watch: &Watch<W>,
-        source: Option<SourceId>,
-    ) {
-        let kind: Arc<str> = name_of(SharedInformer::kind(informer), informer.cluster().as_deref()).into();
-        let (enqueues, predicate) = (watch.enqueues.clone(), watch.predicate.clone());
+    fn relate(&mut self, informer: &AnyInformer, source: &Source, id: Option<SourceId>) {
+        let kind: Arc<str> = name_of(informer.kind(), informer.cluster().as_deref()).into();
+        let (enqueues, predicate) = (source.enqueues.clone(), source.predicate.clone());
         self.connect(informer, move |enqueuer| {
-            EnqueueRelated::new(enqueuer, source, kind.clone(), enqueues.clone(), predicate.clone())
+            EnqueueRelated::new(enqueuer, id, kind.clone(), enqueues.clone(), predicate.clone())
         });
     }
 
-    fn connect<W: Watched, O: Observer<W::Object>>(
+    fn connect<O: Observer>(
         &mut self,
-        informer: &SharedInformer<W>,
+        informer: &AnyInformer,
         observer: impl Fn(&Enqueuer) -> O + Send + Sync + 'static,
     ) {
         let informer = informer.clone();
@@ -246,36 +254,26 @@ impl<'a> ControllerSources<'a> {
     }
 }
 
-/// The caches of the reconciled kind, whatever its type.
-pub(super) trait ReconciledCaches: Send + Sync {
-    /// Says why a key that nothing asks for does not run.
-    fn idle(&self, key: &ObjectKey) -> Why;
-    /// Returns whether there is no such object, as far as is known: its cache has synced, and does not hold it.
-    fn is_gone(&self, key: &ObjectKey) -> bool;
-    /// Returns the keys of a namespace's objects, or of all.
-    fn keys(&self, namespace: Option<&str>) -> Vec<ObjectKey>;
-}
-
 /// The caches of the reconciled kind: one, or one a namespace.
-pub(super) struct ReconciledObjects<K> {
-    pub(super) caches: Vec<CacheOf<K>>,
+pub(super) struct ReconciledObjects {
+    pub(super) caches: Vec<CacheOf>,
 }
 
 /// The cache of a namespace, or of all.
-pub(super) struct CacheOf<K> {
+pub(super) struct CacheOf {
     namespace: Place,
-    lister: Lister<K>,
-    informer: Arc<dyn Synced>,
+    lister: AnyLister,
+    informer: AnyInformer,
 }
 
-impl<K: Object> ReconciledObjects<K> {
+impl ReconciledObjects {
     /// Finds an object; one that can't be read is so after those who judge its changes could know.
-    pub(super) fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
+    pub(super) fn lookup(&self, key: &ObjectKey) -> Lookup<dyn AnyObject> {
         let Some(CacheOf { lister, .. }) = self.cache(key) else { return Lookup::Absent };
-        let mut found = lister.lookup(key);
+        let mut found = lister.look_up(key);
         // A compact object is known to be unreadable only now: a predicate may have filtered it before.
         while let Lookup::Unreadable(refused) = &found {
-            match lister.lookup(key) {
+            match lister.look_up(key) {
                 Lookup::Unreadable(again) if Arc::ptr_eq(&again, refused) => break,
                 again => found = again,
             }
@@ -284,7 +282,7 @@ impl<K: Object> ReconciledObjects<K> {
     }
 
     /// Finds an object as its cache holds it.
-    pub(super) fn cached(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
+    pub(super) fn cached(&self, key: &ObjectKey) -> Option<CachedObject> {
         self.cache(key)?.lister.cached(key)
     }
 
@@ -294,17 +292,16 @@ impl<K: Object> ReconciledObjects<K> {
         object.resource_version().map(str::to_owned)
     }
 
-    fn cache(&self, key: &ObjectKey) -> Option<&CacheOf<K>> {
-        let covers = |cache: &&CacheOf<K>| {
+    fn cache(&self, key: &ObjectKey) -> Option<&CacheOf> {
+        let covers = |cache: &&CacheOf| {
             let namespace = cache.namespace.as_deref();
             namespace.is_none() || key.namespace().is_none() || namespace == key.namespace()
         };
         self.caches.iter().find(covers)
     }
-}
 
-impl<K: Object> ReconciledCaches for ReconciledObjects<K> {
-    fn idle(&self, key: &ObjectKey) -> Why {
+    /// Says why a key that nothing asks for does not run.
+    pub(super) fn idle(&self, key: &ObjectKey) -> Why {
         match self.lookup(key) {
             Lookup::Absent => Why::NotKnown,
             Lookup::Found(_) => Why::AwaitsChange,
@@ -315,14 +312,16 @@ impl<K: Object> ReconciledCaches for ReconciledObjects<K> {
     }
 
     /// A state that can't be read counts as there.
-    fn is_gone(&self, key: &ObjectKey) -> bool {
+    /// Returns whether there is no such object, as far as is known: its cache has synced, and does not hold it.
+    pub(super) fn is_gone(&self, key: &ObjectKey) -> bool {
         self.cache(key)
             .is_none_or(|cache| cache.informer.has_synced() && matches!(cache.lister.current(key), Ok(None)))
     }
 
-    fn keys(&self, namespace: Option<&str>) -> Vec<ObjectKey> {
-        let asked = |cache: &&CacheOf<K>| namespace.is_none() || cache.namespace.as_deref() == namespace;
+    /// Returns the keys of a namespace's objects, or of all.
+    pub(super) fn keys(&self, namespace: Option<&str>) -> Vec<ObjectKey> {
+        let asked = |cache: &&CacheOf| namespace.is_none() || cache.namespace.as_deref() == namespace;
         let caches = self.caches.iter().filter(asked).map(|cache| &cache.lister);
-        caches.flat_map(Lister::list_cached).map(|held| held.key().clone()).collect()
+        caches.flat_map(AnyLister::list_cached).map(|held| held.key().clone()).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use futures::{FutureExt, future::BoxFuture};
 
 use crate::{
-    informer::{SharedInformer, SyncState, TermStart, Watched},
+    informer::{AnyInformer, SyncState, TermStart},
     reflector::Doubt,
 };
 
@@ -23,25 +23,25 @@ pub(crate) trait Synced: Send + Sync {
     fn doubt(&self) -> Option<Doubt>;
 }
 
-impl<W: Watched> Synced for SharedInformer<W> {
+impl Synced for AnyInformer {
     fn has_synced(&self) -> bool {
-        SharedInformer::has_synced(self)
+        self.has_synced()
     }
 
     fn synced(&self) -> BoxFuture<'_, ()> {
-        SharedInformer::synced(self).boxed()
+        self.synced().boxed()
     }
 
     fn current<'a>(&'a self, start: &'a TermStart) -> BoxFuture<'a, ()> {
-        SharedInformer::current(self, start).boxed()
+        self.current(start).boxed()
     }
 
     fn state(&self) -> SyncState {
-        self.sync_state()
+        self.state()
     }
 
     fn doubt(&self) -> Option<Doubt> {
-        SharedInformer::doubt(self)
+        self.doubt()
     }
 }
 

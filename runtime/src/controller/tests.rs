@@ -3,6 +3,7 @@
 use std::{
     any::TypeId,
     convert::Infallible,
+    marker::PhantomData,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -136,12 +137,18 @@ fn core_fed_twice_by(waits: Waits, shared: Vec<SourceId>) -> Arc<ControllerCore>
     })
 }
 
-fn no_objects() -> Arc<ReconciledObjects<ConfigMap>> {
+fn no_objects() -> Arc<ReconciledObjects> {
     Arc::new(ReconciledObjects { caches: Vec::new() })
 }
 
 pub(super) fn worker(core: Arc<ControllerCore>) -> Arc<Worker<ConfigMap, Idle>> {
-    Arc::new(Worker { core, reconciler: Idle, objects: no_objects(), selects_some: false })
+    Arc::new(Worker {
+        core,
+        reconciler: Idle,
+        objects: no_objects(),
+        selects_some: false,
+        reconciled: PhantomData,
+    })
 }
 
 /// A controller of one namespace whose cache has synced, and whether that cache's watch is cut.
@@ -178,7 +185,7 @@ fn run_all(core: &ControllerCore) -> usize {
 }
 
 /// A ConfigMap that concerns a range of keys.
-fn concerns(version: u64, first: usize, keys: usize) -> CachedObject<ConfigMap> {
+fn concerns(version: u64, first: usize, keys: usize) -> CachedObject {
     let data = [("first", first), ("keys", keys)].map(|(name, value)| (name.to_owned(), value.to_string()));
     let metadata = ObjectMeta {
         namespace: Some("shop".into()),
@@ -189,7 +196,7 @@ fn concerns(version: u64, first: usize, keys: usize) -> CachedObject<ConfigMap> 
     let map = ConfigMap { metadata, data: Some(data.into()), ..ConfigMap::default() };
     let indexer = Indexer::new();
     indexer.upsert(Arc::new(map));
-    indexer.lister().cached(&ObjectKey::new("shop", "settings")).unwrap()
+    indexer.write(|batch| batch.get(&ObjectKey::new("shop", "settings")).cloned()).unwrap()
 }
 
 fn concerned(map: &ConfigMap) -> Vec<ObjectKey> {
@@ -200,9 +207,9 @@ fn concerned(map: &ConfigMap) -> Vec<ObjectKey> {
 fn maps_to_keys(
     core: &ControllerCore,
     mapping: impl Fn(&ConfigMap) -> Vec<ObjectKey> + Send + Sync + 'static,
-) -> EnqueueRelated<ConfigMap> {
+) -> EnqueueRelated {
     let ContextBase { kind, writer, .. } = &*core.base;
-    let enqueues = Enqueues::Mapped(Arc::new(mapping));
+    let enqueues = Enqueues::mapped(mapping);
     let enqueuer = Enqueuer { keys: core.keys.clone(), writer: writer.clone(), kind: kind.clone() };
     EnqueueRelated::new(&enqueuer, Some(SourceId(0)), "configmaps".into(), enqueues, None)
 }
@@ -232,8 +239,8 @@ async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
         let (core, _) = open_core();
         let mut table = core.keys.table();
         let feed = table.feeds.add_feed();
-        table.feeds.keep_related(feed, &key(0), concerned(&concerns(1, 0, keys).object().unwrap()));
-        table.feeds.keep_related(feed, &key(0), concerned(&concerns(1, keys / 2, keys).object().unwrap()));
+        table.feeds.keep_related(feed, &key(0), concerned(&concerns(1, 0, keys).object_as().unwrap()));
+        table.feeds.keep_related(feed, &key(0), concerned(&concerns(1, keys / 2, keys).object_as().unwrap()));
         let related = table.feeds.take_related(feed, &key(0));
         related.into_iter().for_each(|key| table.add(key, Reason::Changed));
         drop(table);
@@ -309,7 +316,7 @@ async fn a_mapping_that_panics_on_one_state_of_an_object_loses_no_key_of_the_oth
         assert_ne!(map.data.as_ref().unwrap()["first"], "13", "planned");
         concerned(map)
     };
-    let updated = |feed: &EnqueueRelated<ConfigMap>, old, new| {
+    let updated = |feed: &EnqueueRelated, old, new| {
         let update = CacheChange::Updated { old, new, via: Via::Watch };
         let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| feed.changed(&update)));
         assert!(panics.is_err(), "the informer counts it");

@@ -10,11 +10,14 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{predicate::Predicate, synced::Synced};
+use super::{
+    predicate::{ChangeFilter, Predicate},
+    synced::Synced,
+};
 use crate::{
-    informer::{InformerBuilder, InformerReport, SharedInformer, SharedInformerFactory, SyncState, Watched},
+    informer::{AnyInformer, InformerBuilder, InformerReport, SharedInformerFactory, SyncState, Watched},
     object::{Object, ObjectKey, Scope},
-    store::{FieldSelector, InvalidSelector, Selector},
+    store::{CachedObject, FieldSelector, InvalidSelector, Selector},
     writes::{Rights, Selects},
 };
 
@@ -43,24 +46,32 @@ pub struct Watch<W: Watched> {
     narrowing: Narrowing,
     /// `None`: the manager's own.
     pub(crate) cluster: Option<Cluster>,
-    pub(crate) predicate: Option<Predicate<W::Object>>,
-    pub(crate) enqueues: Enqueues<W::Object>,
+    pub(crate) predicate: Option<ChangeFilter>,
+    pub(crate) enqueues: Enqueues,
 }
 
 /// A namespace that is watched on its own; `None`: all at once.
 pub(crate) type Place = Option<Arc<str>>;
 
 /// Which keys a change enqueues.
-pub(crate) enum Enqueues<C> {
+#[derive(Clone)]
+pub(crate) enum Enqueues {
     /// None: the objects are only read.
     Nothing,
     /// That of the controlling owner.
     Owner,
     /// What the user's function returns.
-    Mapped(KeysOf<C>),
+    Mapped(KeysOf),
 }
 
-type KeysOf<C> = Arc<dyn Fn(&C) -> Vec<ObjectKey> + Send + Sync>;
+type KeysOf = Arc<dyn Fn(&CachedObject) -> Option<Vec<ObjectKey>> + Send + Sync>;
+
+impl Enqueues {
+    /// Enqueues the keys that the user's function finds for an object that can be read.
+    pub(crate) fn mapped<C: Object>(mapping: impl Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
+        Self::Mapped(Arc::new(move |object| object.object_as().ok().map(|object| mapping(&*object))))
+    }
+}
 
 /// What a watch is narrowed to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -134,13 +145,13 @@ impl<W: Watched> Watch<W> {
     /// function runs as each change is applied, so it must return at once. It may read listers. An object that never
     /// decoded has no keys.
     pub fn mapped(mut self, mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
-        self.enqueues = Enqueues::Mapped(Arc::new(mapping));
+        self.enqueues = Enqueues::mapped(mapping);
         self
     }
 
     /// Enqueues keys only for changes that pass a predicate.
     pub fn only_if(mut self, predicate: Predicate<W::Object>) -> Self {
-        self.predicate = Some(predicate);
+        self.predicate = Some(predicate.erased());
         self
     }
 
@@ -242,12 +253,8 @@ impl<W: Watched> Watch<W> {
         builder.object_name(self.narrowing.name.clone())
     }
 
-    pub(crate) fn informer(
-        &self,
-        factory: &SharedInformerFactory,
-        otherwise: Option<&str>,
-    ) -> SharedInformer<W> {
-        self.builder(factory, otherwise).build()
+    pub(crate) fn informer(&self, factory: &SharedInformerFactory, otherwise: Option<&str>) -> AnyInformer {
+        self.builder(factory, otherwise).build().any().clone()
     }
 }
 
@@ -268,16 +275,6 @@ impl Narrowing {
 /// Writes a value as field selectors have it.
 fn escaped(value: &str) -> String {
     value.chars().flat_map(|c| matches!(c, '\\' | ',' | '=').then_some('\\').into_iter().chain([c])).collect()
-}
-
-impl<C> Clone for Enqueues<C> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Nothing => Self::Nothing,
-            Self::Owner => Self::Owner,
-            Self::Mapped(mapping) => Self::Mapped(mapping.clone()),
-        }
-    }
 }
 
 impl<W: Watched> Clone for Watch<W> {
@@ -366,21 +363,16 @@ impl Cluster {
     }
 
     /// Returns the informer of a watch, for a controller that says itself whether it waits for it.
-    pub(crate) fn feed<W: Watched>(&self, watch: &Watch<W>) -> SharedInformer<W> {
+    pub(crate) fn feed<W: Watched>(&self, watch: &Watch<W>) -> AnyInformer {
         let informer = watch.informer(&self.shared.factory, None);
         let narrowing = watch.narrowing();
         self.note(&informer, narrowing.namespace.clone().into_iter().collect(), narrowing.name.clone());
         informer
     }
 
-    fn note<W: Watched>(
-        &self,
-        informer: &SharedInformer<W>,
-        namespaces: Vec<Arc<str>>,
-        name: Option<String>,
-    ) {
+    fn note(&self, informer: &AnyInformer, namespaces: Vec<Arc<str>>, name: Option<String>) {
         let mut rights = Rights::default();
-        rights.watch(SharedInformer::kind(informer));
+        rights.watch(informer.kind());
         self.shared.requested.lock().rights.push((rights, namespaces, name));
     }
 

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    marker::PhantomData,
     panic::{AssertUnwindSafe, resume_unwind},
     pin::pin,
     sync::Arc,
@@ -43,9 +44,10 @@ const UNTIL_SHOWN: Duration = Duration::from_secs(6);
 pub(super) struct Worker<K: Watched, R> {
     pub(super) core: Arc<ControllerCore>,
     pub(super) reconciler: R,
-    pub(super) objects: Arc<ReconciledObjects<K::Object>>,
+    pub(super) objects: Arc<ReconciledObjects>,
     /// Whether an object may leave the caches although it is there.
     pub(super) selects_some: bool,
+    pub(super) reconciled: PhantomData<fn() -> K>,
 }
 
 impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
@@ -152,7 +154,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         began_with: &mut Option<Arc<K::Object>>,
         finalized: Option<&Arc<K::Object>>,
     ) -> DueWork<'_, K::Object> {
-        let found = self.objects.lookup(key);
+        let found = self.objects.lookup(key).typed::<K::Object>();
         if let Lookup::Found(object) = &found {
             *began_with = Some(object.clone());
             self.keep_read(key);
@@ -185,7 +187,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
             return;
         }
         // It may have been replaced since it was read.
-        let readable = |cached: &CachedObject<_>| cached.form() == ItemForm::Bytes && cached.object().is_ok();
+        let readable = |cached: &CachedObject| cached.form() == ItemForm::Bytes && cached.any().is_ok();
         if let Some(cached) = self.objects.cached(key).filter(readable) {
             self.core.keys.table().keep_read(key, Some(Arc::new(cached)));
         }
@@ -193,7 +195,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
 
     fn last_read(&self, key: &ObjectKey) -> Option<Arc<K::Object>> {
         let stored = self.core.keys.table().last_read(key)?;
-        stored.downcast_ref::<CachedObject<K::Object>>()?.object().ok()
+        stored.downcast_ref::<CachedObject>()?.object_as().ok()
     }
 
     /// Reports an object whose latest state can't be read; if it is to go, cleanup gets the last one that could be.
@@ -293,7 +295,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         token: &mut Option<Token<ObjectKey>>,
     ) -> Result<Option<()>, RunFailure> {
         let key = &run_info.key;
-        let last = tombstone.last.downcast_ref::<Gone<K::Object>>().expect("it is of the reconciled kind");
+        let last = tombstone.last.downcast_ref::<Gone>().expect("it is of the reconciled kind");
         if !self.is_gone(key, last, token).await? {
             self.core.keys.table().close_deletion(key, &tombstone);
             return Ok(Some(()));
@@ -333,7 +335,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
     async fn is_gone(
         &self,
         key: &ObjectKey,
-        last: &Gone<K::Object>,
+        last: &Gone,
         token: &mut Option<Token<ObjectKey>>,
     ) -> Result<bool, RunFailure> {
         if !self.selects_some {

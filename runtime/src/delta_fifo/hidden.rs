@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::{Delta, Transform};
 use crate::{
     list_watch::FetchedItem,
-    object::{Object, ObjectKey},
+    object::{AnyObject, ObjectKey},
 };
 
 /// Most originals that an extent keeps; what is hidden beyond that waits for its next event or list.
@@ -16,14 +16,14 @@ const MOST: usize = 10_000;
 /// The transform of an extent, and the objects that it failed on, untouched.
 ///
 /// The lock is held while changes of the extent are queued: a retry never overtakes what is newer.
-pub(super) struct Hidden<K> {
+pub(super) struct Hidden<K: ?Sized> {
     transform: Transform<K>,
     originals: Mutex<HashMap<ObjectKey, FetchedItem<K>>>,
 }
 
 pub(super) type Originals<'a, K> = MutexGuard<'a, HashMap<ObjectKey, FetchedItem<K>>>;
 
-impl<K: Object> Hidden<K> {
+impl<K: AnyObject + ?Sized> Hidden<K> {
     pub(super) fn new(transform: Transform<K>) -> Self {
         Self { transform, originals: Mutex::default() }
     }

@@ -18,7 +18,7 @@ pub use queue::{DeltaFifo, FifoSink};
 #[doc(hidden)]
 pub use transform::{Transform, Transformed};
 
-pub(crate) use transform::decoded;
+pub(crate) use transform::named;
 
 use std::{fmt, sync::Arc};
 
@@ -60,7 +60,7 @@ impl fmt::Display for Extent {
 ///
 /// Added and modified are one: whether an object is new is known where it is cached, not where it is read.
 #[derive(Debug)]
-pub enum Delta<K> {
+pub enum Delta<K: ?Sized> {
     /// Added or changed.
     Upserted(FetchedItem<K>),
     /// Deleted; the item is the last state.
@@ -77,7 +77,7 @@ pub enum Delta<K> {
 
 /// A delta, and the extent it belongs to.
 #[derive(Debug)]
-pub struct DeltaEntry<K> {
+pub struct DeltaEntry<K: ?Sized> {
     /// Where it holds.
     pub extent: Extent,
     /// What happened.

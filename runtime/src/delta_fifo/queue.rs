@@ -18,7 +18,7 @@ use super::{
     hidden::{Hidden, Originals},
 };
 use crate::{
-    object::Object,
+    object::AnyObject,
     reflector::{FetchReport, List, ReflectorStore, StoreChange},
 };
 
@@ -32,34 +32,35 @@ use crate::{
 /// - Producers never wait, for the consumer or for each other's work.
 ///
 /// Clones are the same queue. There is one consumer: two that pop at once share the deltas between them.
-pub struct DeltaFifo<K> {
+pub struct DeltaFifo<K: ?Sized> {
     shared: Arc<SharedFifo<K>>,
 }
 
-struct SharedFifo<K> {
+struct SharedFifo<K: ?Sized> {
     state: Mutex<FifoState<K>>,
     /// How many deltas wait; written under the lock, and read without it.
     waiting: AtomicUsize,
+    /// How many deltas were pushed and are not handled yet.
+    unhandled: AtomicUsize,
     ready: Notify,
     hidden: Mutex<Vec<(Extent, Arc<Hidden<K>>)>>,
 }
 
-struct FifoState<K> {
+struct FifoState<K: ?Sized> {
     entries: VecDeque<DeltaEntry<K>>,
     /// Whether the first replace of each extent has been handled.
     extents: Vec<(Extent, bool)>,
-    /// How many batches are being handled.
-    under_way: usize,
     closed: bool,
 }
 
-impl<K: Object> DeltaFifo<K> {
+impl<K: AnyObject + ?Sized> DeltaFifo<K> {
     /// Creates an empty queue without extents.
     pub fn new() -> Self {
-        let state = FifoState { entries: VecDeque::new(), extents: Vec::new(), under_way: 0, closed: false };
+        let state = FifoState { entries: VecDeque::new(), extents: Vec::new(), closed: false };
         let shared = SharedFifo {
             state: Mutex::new(state),
             waiting: AtomicUsize::new(0),
+            unhandled: AtomicUsize::new(0),
             ready: Notify::new(),
             hidden: Mutex::default(),
         };
@@ -85,14 +86,14 @@ impl<K: Object> DeltaFifo<K> {
             {
                 let mut state = self.shared.state.lock();
                 if !state.entries.is_empty() {
-                    state.under_way += 1;
                     let entries = state.take(limit.get());
                     self.shared.waiting.store(state.entries.len(), Ordering::Relaxed);
                     let replaced = match &entries[..] {
                         [DeltaEntry { extent, delta: Delta::Replaced(_) }] => Some(extent.clone()),
                         _ => None,
                     };
-                    return Some(Batch { entries, replaced, shared: self.shared.clone() });
+                    let count = entries.len();
+                    return Some(Batch { entries, count, replaced, shared: self.shared.clone() });
                 }
                 if state.closed {
                     return None;
@@ -116,8 +117,7 @@ impl<K: Object> DeltaFifo<K> {
 
     /// Returns whether nothing waits and all that was popped has been handled.
     pub fn is_settled(&self) -> bool {
-        let state = self.shared.state.lock();
-        state.entries.is_empty() && state.under_way == 0
+        self.shared.unhandled.load(Ordering::Acquire) == 0
     }
 
     /// Counts the deltas that wait.
@@ -149,8 +149,10 @@ impl<K: Object> DeltaFifo<K> {
         {
             let mut state = self.shared.state.lock();
             if !state.closed {
-                let entry = |delta| DeltaEntry { extent: extent.clone(), delta };
+                let (entry, before) =
+                    (|delta| DeltaEntry { extent: extent.clone(), delta }, state.entries.len());
                 state.entries.extend(deltas.into_iter().map(entry));
+                self.shared.unhandled.fetch_add(state.entries.len() - before, Ordering::Relaxed);
             }
             self.shared.waiting.store(state.entries.len(), Ordering::Relaxed);
         }
@@ -158,7 +160,7 @@ impl<K: Object> DeltaFifo<K> {
     }
 }
 
-impl<K: Object> FifoState<K> {
+impl<K: AnyObject + ?Sized> FifoState<K> {
     /// Takes entries up to the limit; a replace only as the first and last.
     fn take(&mut self, limit: usize) -> Vec<DeltaEntry<K>> {
         let replaces = |entry: &DeltaEntry<K>| matches!(entry.delta, Delta::Replaced(_));
@@ -170,27 +172,28 @@ impl<K: Object> FifoState<K> {
 }
 
 /// Deltas to handle; dropping it says that they were.
-pub struct Batch<K> {
+pub struct Batch<K: ?Sized> {
     entries: Vec<DeltaEntry<K>>,
+    count: usize,
     replaced: Option<Extent>,
     shared: Arc<SharedFifo<K>>,
 }
 
-impl<K> Batch<K> {
+impl<K: ?Sized> Batch<K> {
     /// Takes the deltas out; the batch stays behind to say when they are handled.
     pub fn take(&mut self) -> Vec<DeltaEntry<K>> {
         std::mem::take(&mut self.entries)
     }
 }
 
-impl<K> Drop for Batch<K> {
+impl<K: ?Sized> Drop for Batch<K> {
     fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
-        state.under_way -= 1;
-        let Some(replaced) = &self.replaced else { return };
-        for (extent, is_replaced) in &mut state.extents {
-            *is_replaced |= extent == replaced;
+        if let Some(replaced) = &self.replaced {
+            for (extent, is_replaced) in &mut self.shared.state.lock().extents {
+                *is_replaced |= extent == replaced;
+            }
         }
+        self.shared.unhandled.fetch_sub(self.count, Ordering::Release);
     }
 }
 
@@ -198,13 +201,13 @@ impl<K> Drop for Batch<K> {
 ///
 /// The transform, if there is one, runs here, before an object is queued; one that fails makes the object
 /// unreadable, as if it had not decoded, until a later event, list or resync brings it through.
-pub struct FifoSink<K> {
+pub struct FifoSink<K: ?Sized> {
     fifo: DeltaFifo<K>,
     extent: Extent,
     hidden: Option<Arc<Hidden<K>>>,
 }
 
-impl<K: Object> FifoSink<K> {
+impl<K: AnyObject + ?Sized> FifoSink<K> {
     /// Returns the extent that is fed.
     pub fn extent(&self) -> &Extent {
         &self.extent
@@ -234,7 +237,7 @@ impl<K: Object> FifoSink<K> {
     }
 }
 
-impl<K: Object> ReflectorStore<K> for FifoSink<K> {
+impl<K: AnyObject + ?Sized> ReflectorStore<K> for FifoSink<K> {
     fn replace(&self, mut list: List<K>) {
         self.queue(|hidden| {
             if let Some((hidden, originals)) = hidden {
@@ -272,31 +275,31 @@ impl<K: Object> ReflectorStore<K> for FifoSink<K> {
     }
 }
 
-impl<K: Object> Default for DeltaFifo<K> {
+impl<K: AnyObject + ?Sized> Default for DeltaFifo<K> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K> Clone for DeltaFifo<K> {
+impl<K: ?Sized> Clone for DeltaFifo<K> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone() }
     }
 }
 
-impl<K> fmt::Debug for DeltaFifo<K> {
+impl<K: ?Sized> fmt::Debug for DeltaFifo<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeltaFifo").field("waiting", &self.shared.waiting).finish()
     }
 }
 
-impl<K> fmt::Debug for Batch<K> {
+impl<K: ?Sized> fmt::Debug for Batch<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch").field("deltas", &self.entries.len()).finish()
     }
 }
 
-impl<K> fmt::Debug for FifoSink<K> {
+impl<K: ?Sized> fmt::Debug for FifoSink<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FifoSink").field("extent", &self.extent).finish()
     }

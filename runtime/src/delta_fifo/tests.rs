@@ -280,12 +280,13 @@ async fn producers_never_wait_for_the_consumer() {
 }
 
 #[test]
-fn bytes_that_travel_are_decoded_and_a_failure_shows_no_content() {
-    let raw = |json: &'static str| FetchedItem::<ConfigMap>::Raw(RawObject::new(json).unwrap().into());
+fn bytes_that_are_transformed_are_decoded_and_a_failure_shows_no_content() {
+    let transform = Transform::new(|_: &mut ConfigMap| {});
+    let raw = |json: &'static str| FetchedItem::Raw(RawObject::new(json).unwrap().into());
     let good = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#;
-    assert_eq!(decoded(raw(good)).unwrap().metadata.name.as_deref(), Some("a"));
+    assert!(matches!(transform.apply(raw(good)), FetchedItem::Raw(_)));
     let bad = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":"hunter2"}"#;
-    let bad = decoded(raw(bad)).unwrap_err();
+    let FetchedItem::Unreadable(bad) = transform.apply(raw(bad)) else { panic!("it was decoded") };
     assert!(bad.error.starts_with("data: ") && !bad.error.contains("hunter2"), "{}", bad.error);
     assert_eq!(bad.identity.key, Some(ObjectKey::cluster("a")));
 }

@@ -5,12 +5,12 @@ use std::{fmt, sync::Arc};
 use kube::core::ObjectMeta;
 
 use crate::{
-    list_watch::{FetchedItem, Identity, Unreadable},
-    object::{Object, ObjectKey},
+    list_watch::{AnyItem, FetchedItem, Identity, Unreadable},
+    object::{AnyObject, Object, ObjectKey},
     users_code::contained,
 };
 
-type TransformFn<K> = dyn Fn(&mut K) -> Result<(), String> + Send + Sync;
+type ChangeItem<K> = dyn Fn(FetchedItem<K>) -> FetchedItem<K> + Send + Sync;
 
 /// Changes an object in place before it is cached.
 ///
@@ -19,8 +19,8 @@ type TransformFn<K> = dyn Fn(&mut K) -> Result<(), String> + Send + Sync;
 /// It is tried again when the object comes again, by event or list; one that may fail is also tried again, on
 /// the object as it came, at every resync (up to 10,000 objects at a time), and costs a copy of each object. What a
 /// list repeats is transformed on a copy, and compared with what is cached.
-pub struct Transform<K> {
-    change: Arc<TransformFn<K>>,
+pub struct Transform<K: ?Sized> {
+    change: Arc<ChangeItem<K>>,
     may_fail: bool,
 }
 
@@ -52,23 +52,24 @@ impl<E: fmt::Display> Transformed for Result<(), E> {
 impl<K: Object> Transform<K> {
     /// Takes a function that changes an object in place, and may fail.
     pub fn new<T: Transformed>(change: impl Fn(&mut K) -> T + Send + Sync + 'static) -> Self {
-        Self { change: Arc::new(move |object| change(object).into_outcome()), may_fail: T::MAY_FAIL }
+        let change = move |item| {
+            let changed = changed(item, &|object| change(object).into_outcome());
+            changed.unwrap_or_else(FetchedItem::Unreadable)
+        };
+        Self { change: Arc::new(change), may_fail: T::MAY_FAIL }
     }
 
-    /// Changes what an item holds; an unreadable one passes through.
+    /// Forgets the type of the objects.
+    pub(crate) fn erased(self) -> Transform<dyn AnyObject> {
+        let may_fail = self.may_fail;
+        Transform { change: Arc::new(move |item: AnyItem| self.apply(item.typed()).erased()), may_fail }
+    }
+}
+
+impl<K: ?Sized> Transform<K> {
+    /// Changes what an item holds, and leaves it in the form in which it came; an unreadable one passes through.
     pub fn apply(&self, item: FetchedItem<K>) -> FetchedItem<K> {
-        self.try_apply(item).unwrap_or_else(FetchedItem::Unreadable)
-    }
-
-    /// Changes what an item holds, and leaves it in the form in which it came.
-    fn try_apply(&self, item: FetchedItem<K>) -> Result<FetchedItem<K>, Box<Unreadable>> {
-        match item {
-            FetchedItem::Raw(raw) => {
-                let object = self.change(Arc::new(raw.decode()?))?;
-                Ok(FetchedItem::Raw(Box::new(raw.of_same_kind(&*object)?)))
-            }
-            item => Ok(FetchedItem::Object(self.change(decoded(item)?)?)),
-        }
+        (self.change)(item)
     }
 
     /// Shows what an item would become, and leaves it as it is.
@@ -83,36 +84,54 @@ impl<K: Object> Transform<K> {
         let original = original.filter(|_| matches!(item, FetchedItem::Unreadable(_)));
         (item, original)
     }
+}
 
-    fn change(&self, mut object: Arc<K>) -> Result<Arc<K>, Box<Unreadable>> {
-        let identity = identity_of(object.meta());
-        // Unshared until it is queued, so that this copies nothing.
-        let target = Arc::make_mut(&mut object);
-        let outcome = contained(|| (self.change)(target)).unwrap_or_else(|| Err("it panicked".to_owned()));
-        let meta = object.meta();
-        let kept = identity.key == ObjectKey::of_meta(meta)
-            && identity.uid == meta.uid
-            && identity.resource_version == meta.resource_version;
-        let error = match outcome {
-            Ok(()) if kept => return Ok(object),
-            Ok(()) => {
-                "the transform changed the object's name, namespace, UID or resource version".to_owned()
-            }
-            Err(error) => format!("the transform failed: {error}"),
-        };
-        Err(Box::new(Unreadable { identity, error }))
+type ChangeObject<'a, K> = &'a dyn Fn(&mut K) -> Result<(), String>;
+
+fn changed<K: Object>(
+    item: FetchedItem<K>,
+    change: ChangeObject<'_, K>,
+) -> Result<FetchedItem<K>, Box<Unreadable>> {
+    match item {
+        FetchedItem::Raw(raw) => {
+            let object = changed_object(Arc::new(raw.decode()?), change)?;
+            Ok(FetchedItem::Raw(Box::new(raw.of_same_kind(&*object)?)))
+        }
+        item => Ok(FetchedItem::Object(changed_object(named(item)?, change)?)),
     }
 }
 
-/// Reads an item as an object, whatever form it travels in.
-pub(crate) fn decoded<K: Object>(item: FetchedItem<K>) -> Result<Arc<K>, Box<Unreadable>> {
-    let refused = |identity, error| Err(Box::new(Unreadable { identity, error }));
+fn changed_object<K: Object>(
+    mut object: Arc<K>,
+    change: ChangeObject<'_, K>,
+) -> Result<Arc<K>, Box<Unreadable>> {
+    let identity = identity_of(object.meta());
+    // Unshared until it is queued, so that this copies nothing.
+    let target = Arc::make_mut(&mut object);
+    let outcome = contained(|| change(target)).unwrap_or_else(|| Err("it panicked".to_owned()));
+    let meta = object.meta();
+    let kept = identity.key == ObjectKey::of_meta(meta)
+        && identity.uid == meta.uid
+        && identity.resource_version == meta.resource_version;
+    let error = match outcome {
+        Ok(()) if kept => return Ok(object),
+        Ok(()) => "the transform changed the object's name, namespace, UID or resource version".to_owned(),
+        Err(error) => format!("the transform failed: {error}"),
+    };
+    Err(Box::new(Unreadable { identity, error }))
+}
+
+/// Reads an item that is not bytes as an object with a name.
+pub(crate) fn named<K: AnyObject + ?Sized>(item: FetchedItem<K>) -> Result<Arc<K>, Box<Unreadable>> {
     match item {
-        FetchedItem::Object(object) if ObjectKey::of_meta(object.meta()).is_some() => Ok(object),
+        FetchedItem::Object(object) if ObjectKey::of_meta(object.metadata()).is_some() => Ok(object),
         FetchedItem::Object(object) => {
-            refused(identity_of(object.meta()), "the object has no name".to_owned())
+            let identity = identity_of(object.metadata());
+            Err(Box::new(Unreadable { identity, error: "the object has no name".to_owned() }))
         }
-        FetchedItem::Raw(raw) => raw.decode().map(Arc::new),
+        FetchedItem::Raw(raw) => {
+            Err(Box::new(Unreadable { identity: raw.identity(), error: "it is not decoded".to_owned() }))
+        }
         FetchedItem::Unreadable(unreadable) => Err(unreadable),
     }
 }
@@ -128,13 +147,13 @@ fn identity_of(meta: &ObjectMeta) -> Identity {
     }
 }
 
-impl<K> Clone for Transform<K> {
+impl<K: ?Sized> Clone for Transform<K> {
     fn clone(&self) -> Self {
         Self { change: self.change.clone(), may_fail: self.may_fail }
     }
 }
 
-impl<K> fmt::Debug for Transform<K> {
+impl<K: ?Sized> fmt::Debug for Transform<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Transform")
     }

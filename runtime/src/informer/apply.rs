@@ -7,15 +7,15 @@ use foldhash::fast::RandomState;
 use super::change::{AddOrigin, CacheChange, Gone, Progress, ProgressVia, Via};
 use crate::{
     delta_fifo::{Delta, DeltaEntry, Extent},
-    list_watch::{FetchedItem, Identity, Unreadable},
-    object::{Kind, Object, ObjectKey, Version},
+    list_watch::{AnyItem, Identity, Unreadable},
+    object::{AnyObject, Kind, ObjectKey, Version},
     reflector::{Epoch, FetchReport, List},
     store::{CachedObject, WriteBatch},
 };
 
 /// What a batch of deltas did.
-pub(super) struct AppliedDeltas<K> {
-    pub(super) changes: Vec<CacheChange<K>>,
+pub(super) struct AppliedDeltas {
+    pub(super) changes: Vec<CacheChange>,
     pub(super) progress: Progress,
     /// Items that could not even be named.
     pub(super) nameless: Vec<(Extent, Arc<Unreadable>)>,
@@ -40,7 +40,7 @@ pub(super) struct Fallen {
     pub(super) cached: Version,
 }
 
-impl<K> AppliedDeltas<K> {
+impl AppliedDeltas {
     /// Shows the objects that were found to be unreadable.
     pub(super) fn unreadable(&self) -> impl Iterator<Item = &Arc<Unreadable>> {
         let named = self.changes.iter().filter_map(|change| match change {
@@ -56,12 +56,12 @@ impl<K> AppliedDeltas<K> {
 /// A watch event that shows an older version than the cached one of the same object is skipped: nobody sees time
 /// go backwards. Where it is not explained by a list that was ahead of the watch, it is noted as fallen. A list is
 /// followed whatever its versions: it is the truth.
-pub(super) fn apply<K: Object>(
-    batch: &mut WriteBatch<K>,
-    entries: Vec<DeltaEntry<K>>,
+pub(super) fn apply(
+    batch: &mut WriteBatch,
+    entries: Vec<DeltaEntry<dyn AnyObject>>,
     kind: &Kind,
     origin: AddOrigin,
-) -> AppliedDeltas<K> {
+) -> AppliedDeltas {
     let progress = Progress { version: None, via: ProgressVia::Watch };
     let applied = AppliedDeltas {
         changes: Vec::with_capacity(entries.len()),
@@ -80,18 +80,18 @@ pub(super) fn apply<K: Object>(
     applied
 }
 
-struct Applier<'b, K> {
-    batch: &'b mut WriteBatch<K>,
+struct Applier<'b> {
+    batch: &'b mut WriteBatch,
     kind: &'b Kind,
     origin: AddOrigin,
     via: Via,
     /// Whether versions mean what they meant before.
     epoch: Epoch,
-    applied: AppliedDeltas<K>,
+    applied: AppliedDeltas,
 }
 
-impl<K: Object> Applier<'_, K> {
-    fn entry(&mut self, DeltaEntry { extent, delta }: DeltaEntry<K>) {
+impl Applier<'_> {
+    fn entry(&mut self, DeltaEntry { extent, delta }: DeltaEntry<dyn AnyObject>) {
         match delta {
             Delta::Upserted(item) => {
                 let version = item.version();
@@ -128,14 +128,14 @@ impl<K: Object> Applier<'_, K> {
         }
     }
 
-    fn upsert(&mut self, extent: &Extent, item: FetchedItem<K>) -> Option<ObjectKey> {
+    fn upsert(&mut self, extent: &Extent, item: AnyItem) -> Option<ObjectKey> {
         match self.batch.hold(item) {
             Ok(object) => Some(self.upsert_object(extent, object)),
             Err(unreadable) => self.upsert_unreadable(extent, unreadable),
         }
     }
 
-    fn upsert_object(&mut self, extent: &Extent, object: CachedObject<K>) -> ObjectKey {
+    fn upsert_object(&mut self, extent: &Extent, object: CachedObject) -> ObjectKey {
         #[cfg(test)]
         crate::counted::count(1);
         let key = object.key().clone();
@@ -200,7 +200,7 @@ impl<K: Object> Applier<'_, K> {
     fn succeed(
         &mut self,
         key: &ObjectKey,
-        old: Option<CachedObject<K>>,
+        old: Option<CachedObject>,
         mark: Option<Arc<Unreadable>>,
         uid: Option<&str>,
     ) {
@@ -215,7 +215,7 @@ impl<K: Object> Applier<'_, K> {
         self.applied.changes.push(CacheChange::Deleted { gone: gone.into(), version: None, via });
     }
 
-    fn delete(&mut self, extent: &Extent, item: FetchedItem<K>, version: Option<Version>) {
+    fn delete(&mut self, extent: &Extent, item: AnyItem, version: Option<Version>) {
         let last = self.batch.hold(item);
         let identity = match &last {
             Ok(object) => (Some(object.key().clone()), object.uid().map(str::to_owned)),
@@ -251,7 +251,7 @@ impl<K: Object> Applier<'_, K> {
     }
 
     /// Follows a list: shows what it holds, and infers that the rest of the extent is gone.
-    fn replace(&mut self, extent: &Extent, items: Vec<FetchedItem<K>>, unchanged: Vec<ObjectKey>) {
+    fn replace(&mut self, extent: &Extent, items: Vec<AnyItem>, unchanged: Vec<ObjectKey>) {
         let before = self.batch.keys(extent);
         let mut listed: HashSet<ObjectKey, RandomState> =
             HashSet::with_capacity_and_hasher(items.len() + unchanged.len(), RandomState::default());
@@ -332,7 +332,7 @@ impl<K: Object> Applier<'_, K> {
     }
 }
 
-fn undecoded<K>(key: &ObjectKey, identity: &Identity) -> Gone<K> {
+fn undecoded(key: &ObjectKey, identity: &Identity) -> Gone {
     Gone::Undecoded { key: key.clone(), uid: identity.uid.clone(), owners: identity.owners.clone() }
 }
 
@@ -349,13 +349,13 @@ fn same_uid(one: Option<&str>, other: Option<&str>) -> bool {
 }
 
 /// Returns whether two states have one version; an empty version is like no other.
-fn same_version<K: Object>(old: &CachedObject<K>, new: &CachedObject<K>) -> bool {
+fn same_version(old: &CachedObject, new: &CachedObject) -> bool {
     let version = old.resource_version().filter(|version| !version.is_empty());
     version.is_some() && version == new.resource_version()
 }
 
 /// Returns whether a state that did not decode is followed by other content, which may.
-fn is_mended<K: Object>(old: &CachedObject<K>, new: &CachedObject<K>) -> bool {
+fn is_mended(old: &CachedObject, new: &CachedObject) -> bool {
     old.unreadable().is_some() && !old.is_same(new)
 }
 

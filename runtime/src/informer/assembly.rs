@@ -5,13 +5,13 @@ use std::{fmt, sync::Arc};
 use super::{core::InformerParts, reflector_task::ReflectorTask, shared::SharedInformer, watched::Watched};
 use crate::{
     delta_fifo::{Extent, Transform, Transformed},
-    list_watch::ListerWatcher,
-    object::{Kind, Scope},
+    list_watch::{ListerWatcher, TypedSource},
+    object::{AnyObject, Kind, Scope},
     reflector::{ReflectorConfig, WatchError, WatchErrorHandler},
     store::{DuplicateIndex, IndexDefinition},
 };
 
-type SourceFn<K> = Box<dyn FnOnce(ReflectorConfig) -> ReflectorTask<K> + Send>;
+type SourceFn = Box<dyn FnOnce(ReflectorConfig) -> ReflectorTask + Send>;
 
 /// Puts an informer together from sources: the user's own, or `ClientListWatch` without a factory.
 ///
@@ -33,9 +33,9 @@ type SourceFn<K> = Box<dyn FnOnce(ReflectorConfig) -> ReflectorTask<K> + Send>;
 #[must_use = "nothing is watched until the informer is built and started"]
 pub struct Assembly<W: Watched> {
     kind: Kind,
-    sources: Vec<(Extent, SourceFn<W::Object>)>,
+    sources: Vec<(Extent, SourceFn)>,
     config: ReflectorConfig,
-    transform: Option<Transform<W::Object>>,
+    transform: Option<Transform<dyn AnyObject>>,
     indexes: Vec<IndexDefinition<W::Object>>,
     on_error: Vec<WatchErrorHandler>,
 }
@@ -106,7 +106,7 @@ impl<W: Watched> Assembly<W> {
         mut self,
         change: impl Fn(&mut W::Object) -> T + Send + Sync + 'static,
     ) -> Self {
-        self.transform = Some(Transform::new(change));
+        self.transform = Some(Transform::new(change).erased());
         self
     }
 
@@ -130,7 +130,7 @@ impl<W: Watched> Assembly<W> {
     pub fn build(self) -> Result<SharedInformer<W>, AssemblyError> {
         self.check()?;
         let config = self.config.named(|| self.kind.to_string());
-        let parts = InformerParts::new(self.kind, W::indexes(), &config);
+        let parts = InformerParts::new::<W>(self.kind, &config);
         let feeds = self.sources.into_iter().map(|(_, source)| source(config.clone())).collect();
         let informer = SharedInformer::of_parts(InformerParts { feeds, transform: self.transform, ..parts });
         for definition in self.indexes {
@@ -142,7 +142,10 @@ impl<W: Watched> Assembly<W> {
 
     fn extent(mut self, extent: Extent, source: impl ListerWatcher<W::Object>) -> Self {
         let fed = extent.clone();
-        self.sources.push((extent, Box::new(move |config| ReflectorTask::new(fed, source, config))));
+        self.sources.push((
+            extent,
+            Box::new(move |config| ReflectorTask::new(fed, TypedSource::new(source), config)),
+        ));
         self
     }
 

@@ -12,10 +12,7 @@ use super::{
     change::{AddOrigin, Gone},
     resync::{ResyncCursor, ResyncSnapshot},
 };
-use crate::{
-    object::{Object, ObjectKey},
-    store::CachedObject,
-};
+use crate::{object::ObjectKey, store::CachedObject};
 
 /// Most deletions that wait with their object's last state; later ones keep key, UID and owners.
 const FULL_DELETIONS: usize = 10_000;
@@ -34,13 +31,13 @@ const ROOM: usize = 256;
 
 /// A call of a handler for one object; old and new are the same in a resync.
 #[derive(Debug)]
-pub(super) enum Notification<K> {
-    Add(CachedObject<K>, AddOrigin),
-    Update { old: CachedObject<K>, new: CachedObject<K> },
-    Delete(Box<Gone<K>>),
+pub(super) enum Notification {
+    Add(CachedObject, AddOrigin),
+    Update { old: CachedObject, new: CachedObject },
+    Delete(Box<Gone>),
 }
 
-impl<K: Object> Notification<K> {
+impl Notification {
     /// Returns whose it is.
     pub(super) fn key(&self) -> &ObjectKey {
         match self {
@@ -50,7 +47,7 @@ impl<K: Object> Notification<K> {
     }
 
     /// Shows an object again.
-    pub(super) fn again(object: CachedObject<K>) -> Self {
+    pub(super) fn again(object: CachedObject) -> Self {
         Self::Update { old: object.clone(), new: object }
     }
 }
@@ -63,13 +60,13 @@ impl<K: Object> Notification<K> {
 ///
 /// Changes take precedence over resyncs: while both wait, one call in nine belongs to a resync. An object that changes
 /// first is delivered once, as the change. The initial content comes before any resync.
-pub(super) struct Backlog<K> {
+pub(super) struct Backlog {
     /// The key of each call that waits, and since when; a key may have more places than calls.
     order: VecDeque<(ObjectKey, Instant)>,
-    calls: HashMap<ObjectKey, KeyCalls<K>, RandomState>,
+    calls: HashMap<ObjectKey, KeyCalls, RandomState>,
     len: usize,
     /// One that is under way, and one that follows it.
-    resyncs: VecDeque<ResyncCursor<K>>,
+    resyncs: VecDeque<ResyncCursor>,
     /// How many changes were taken while a resync waited.
     in_a_row: u32,
     full_deletions: usize,
@@ -78,20 +75,20 @@ pub(super) struct Backlog<K> {
 }
 
 /// The calls that wait for one key.
-struct KeyCalls<K> {
+struct KeyCalls {
     /// The deletions, which come first, and whether the handler was never shown the object.
-    deletions: VecDeque<(Box<Gone<K>>, bool)>,
-    live: Option<Notification<K>>,
+    deletions: VecDeque<(Box<Gone>, bool)>,
+    live: Option<Notification>,
     places: usize,
 }
 
-impl<K> KeyCalls<K> {
+impl KeyCalls {
     fn len(&self) -> usize {
         self.deletions.len() + usize::from(self.live.is_some())
     }
 }
 
-impl<K: Object> Backlog<K> {
+impl Backlog {
     pub(super) fn new() -> Self {
         Self {
             order: VecDeque::new(),
@@ -105,7 +102,7 @@ impl<K: Object> Backlog<K> {
     }
 
     /// Adds a notification, or folds it into what waits.
-    pub(super) fn push(&mut self, notification: Notification<K>, now: Instant) {
+    pub(super) fn push(&mut self, notification: Notification, now: Instant) {
         let key = notification.key().clone();
         let none = || KeyCalls { deletions: VecDeque::new(), live: None, places: 0 };
         let calls = self.calls.entry(key.clone()).or_insert_with(none);
@@ -126,12 +123,12 @@ impl<K: Object> Backlog<K> {
     }
 
     /// Adds a resync of what does not wait as a change; it replaces one that has not begun.
-    pub(super) fn push_resync(&mut self, snapshot: Arc<ResyncSnapshot<K>>, now: Instant) {
+    pub(super) fn push_resync(&mut self, snapshot: Arc<ResyncSnapshot>, now: Instant) {
         ResyncCursor::of(snapshot, self.calls.keys().cloned(), now).line_up(&mut self.resyncs);
     }
 
     /// Takes the next call; `None` also if a resync has yet to find something to show.
-    pub(super) fn pop(&mut self) -> Option<Notification<K>> {
+    pub(super) fn pop(&mut self) -> Option<Notification> {
         let resync_waits = !self.resyncs.is_empty();
         let changes_turn =
             !resync_waits || self.in_a_row < IN_A_ROW || self.initial.is_some_and(|left| left > 0);
@@ -143,7 +140,7 @@ impl<K: Object> Backlog<K> {
         self.pop_resync()
     }
 
-    fn pop_change(&mut self) -> Option<Notification<K>> {
+    fn pop_change(&mut self) -> Option<Notification> {
         while let Some((key, _)) = self.order.pop_front() {
             self.initial = self.initial.map(|left| left.saturating_sub(1));
             let Some(calls) = self.calls.get_mut(&key) else { continue };
@@ -170,7 +167,7 @@ impl<K: Object> Backlog<K> {
     }
 
     /// Goes on with the resyncs; an object that has a pending change is shown by that.
-    fn pop_resync(&mut self) -> Option<Notification<K>> {
+    fn pop_resync(&mut self) -> Option<Notification> {
         for _ in 0..PASSED_OVER {
             let object = ResyncCursor::step(&mut self.resyncs)?;
             if let Some(object) = object.filter(|object| !self.calls.contains_key(object.key())) {
@@ -203,7 +200,7 @@ impl<K: Object> Backlog<K> {
 }
 
 /// Adds a deletion in place of what else waits for its object.
-fn delete<K: Object>(calls: &mut KeyCalls<K>, gone: Box<Gone<K>>, full: &mut usize) {
+fn delete(calls: &mut KeyCalls, gone: Box<Gone>, full: &mut usize) {
     let earlier = calls.deletions.iter().position(|(held, _)| held.uid() == gone.uid());
     let earlier = earlier.and_then(|at| calls.deletions.remove(at));
     let earlier_unseen = earlier.as_ref().map(|(_, unseen)| *unseen);

@@ -66,11 +66,11 @@ impl<K: Object> Deleted<K> {
 
 /// An object that is gone, as the cache held it: nothing is decoded for it before somebody asks.
 #[derive(Clone, Debug)]
-pub enum Gone<K> {
+pub enum Gone {
     /// A watch brought the deletion; this is the last state.
-    Final(CachedObject<K>),
+    Final(CachedObject),
     /// Missing after a relist; this is the last known state, possibly not the last one there was.
-    Inferred(CachedObject<K>),
+    Inferred(CachedObject),
     /// The object never decoded, or too many deletions are in the backlog: no more than this is known.
     Undecoded {
         /// Whose deletion it is.
@@ -82,7 +82,7 @@ pub enum Gone<K> {
     },
 }
 
-impl<K> Gone<K> {
+impl Gone {
     /// Returns whose deletion it is.
     pub fn key(&self) -> &ObjectKey {
         match self {
@@ -92,15 +92,13 @@ impl<K> Gone<K> {
     }
 
     /// Returns the last known state, if there is one.
-    pub fn cached(&self) -> Option<&CachedObject<K>> {
+    pub fn cached(&self) -> Option<&CachedObject> {
         match self {
             Self::Final(held) | Self::Inferred(held) => Some(held),
             Self::Undecoded { .. } => None,
         }
     }
-}
 
-impl<K: Object> Gone<K> {
     /// Returns the UID of what is gone, where it is known.
     pub fn uid(&self) -> Option<&str> {
         match self {
@@ -118,16 +116,16 @@ impl<K: Object> Gone<K> {
     }
 
     /// Decodes the last state; one that does not decode is [`Deleted::Undecoded`].
-    pub fn deleted(&self) -> Deleted<K> {
+    pub fn deleted<K: Object>(&self) -> Deleted<K> {
         let decoded = match self {
-            Self::Final(held) => held.object().map(Deleted::Final),
-            Self::Inferred(held) => held.object().map(Deleted::Inferred),
+            Self::Final(held) => held.object_as().map(Deleted::Final),
+            Self::Inferred(held) => held.object_as().map(Deleted::Inferred),
             Self::Undecoded { .. } => return self.undecoded(),
         };
         decoded.unwrap_or_else(|_| self.undecoded())
     }
 
-    fn undecoded(&self) -> Deleted<K> {
+    fn undecoded<K>(&self) -> Deleted<K> {
         Deleted::Undecoded {
             key: self.key().clone(),
             uid: self.uid().map(str::to_owned),
@@ -175,11 +173,11 @@ pub enum Via {
 ///
 /// Objects come as the cache holds them: in a compact one, nothing is decoded but what is asked for.
 #[derive(Debug)]
-pub enum CacheChange<K> {
+pub enum CacheChange {
     /// An object is there that was not.
     Added {
         /// The object.
-        object: CachedObject<K>,
+        object: CachedObject,
         /// Part of the first list, or new.
         origin: AddOrigin,
         /// How it became known.
@@ -188,9 +186,9 @@ pub enum CacheChange<K> {
     /// An object has another version.
     Updated {
         /// Before.
-        old: CachedObject<K>,
+        old: CachedObject,
         /// After.
-        new: CachedObject<K>,
+        new: CachedObject,
         /// How it became known.
         via: Via,
     },
@@ -199,12 +197,12 @@ pub enum CacheChange<K> {
     /// What a list only confirms is not shown.
     Unchanged {
         /// The object.
-        object: CachedObject<K>,
+        object: CachedObject,
     },
     /// An object is gone.
     Deleted {
         /// What is known of it; boxed, since deletions are few and a change is as large as its largest form.
-        gone: Box<Gone<K>>,
+        gone: Box<Gone>,
         /// The version of the deletion, where a watch brought it.
         version: Option<Version>,
         /// How it became known.
@@ -215,13 +213,13 @@ pub enum CacheChange<K> {
         /// What could be read, and why not the rest.
         unreadable: Arc<Unreadable>,
         /// The earlier version that stays in the cache, now outdated.
-        kept: Option<CachedObject<K>>,
+        kept: Option<CachedObject>,
         /// How it became known.
         via: Via,
     },
 }
 
-impl<K> CacheChange<K> {
+impl CacheChange {
     /// Returns whose change it is; `None` where the name could not be read.
     pub fn key(&self) -> Option<&ObjectKey> {
         match self {

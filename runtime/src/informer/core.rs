@@ -11,36 +11,40 @@ use tokio::sync::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    handler::{EventHandler, Observer},
-    listener::Hears,
-    reflector_task::{AskLatest, ReflectorTask},
+    handler::Observer,
+    listener::{AnyHandler, Listener},
+    reflector_task::ReflectorTask,
     registration::{HandlerSlot, HandlerStatus, Latch},
     reliability::Reliability,
     report::{FailureReport, InformerReport, UNREADABLE_SHOWN, named},
     resync::ResyncRequest,
     sync_state::{Health, SyncPhase, SyncState, name_of},
+    watched::Watched,
 };
 use crate::{
     clock::Moment,
     delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
+    list_watch::AnySource,
     metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
-    object::{Kind, Object},
+    object::{AnyObject, Kind},
     reflector::{ReflectorConfig, WatchErrorHandler},
-    store::{DuplicateIndex, IndexDefinition, Indexer},
+    store::{DuplicateIndex, IndexDefinition, Indexer, ObjectIndex, StoredType},
     users_code::contained_in,
 };
 
 /// The informer without its users; its tasks hold it.
-pub(super) struct InformerCore<K> {
+pub(super) struct InformerCore {
     pub(super) kind: Kind,
+    /// The type of the objects, for messages.
+    pub(super) object: &'static str,
     /// The cluster that it is read from; `None`: the manager's own.
     pub(super) cluster: Option<Arc<str>>,
-    pub(super) indexer: Indexer<K>,
-    pub(super) fifo: DeltaFifo<K>,
+    pub(super) indexer: Indexer<dyn AnyObject>,
+    pub(super) fifo: DeltaFifo<dyn AnyObject>,
     pub(super) health: Arc<Health>,
     pub(super) reliability: Arc<Reliability>,
-    /// The latest version of each extent.
-    pub(super) latest: Vec<(Extent, Arc<AskLatest>)>,
+    /// What each extent is read from.
+    pub(super) sources: Vec<(Extent, Arc<dyn AnySource>)>,
     pub(super) meter: CacheMeter,
     pub(super) synced: Latch,
     pub(super) stop: CancellationToken,
@@ -48,44 +52,46 @@ pub(super) struct InformerCore<K> {
     pub(super) tasks: TaskTracker,
     /// Where the tasks are counted as well: the factory's.
     fleet: TaskTracker,
-    pub(super) resync: Arc<ResyncRequest<K>>,
+    pub(super) resync: Arc<ResyncRequest>,
     /// The last term of leadership that waited for it, and whether it has been brought up to date for that.
     pub(super) current: Mutex<(Arc<()>, Arc<OnceCell<()>>)>,
     /// Whether there are index functions that did not come with the type.
     users_indexes: Latch,
     /// To the processor, which refuses them once the informer is over.
-    commands: UnboundedSender<Command<K>>,
+    commands: UnboundedSender<Command>,
     /// What its tasks begin with; `None` once they have, or never will.
-    unstarted: Mutex<Option<Unstarted<K>>>,
+    unstarted: Mutex<Option<Unstarted>>,
     handlers: Mutex<Vec<Weak<dyn HandlerSlot>>>,
 }
 
-type Unstarted<K> = (UnboundedReceiver<Command<K>>, Vec<(ReflectorTask<K>, FifoSink<K>)>);
+type Unstarted = (UnboundedReceiver<Command>, Vec<(ReflectorTask, FifoSink<dyn AnyObject>)>);
 
 /// What the processor is to do.
-pub(super) enum Command<K> {
+pub(super) enum Command {
     /// Add a handler.
-    Join(Arc<dyn Hears<K>>, Box<dyn EventHandler<K>>),
+    Join(Arc<Listener>, Box<dyn AnyHandler>),
     /// Add an observer.
-    Look(ObserverEntry<K>),
+    Look(ObserverEntry),
     /// Forget those that were removed.
     Sweep,
 }
 
 /// An observer, and what its registration watches.
-pub(super) struct ObserverEntry<K> {
-    pub(super) observer: Arc<dyn Observer<K>>,
+pub(super) struct ObserverEntry {
+    pub(super) observer: Arc<dyn Observer>,
     pub(super) status: Arc<HandlerStatus>,
 }
 
 /// What an informer is made of.
-pub(super) struct InformerParts<K> {
+pub(super) struct InformerParts {
+    /// The type of the objects.
+    pub(super) object: StoredType,
     pub(super) kind: Kind,
     /// The cluster that it is read from; `None`: the manager's own.
     pub(super) cluster: Option<Arc<str>>,
-    pub(super) indexes: Vec<IndexDefinition<K>>,
-    pub(super) feeds: Vec<ReflectorTask<K>>,
-    pub(super) transform: Option<Transform<K>>,
+    pub(super) indexes: Vec<ObjectIndex>,
+    pub(super) feeds: Vec<ReflectorTask>,
+    pub(super) transform: Option<Transform<dyn AnyObject>>,
     /// Where the cache is counted.
     pub(super) metrics: Option<Metrics>,
     /// Decides the order in which the cache lists; `None`: a random one.
@@ -97,13 +103,14 @@ pub(super) struct InformerParts<K> {
     pub(super) fleet: TaskTracker,
 }
 
-impl<K> InformerParts<K> {
+impl InformerParts {
     /// Makes the parts of an informer that no factory shares; the sources are still missing.
-    pub(super) fn new(kind: Kind, indexes: Vec<IndexDefinition<K>>, config: &ReflectorConfig) -> Self {
+    pub(super) fn new<W: Watched>(kind: Kind, config: &ReflectorConfig) -> Self {
         Self {
+            object: StoredType::of::<W::Object>(),
             kind,
             cluster: None,
-            indexes,
+            indexes: W::indexes().into_iter().map(IndexDefinition::erased).collect(),
             feeds: Vec::new(),
             transform: None,
             metrics: config.metrics.clone(),
@@ -115,27 +122,38 @@ impl<K> InformerParts<K> {
     }
 }
 
-impl<K: Object> InformerCore<K> {
-    pub(super) fn new(parts: InformerParts<K>) -> Arc<Self> {
-        let InformerParts { kind, cluster, indexes, feeds, transform, metrics, seed, on_error, stop, fleet } =
-            parts;
+impl InformerCore {
+    pub(super) fn new(parts: InformerParts) -> Arc<Self> {
+        let InformerParts {
+            object,
+            kind,
+            cluster,
+            indexes,
+            feeds,
+            transform,
+            metrics,
+            seed,
+            on_error,
+            stop,
+            fleet,
+        } = parts;
         let name = name_of(&kind, cluster.as_deref());
         let meter =
             metrics.as_ref().map(|metrics| metrics.fetch().cache_meter(&name, &kind)).unwrap_or_default();
-        let (indexer, fifo) = (Indexer::seeded(seed), DeltaFifo::new());
+        let (indexer, fifo) = (Indexer::of_type(object, seed), DeltaFifo::new());
         let health = Arc::new(Health::new(on_error));
         let (told, named) = (health.clone(), name.clone());
         indexer.report_unreadable(move |unreadable| told.tell_unreadable(&named, unreadable));
         for definition in indexes {
-            if let Err(error) = indexer.add_index(definition) {
+            if let Err(error) = indexer.index(definition) {
                 tracing::error!(%kind, %error, "index left out");
             }
         }
         indexer.write(|batch| feeds.iter().for_each(|feed| batch.set_version(&feed.extent, None)));
         let server = feeds.first().map(|feed| feed.server.clone()).unwrap_or_default();
         let reliability = Arc::new(Reliability::new(server, feeds.iter().map(|feed| feed.extent.clone())));
-        let latest = feeds.iter().map(|feed| (feed.extent.clone(), feed.latest.clone())).collect();
-        let sink = |feed: ReflectorTask<K>| {
+        let sources = feeds.iter().map(|feed| (feed.extent.clone(), feed.source.clone())).collect();
+        let sink = |feed: ReflectorTask| {
             let sink = fifo.sink(feed.extent.clone(), transform.clone());
             (feed, sink)
         };
@@ -143,12 +161,13 @@ impl<K: Object> InformerCore<K> {
         let (commands, received) = unbounded_channel();
         let core = Arc::new(Self {
             kind,
+            object: object.object.name,
             cluster,
             indexer,
             fifo,
             health,
             reliability,
-            latest,
+            sources,
             meter,
             synced: Latch::default(),
             stop,
@@ -169,9 +188,9 @@ impl<K: Object> InformerCore<K> {
     }
 
     /// Adds an index by a function of the user's.
-    pub(super) fn add_users_index(&self, definition: IndexDefinition<K>) -> Result<(), DuplicateIndex> {
+    pub(super) fn add_users_index(&self, definition: ObjectIndex) -> Result<(), DuplicateIndex> {
         self.users_indexes.set();
-        self.indexer.add_index(definition)
+        self.indexer.index(definition)
     }
 
     /// Returns whether writing the cache calls a function of the user's.
@@ -193,7 +212,7 @@ impl<K: Object> InformerCore<K> {
     }
 
     /// Returns what its tasks begin with, unless they have begun or never will.
-    pub(super) fn begin(&self) -> Option<Unstarted<K>> {
+    pub(super) fn begin(&self) -> Option<Unstarted> {
         self.unstarted.lock().take().filter(|_| !self.stop.is_cancelled())
     }
 
@@ -227,7 +246,7 @@ impl<K: Object> InformerCore<K> {
     }
 
     /// Hands a command to the processor; refused once the informer is over.
-    pub(super) fn send(&self, command: Command<K>) {
+    pub(super) fn send(&self, command: Command) {
         match self.stop.is_cancelled() {
             true => self.refuse(command),
             false => self.commands.send(command).unwrap_or_else(|refused| self.refuse(refused.0)),
@@ -235,7 +254,7 @@ impl<K: Object> InformerCore<K> {
     }
 
     /// Refuses the commands that wait, and those that come.
-    pub(super) fn refuse_all(&self, commands: &mut UnboundedReceiver<Command<K>>) {
+    pub(super) fn refuse_all(&self, commands: &mut UnboundedReceiver<Command>) {
         commands.close();
         std::iter::from_fn(|| commands.try_recv().ok()).for_each(|command| self.refuse(command));
     }
@@ -276,7 +295,7 @@ impl<K: Object> InformerCore<K> {
     /// Shows how the cache stands, for debug pages.
     pub(super) fn report(&self) -> InformerReport {
         let (state, lister) = (self.state(), self.indexer.lister());
-        let extents = self.latest.iter().map(|(extent, _)| extent);
+        let extents = self.sources.iter().map(|(extent, _)| extent);
         let namespaces = extents.filter_map(|extent| match extent {
             Extent::All => None,
             Extent::Namespace(namespace) => Some(namespace.to_string()),
@@ -306,7 +325,7 @@ impl<K: Object> InformerCore<K> {
         }
     }
 
-    fn refuse(&self, command: Command<K>) {
+    fn refuse(&self, command: Command) {
         match command {
             Command::Join(listener, _) => listener.remove(),
             Command::Look(observer) => observer.status.removed.set(),
@@ -316,7 +335,7 @@ impl<K: Object> InformerCore<K> {
     }
 }
 
-impl<K: Object> BacklogSource for InformerCore<K> {
+impl BacklogSource for InformerCore {
     fn report(&self) -> BacklogReport {
         let mut report = BacklogReport::default();
         for handler in self.handlers().iter().filter(|handler| !handler.status().removed.is_set()) {
@@ -346,11 +365,11 @@ fn vital(
 }
 
 /// What users hold, directly or in a lister or registration; with the last one the informer stops.
-pub(super) struct Handle<K: Object> {
-    pub(super) core: Arc<InformerCore<K>>,
+pub(super) struct Handle {
+    pub(super) core: Arc<InformerCore>,
 }
 
-impl<K: Object> Drop for Handle<K> {
+impl Drop for Handle {
     fn drop(&mut self) {
         self.core.stop();
     }

@@ -17,14 +17,15 @@ use std::{
     time::Duration,
 };
 
-use futures::future::{BoxFuture, join_all};
+use futures::{FutureExt, future::join_all};
 use parking_lot::Mutex;
 use tokio::{sync::OnceCell, time::sleep};
 
-use super::{core::InformerCore, reflector_task::AskLatest, reliability::Reliability};
+use super::core::InformerCore;
 use crate::{
     delta_fifo::Extent,
-    object::{Kind, Object, Version},
+    list_watch::AnySource,
+    object::{Kind, Version},
     reflector::Server,
 };
 
@@ -72,7 +73,7 @@ impl fmt::Debug for TermStart {
 }
 
 /// Ends once every part of a cache holds at least what the server held after a term began.
-pub(super) async fn current<K: Object>(core: &Arc<InformerCore<K>>, start: &TermStart) {
+pub(super) async fn current(core: &InformerCore, start: &TermStart) {
     let up_to_date = {
         let mut current = core.current.lock();
         if !Arc::ptr_eq(&current.0, &start.term) {
@@ -80,38 +81,21 @@ pub(super) async fn current<K: Object>(core: &Arc<InformerCore<K>>, start: &Term
         }
         current.1.clone()
     };
-    up_to_date.get_or_init(|| ask(core, start)).await;
-}
-
-/// Waits until a cache shows a version, for so long at most. The cache's type is forgotten: what asks is compiled once,
-/// not for each kind.
-type Shows = dyn Fn(Version, Duration) -> BoxFuture<'static, bool> + Send + Sync;
-
-fn ask<'a, K: Object>(core: &'a InformerCore<K>, start: &'a TermStart) -> BoxFuture<'a, ()> {
-    let cache = core.indexer.lister();
-    let shows = move |version, within| -> BoxFuture<'static, bool> {
-        let cache = cache.clone();
-        Box::pin(async move { cache.wait_for_version(version, within).await.is_ok() })
-    };
-    let shows: Box<Shows> = Box::new(shows);
-    Box::pin(async move {
-        let part = |part| part_current(start, &core.kind, &core.reliability, part, &*shows);
-        join_all(core.latest.iter().map(part)).await;
-    })
+    let parts = || join_all(core.sources.iter().map(|part| part_current(core, start, part))).map(drop);
+    up_to_date.get_or_init(parts).await;
 }
 
 async fn part_current(
+    core: &InformerCore,
     start: &TermStart,
-    kind: &Kind,
-    reliability: &Reliability,
-    (extent, latest): &(Extent, Arc<AskLatest>),
-    shows: &Shows,
+    (extent, source): &(Extent, Arc<dyn AnySource>),
 ) {
-    let server = reliability.server();
+    let (kind, cache, server) = (&core.kind, core.indexer.lister(), core.reliability.server());
+    let shows = async |version, within| cache.wait_for_version(version, within).await.is_ok();
     loop {
         let losses = server.losses();
         let version = start.version(kind, losses);
-        let Some(version) = *version.get_or_init(|| told(kind, latest)).await else {
+        let Some(version) = *version.get_or_init(|| told(kind, &**source)).await else {
             tracing::debug!(%kind, "can't tell whether the cache is current: it is taken as it is");
             return;
         };
@@ -119,7 +103,7 @@ async fn part_current(
             return;
         }
         start.tell(kind, version);
-        reliability.list_anew(extent);
+        core.reliability.list_anew(extent);
         tokio::select! {
             _ = shows(version, EVER) => return,
             // The versions of before mean nothing any more.
@@ -136,10 +120,10 @@ async fn lost_again(server: &Server, known: u64) {
 }
 
 /// Asks until the server answers: the version that it has, if that can be compared.
-async fn told(kind: &Kind, latest: &Arc<AskLatest>) -> Option<Version> {
+async fn told(kind: &Kind, source: &dyn AnySource) -> Option<Version> {
     loop {
-        match latest().await {
-            Ok(version) => return version,
+        match source.latest_version().await {
+            Ok(version) => return version?.parse().ok(),
             Err(error) if error.is_forbidden() || error.is_not_found() => return None,
             Err(error) => {
                 tracing::warn!(%kind, %error, "can't ask how old the cache is: asking again");

@@ -1,9 +1,10 @@
 //! Hands out one informer for each query, and starts and stops them together.
 
 use std::{
-    any::{Any, TypeId},
+    any::TypeId,
     collections::{BTreeSet, HashMap},
     fmt,
+    marker::PhantomData,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -13,20 +14,21 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    core::InformerParts,
+    core::{Handle, InformerParts},
     handler::EventHandler,
+    processor::start,
     query::{Function, NameRefused, Query},
     reflector_task::ReflectorTask,
     registration::Registration,
     report::InformerReport,
-    shared::{HandlerBuilder, Informer, SharedInformer, wait_for_sync},
+    shared::{AnyInformer, HandlerBuilder, SharedInformer, wait_for_sync},
     sync_state::{NotSynced, SyncState, name_of},
     watched::Watched,
 };
 use crate::{
     clock::WallClock,
     delta_fifo::{Extent, Transform, Transformed},
-    list_watch::{ClientListWatch, ItemForm, ListOptions, ManagedFields},
+    list_watch::{ClientSource, ItemForm, ListOptions, ManagedFields, OptionsHook},
     object::Scope,
     reflector::{FirstList, ReflectorConfig, Server, WatchError, WatchErrorHandler},
     store::{IndexDefinition, InvalidSelector, Selector},
@@ -59,9 +61,7 @@ struct KnownInformers {
 /// A query, and its informer.
 struct SharedEntry {
     query: Query,
-    /// What the marker asked, as its `Watched::DynamicType`.
-    dynamic_type: Arc<dyn Any + Send + Sync>,
-    informer: Weak<dyn Informer>,
+    informer: Weak<Handle>,
 }
 
 impl SharedInformerFactory {
@@ -115,7 +115,7 @@ impl SharedInformerFactory {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn start(&self) {
-        self.informers().iter().for_each(|informer| informer.start());
+        self.informers().iter().for_each(|informer| start(&informer.core));
     }
 
     /// Waits until every informer that is in use has synced.
@@ -128,7 +128,7 @@ impl SharedInformerFactory {
 
     /// Returns the state of every informer that is in use.
     pub fn sync_states(&self) -> Vec<SyncState> {
-        self.informers().iter().map(|informer| informer.state()).collect()
+        self.informers().iter().map(|informer| informer.core.state()).collect()
     }
 
     /// Shows every informer that is in use, as debug pages do.
@@ -141,7 +141,7 @@ impl SharedInformerFactory {
         // Not under the lock: the last user of one may be gone by now.
         let used: Vec<_> = used.collect();
         drop(known);
-        used.iter().map(|(informer, selector)| informer.report().selecting(selector)).collect()
+        used.iter().map(|(informer, selector)| informer.core.report().selecting(selector)).collect()
     }
 
     /// Stops every informer for good, and waits until no task is left.
@@ -156,7 +156,7 @@ impl SharedInformerFactory {
     /// Stops every informer for good, without waiting for its tasks to end.
     pub fn stop(&self) {
         self.shared.stop.cancel();
-        self.informers().iter().for_each(|informer| informer.stop());
+        self.informers().iter().for_each(|informer| informer.core.stop());
     }
 
     /// Counts the tasks that run for informers of this factory.
@@ -179,34 +179,23 @@ impl SharedInformerFactory {
         self.shared.cluster.clone()
     }
 
-    fn find_or_build<W: Watched>(
-        &self,
-        query: Query,
-        dynamic_type: W::DynamicType,
-        parts: impl FnOnce(CancellationToken, TaskTracker) -> InformerParts<W::Object>,
-    ) -> SharedInformer<W> {
+    fn find_or_build(&self, query: &Query, parts: InformerParts) -> AnyInformer {
         let mut known = self.known();
-        let same = |answer: &&SharedEntry| {
-            answer.query == query && answer.dynamic_type.downcast_ref() == Some(&dynamic_type)
+        let live = |entry: &SharedEntry| {
+            entry
+                .informer
+                .upgrade()
+                .filter(|informer| entry.query != *query || !informer.core.stop.is_cancelled())
         };
         // One that a sharer shut down makes room for another.
-        known.informers.retain(|answer| {
-            answer.informer.upgrade().is_some_and(|informer| !same(&answer) || !informer.is_over())
-        });
-        let held = known.informers.iter().filter(same);
-        let held = held.filter_map(|answer| answer.informer.upgrade()).next();
-        let handle = held.map(|informer| informer as Arc<dyn Any + Send + Sync>);
-        if let Some(handle) = handle.and_then(|handle| handle.downcast().ok()) {
-            return SharedInformer::of_handle(handle);
+        known.informers.retain(|entry| live(entry).is_some());
+        if let Some(handle) = known.informers.iter().filter(|entry| entry.query == *query).find_map(live) {
+            return AnyInformer::of_handle(handle);
         }
-        let informer =
-            SharedInformer::of_parts(parts(self.shared.stop.child_token(), self.shared.tasks.clone()));
-        let handle: Arc<dyn Informer> = informer.handle().clone();
-        known.informers.push(SharedEntry {
-            query,
-            dynamic_type: Arc::new(dynamic_type),
-            informer: Arc::downgrade(&handle),
-        });
+        let informer = AnyInformer::of_parts(parts);
+        known
+            .informers
+            .push(SharedEntry { query: query.clone(), informer: Arc::downgrade(informer.handle()) });
         informer
     }
 
@@ -226,7 +215,7 @@ impl SharedInformerFactory {
         }
     }
 
-    fn informers(&self) -> Vec<Arc<dyn Informer>> {
+    fn informers(&self) -> Vec<Arc<Handle>> {
         self.known().informers.iter().filter_map(|answer| answer.informer.upgrade()).collect()
     }
 
@@ -240,23 +229,27 @@ impl SharedInformerFactory {
 /// Equal queries get the same informer; everything that decides what is cached is part of the query.
 #[must_use = "nothing is watched until the informer is built"]
 pub struct InformerBuilder<W: Watched> {
+    request: InformerRequest,
+    watched: PhantomData<fn() -> W>,
+}
+
+/// What is asked of a factory, whatever the type of the objects.
+pub(crate) struct InformerRequest {
     factory: SharedInformerFactory,
-    dynamic_type: W::DynamicType,
     query: Query,
+    /// All but where the objects come from.
+    parts: InformerParts,
     /// Labels to index, which changes no answer.
     labels: BTreeSet<Arc<str>>,
-    transform: Option<Transform<W::Object>>,
-    hook: Option<Hook>,
+    hook: Option<OptionsHook>,
     on_error: Vec<WatchErrorHandler>,
     /// The only object that is read, if there is only one.
     object_name: Option<String>,
-    on_build: Option<OnBuild<W>>,
+    on_build: Option<OnBuild>,
 }
 
 /// Called with the informer that is built, its namespaces (empty: all), and the name of the only object that it reads.
-pub(crate) type OnBuild<W> = Box<dyn FnOnce(&SharedInformer<W>, Vec<Arc<str>>, Option<String>) + Send + Sync>;
-
-type Hook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
+type OnBuild = Box<dyn FnOnce(&AnyInformer, Vec<Arc<str>>, Option<String>) + Send + Sync>;
 
 impl<W: Watched> InformerBuilder<W> {
     pub(crate) fn new(factory: SharedInformerFactory, dynamic_type: W::DynamicType) -> Self {
@@ -276,21 +269,23 @@ impl<W: Watched> InformerBuilder<W> {
             transform: Function::None,
             hook: Function::None,
         };
-        let labels = BTreeSet::new();
-        let on_error = Vec::new();
-        let (transform, hook, object_name, on_build) = Default::default();
-        Self { factory, dynamic_type, query, labels, transform, hook, on_error, object_name, on_build }
+        let parts = InformerParts::new::<W>(query.kind.clone(), &factory.shared.config);
+        let (labels, on_error) = (BTreeSet::new(), Vec::new());
+        let (hook, object_name, on_build) = Default::default();
+        let request =
+            InformerRequest { factory, query, parts, labels, hook, on_error, object_name, on_build };
+        Self { request, watched: PhantomData }
     }
 
     /// Sets the name that the field selector asks for, if it asks for one name only.
     pub(crate) fn object_name(mut self, name: Option<String>) -> Self {
-        self.object_name = name;
+        self.request.object_name = name;
         self
     }
 
     /// Sets what is called once the informer is built.
-    pub(crate) fn on_build(mut self, call: OnBuild<W>) -> Self {
-        self.on_build = Some(call);
+    pub(crate) fn on_build(mut self, call: OnBuild) -> Self {
+        self.request.on_build = Some(call);
         self
     }
 
@@ -300,11 +295,11 @@ impl<W: Watched> InformerBuilder<W> {
     /// A cluster-scoped kind ignores it, which is logged.
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
         let namespace = namespace.into();
-        match self.query.kind.scope {
+        match self.request.query.kind.scope {
             Scope::Cluster if namespace.is_empty() => {}
-            Scope::Namespaced => drop(self.query.namespaces.insert(namespace)),
+            Scope::Namespaced => drop(self.request.query.namespaces.insert(namespace)),
             Scope::Cluster => {
-                tracing::warn!(kind = %self.query.kind, "cluster-scoped: namespace left out")
+                tracing::warn!(kind = %self.request.query.kind, "cluster-scoped: namespace left out")
             }
         }
         self
@@ -315,7 +310,7 @@ impl<W: Watched> InformerBuilder<W> {
     /// # Errors
     /// The selector can't be read.
     pub fn label_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
-        self.query.labels = selector.parse()?;
+        self.request.query.labels = selector.parse()?;
         Ok(self)
     }
 
@@ -324,23 +319,23 @@ impl<W: Watched> InformerBuilder<W> {
     /// # Errors
     /// The selector can't be read.
     pub fn field_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
-        self.query.fields = selector.parse()?;
-        self.object_name = None;
+        self.request.query.fields = selector.parse()?;
+        self.request.object_name = None;
         Ok(self)
     }
 
     /// Lists in pages of this size, instead of as a stream.
     pub fn page_size(mut self, size: u32) -> Self {
-        self.query.page_size = Some(size);
-        if self.query.first_list == FirstList::Streaming {
-            self.query.first_list = FirstList::Paged;
+        self.request.query.page_size = Some(size);
+        if self.request.query.first_list == FirstList::Streaming {
+            self.request.query.first_list = FirstList::Paged;
         }
         self
     }
 
     /// Takes the first list at whatever version the server has at hand: cheap, and possibly stale.
     pub fn any_version(mut self) -> Self {
-        self.query.first_list = FirstList::AnyVersion;
+        self.request.query.first_list = FirstList::AnyVersion;
         self
     }
 
@@ -348,13 +343,13 @@ impl<W: Watched> InformerBuilder<W> {
     ///
     /// A second at least. The cache shows what the last list showed; a controller's own write is shown by the next.
     pub fn poll_every(mut self, period: Duration) -> Self {
-        self.query.poll = Some(period);
+        self.request.query.poll = Some(period);
         self
     }
 
     /// Decodes and keeps managedFields, which are dropped otherwise.
     pub fn keep_managed_fields(mut self) -> Self {
-        self.query.managed_fields = ManagedFields::Keep;
+        self.request.query.managed_fields = ManagedFields::Keep;
         self
     }
 
@@ -367,7 +362,7 @@ impl<W: Watched> InformerBuilder<W> {
     /// An index by a function of the whole object decodes every object on arrival, and a
     /// [transform](Self::transform) decodes and encodes it.
     pub fn compact(mut self) -> Self {
-        self.query.item_form = ItemForm::Bytes;
+        self.request.query.item_form = ItemForm::Bytes;
         self
     }
 
@@ -375,13 +370,13 @@ impl<W: Watched> InformerBuilder<W> {
     ///
     /// It is not part of the query: all users of the informer share the index.
     pub fn index_label(mut self, key: impl Into<Arc<str>>) -> Self {
-        self.labels.insert(key.into());
+        self.request.labels.insert(key.into());
         self
     }
 
     /// Bounds the JSON of one object: 32 MiB unless set; a larger one fails the list or watch that holds it.
     pub fn largest_object(mut self, bytes: usize) -> Self {
-        self.query.largest_object = Some(bytes);
+        self.request.query.largest_object = Some(bytes);
         self
     }
 
@@ -394,8 +389,8 @@ impl<W: Watched> InformerBuilder<W> {
         mut self,
         change: impl Fn(&mut W::Object) -> T + Send + Sync + 'static,
     ) -> Self {
-        self.transform = Some(Transform::new(change));
-        self.query.transform = Function::Unnamed;
+        self.request.parts.transform = Some(Transform::new(change).erased());
+        self.request.query.transform = Function::Unnamed;
         self
     }
 
@@ -408,16 +403,16 @@ impl<W: Watched> InformerBuilder<W> {
         T: Transformed,
         F: Fn(&mut W::Object) -> T + Send + Sync + 'static,
     {
-        let name = self.factory.name_function::<F>(name)?;
-        self.transform = Some(Transform::new(change));
-        self.query.transform = Function::Named(name);
+        let name = self.request.factory.name_function::<F>(name)?;
+        self.request.parts.transform = Some(Transform::new(change).erased());
+        self.request.query.transform = Function::Named(name);
         Ok(self)
     }
 
     /// Changes the options of every list and watch; such an informer is not shared.
     pub fn options_hook(mut self, hook: impl Fn(&mut ListOptions) + Send + Sync + 'static) -> Self {
-        self.hook = Some(Arc::new(hook));
-        self.query.hook = Function::Unnamed;
+        self.request.hook = Some(Arc::new(hook));
+        self.request.query.hook = Function::Unnamed;
         self
     }
 
@@ -429,9 +424,9 @@ impl<W: Watched> InformerBuilder<W> {
     where
         F: Fn(&mut ListOptions) + Send + Sync + 'static,
     {
-        let name = self.factory.name_function::<F>(name)?;
-        self.hook = Some(Arc::new(hook));
-        self.query.hook = Function::Named(name);
+        let name = self.request.factory.name_function::<F>(name)?;
+        self.request.hook = Some(Arc::new(hook));
+        self.request.query.hook = Function::Named(name);
         Ok(self)
     }
 
@@ -440,35 +435,15 @@ impl<W: Watched> InformerBuilder<W> {
     /// It is not part of the query: a shared informer calls the handlers of all who asked for it, for as
     /// long as something of theirs is held: the informer that [`build`](Self::build) returned, a lister, a registration.
     pub fn on_watch_error(mut self, handler: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
-        self.on_error.push(WatchErrorHandler::new(handler));
+        self.request.on_error.push(WatchErrorHandler::new(handler));
         self
     }
 
     /// Finds the informer of this query, or builds it.
     ///
     /// It starts with its factory, manager or cluster. If that already runs as a manager or a cluster, it starts at once.
-    pub fn build(mut self) -> SharedInformer<W> {
-        self.query.normalise();
-        let factory = self.factory.clone();
-        let query = self.query.clone();
-        let labels = self.labels.clone();
-        let informer = factory.find_or_build(query, self.dynamic_type.clone(), |stop, fleet| InformerParts {
-            cluster: factory.cluster(),
-            feeds: self.query.extents().into_iter().map(|extent| self.feed(extent)).collect(),
-            transform: self.transform.clone(),
-            stop,
-            fleet,
-            ..InformerParts::new(self.query.kind.clone(), W::indexes(), &factory.shared.config)
-        });
-        for key in labels {
-            // There is one already where somebody else asked for it.
-            informer.handle().core.indexer.add_index(IndexDefinition::label(key)).ok();
-        }
-        let informer = informer.hearing(self.on_error);
-        if let Some(call) = self.on_build {
-            call(&informer, self.query.namespaces.into_iter().collect(), self.object_name);
-        }
-        informer
+    pub fn build(self) -> SharedInformer<W> {
+        SharedInformer::of(self.request.build())
     }
 
     /// Builds the informer and returns its reader.
@@ -485,28 +460,50 @@ impl<W: Watched> InformerBuilder<W> {
     pub fn add_handler(self, handler: impl EventHandler<W::Object>) -> Registration {
         self.build().add_handler(handler)
     }
+}
 
-    fn feed(&self, extent: Extent) -> ReflectorTask<W::Object> {
+impl InformerRequest {
+    fn build(mut self) -> AnyInformer {
+        self.query.normalise();
+        let (factory, shared) = (self.factory.clone(), &*self.factory.shared);
+        let parts = InformerParts {
+            cluster: factory.cluster(),
+            feeds: self.query.extents().into_iter().map(|extent| self.feed(extent)).collect(),
+            stop: shared.stop.child_token(),
+            fleet: shared.tasks.clone(),
+            ..self.parts
+        };
+        let informer = factory.find_or_build(&self.query, parts).hearing(self.on_error);
+        for key in self.labels {
+            // There is one already where somebody else asked for it.
+            informer.handle().core.indexer.index(IndexDefinition::label(key)).ok();
+        }
+        if let Some(call) = self.on_build {
+            call(&informer, self.query.namespaces.into_iter().collect(), self.object_name);
+        }
+        informer
+    }
+
+    fn feed(&self, extent: Extent) -> ReflectorTask {
         let (query, shared) = (&self.query, &*self.factory.shared);
-        let mut source = ClientListWatch::new(shared.client.clone(), query.kind.clone())
-            .managed_fields(query.managed_fields)
-            .item_form(query.item_form)
-            .representation(query.representation);
-        if let Extent::Namespace(namespace) = &extent {
-            source = source.namespace(&**namespace);
-        }
-        if let Some(bytes) = query.largest_object {
-            source = source.largest_object(bytes);
-        }
-        if !query.labels.is_everything() {
-            source = source.label_selector(query.labels.to_string());
-        }
-        if !query.fields.is_everything() {
-            source = source.field_selector(query.fields.to_string());
-        }
-        if let Some(hook) = self.hook.clone() {
-            source = source.options_hook(move |options| hook(options));
-        }
+        let selector =
+            |is_everything: bool, selector: &dyn fmt::Display| (!is_everything).then(|| selector.to_string());
+        let namespace = match &extent {
+            Extent::All => None,
+            Extent::Namespace(namespace) => Some(namespace.to_string()),
+        };
+        let source = ClientSource::new(shared.client.clone(), self.parts.object.object, query.kind.clone());
+        let source = ClientSource {
+            namespace,
+            representation: query.representation,
+            managed_fields: query.managed_fields,
+            item_form: query.item_form,
+            label_selector: selector(query.labels.is_everything(), &query.labels),
+            field_selector: selector(query.fields.is_everything(), &query.fields),
+            hook: self.hook.clone(),
+            largest_object: query.largest_object.unwrap_or(source.largest_object).min(u32::MAX as usize),
+            ..source
+        };
         let config = ReflectorConfig {
             name: name_of(&query.kind, shared.cluster.as_deref()).into(),
             first_list: query.first_list,
@@ -520,10 +517,7 @@ impl<W: Watched> InformerBuilder<W> {
 
 impl<W: Watched> fmt::Debug for InformerBuilder<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InformerBuilder")
-            .field("dynamic_type", &self.dynamic_type)
-            .field("query", &self.query)
-            .finish()
+        f.debug_struct("InformerBuilder").field("query", &self.request.query).finish()
     }
 }
 

@@ -37,9 +37,9 @@ pub trait EventHandler<K>: Send + 'static {
 /// Called from the informer's own task, in order, after the cache and its indexes have changed. Must return at
 /// once: everything else waits. A panic is contained and counted. This is what controllers use; handlers, which
 /// may be slow, are [`EventHandler`](super::EventHandler)s.
-pub trait Observer<K>: Send + Sync + 'static {
+pub trait Observer: Send + Sync + 'static {
     /// Sees one change.
-    fn changed(&self, change: &CacheChange<K>);
+    fn changed(&self, change: &CacheChange);
 
     /// Returns whether code of the user's runs in its calls, which may block although it must not.
     ///

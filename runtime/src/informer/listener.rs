@@ -5,7 +5,6 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::{sync::Notify, task, time::Instant};
 
@@ -22,49 +21,61 @@ use crate::{
     users_code::{contained, may_block, others_go_on},
 };
 
-/// A handler as the processor feeds it.
-///
-/// A trait object: where a program has no handlers of a kind, nothing of this is compiled for it.
-pub(super) trait Hears<K>: HandlerSlot {
-    /// Puts what changed into the backlog; never waits for the handler, and wakes nobody.
-    fn notify(&self, changes: &[CacheChange<K>], resync_due: bool, now: Instant);
-    /// Shows a resync, behind whatever changes.
-    fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant);
-    /// Wakes the task if something waits: once all backlogs are filled, so that tasks do not empty the first ones while
-    /// the thread still fills the others.
-    fn wake(&self);
-    /// Says that the initial content is in the backlog.
-    fn mark_initial(&self);
-    fn resync_every(&self) -> Option<Duration>;
-    /// Calls the handler until it is removed, which the end of the informer does too.
-    fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) -> BoxFuture<'static, ()>;
+/// A handler whose type of object is forgotten.
+pub(super) trait AnyHandler: Send {
+    /// Calls the handler with objects, which a compact cache decodes only now.
+    ///
+    /// A state that does not decode is shown to no handler. The next one comes as an add: the state before is not known.
+    fn call(&self, notification: &Notification);
+}
+
+/// A handler of the user's.
+pub(super) struct TypedHandler<K>(pub(super) Box<dyn EventHandler<K>>);
+
+impl<K: Object> AnyHandler for TypedHandler<K> {
+    fn call(&self, notification: &Notification) {
+        match notification {
+            Notification::Add(object, origin) => {
+                object.object_as().into_iter().for_each(|object| self.0.on_add(object, *origin));
+            }
+            Notification::Update { old, new } => match (old.object_as(), new.object_as()) {
+                (Ok(old), Ok(new)) => self.0.on_update(old, new),
+                (Err(_), Ok(new)) => self.0.on_add(new, AddOrigin::Watch),
+                (_, Err(_)) => {}
+            },
+            Notification::Delete(gone) => self.0.on_delete(gone.deleted()),
+        }
+    }
 }
 
 /// What processor, task and registration of one handler share.
-pub(super) struct Listener<K> {
-    state: Mutex<ListenerState<K>>,
+pub(super) struct Listener {
+    state: Mutex<ListenerState>,
     /// Something waits, or the handler was removed.
     ready: Notify,
     status: HandlerStatus,
     meter: CacheMeter,
-    resync_every: Option<Duration>,
+    pub(super) resync_every: Option<Duration>,
+    /// The type of its objects, for messages.
+    handler_of: &'static str,
 }
 
-struct ListenerState<K> {
-    backlog: Backlog<K>,
+struct ListenerState {
+    backlog: Backlog,
     calling: bool,
     /// No call starts any more.
     removed: bool,
 }
 
-impl<K: Object> Listener<K> {
-    pub(super) fn new(resync_every: Option<Duration>, meter: CacheMeter) -> Self {
+impl Listener {
+    pub(super) fn new(resync_every: Option<Duration>, meter: CacheMeter, handler_of: &'static str) -> Self {
         let state = ListenerState { backlog: Backlog::new(), calling: false, removed: false };
         let (ready, status) = Default::default();
-        Self { state: Mutex::new(state), ready, status, meter, resync_every }
+        Self { state: Mutex::new(state), ready, status, meter, resync_every, handler_of }
     }
 
-    async fn call_until_removed(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) {
+    /// Calls the handler until it is removed, which the end of the informer does too.
+    pub(super) async fn call_until_removed(self: Arc<Self>, handler: Box<dyn AnyHandler>) {
         self.status.task.set(task::id()).ok();
         let ends = Ends(&self);
         loop {
@@ -80,7 +91,7 @@ impl<K: Object> Listener<K> {
     }
 
     /// Calls the handler; if that holds up no other task, until nothing waits.
-    fn call_in_turn(&self, handler: &dyn EventHandler<K>, first: NextCall<K>) {
+    fn call_in_turn(&self, handler: &dyn AnyHandler, first: NextCall) {
         let mut next = Some(first);
         while let Some(now) = next {
             match now {
@@ -92,7 +103,7 @@ impl<K: Object> Listener<K> {
         }
     }
 
-    fn fill(&self, push: impl FnOnce(&mut Backlog<K>)) {
+    fn fill(&self, push: impl FnOnce(&mut Backlog)) {
         let mut state = self.state.lock();
         if !state.removed {
             push(&mut state.backlog);
@@ -100,7 +111,7 @@ impl<K: Object> Listener<K> {
     }
 
     /// Ends the call that was under way, and begins the next.
-    fn next(&self) -> Option<NextCall<K>> {
+    fn next(&self) -> Option<NextCall> {
         let mut state = self.state.lock();
         let called = std::mem::take(&mut state.calling);
         if state.removed {
@@ -120,30 +131,26 @@ impl<K: Object> Listener<K> {
     }
 
     /// Calls the handler, and lets go of what it was called with, which it may hold last.
-    fn call(&self, handler: &dyn EventHandler<K>, notification: Notification<K>) {
-        let called = contained(|| tell(handler, &notification));
+    fn call(&self, handler: &dyn AnyHandler, notification: Notification) {
+        let called = contained(|| handler.call(&notification));
         let dropped = contained(|| drop(notification));
         if called.and(dropped).is_none() {
             self.status.panics.fetch_add(1, Ordering::Relaxed);
             self.meter.panicked();
-            tracing::error!(
-                handler_of = std::any::type_name::<K>(),
-                "a handler panicked; the next call comes"
-            );
+            tracing::error!(handler_of = self.handler_of, "a handler panicked; the next call comes");
         }
     }
 
     /// Lets no further call start; returns what waited, to be dropped without the lock.
-    fn close(&self) -> Backlog<K> {
+    fn close(&self) -> Backlog {
         let mut state = self.state.lock();
         state.removed = true;
         self.status.removed.set();
         std::mem::replace(&mut state.backlog, Backlog::new())
     }
-}
 
-impl<K: Object> Hears<K> for Listener<K> {
-    fn notify(&self, changes: &[CacheChange<K>], resync_due: bool, now: Instant) {
+    /// Puts what changed into the backlog; never waits for the handler, and wakes nobody.
+    pub(super) fn notify(&self, changes: &[CacheChange], resync_due: bool, now: Instant) {
         self.fill(|backlog| {
             changes.iter().filter_map(|change| notification(change, resync_due)).for_each(|notification| {
                 #[cfg(test)]
@@ -153,33 +160,29 @@ impl<K: Object> Hears<K> for Listener<K> {
         });
     }
 
-    fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant) {
+    /// Shows a resync, behind whatever changes.
+    pub(super) fn resync(&self, snapshot: &Arc<ResyncSnapshot>, now: Instant) {
         self.fill(|backlog| backlog.push_resync(snapshot.clone(), now));
     }
 
-    fn wake(&self) {
+    /// Wakes the task if something waits: once all backlogs are filled, so that tasks do not empty the first ones while
+    /// the thread still fills the others.
+    pub(super) fn wake(&self) {
         self.ready.notify_one();
     }
 
-    fn mark_initial(&self) {
+    /// Says that the initial content is in the backlog.
+    pub(super) fn mark_initial(&self) {
         let mut state = self.state.lock();
         state.backlog.mark_initial();
         if !state.calling && !state.removed && state.backlog.initial_is_out() {
             self.status.synced.set();
         }
     }
-
-    fn resync_every(&self) -> Option<Duration> {
-        self.resync_every
-    }
-
-    fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) -> BoxFuture<'static, ()> {
-        Box::pin(self.call_until_removed(handler))
-    }
 }
 
 /// Returns the call that a change means for a handler, if any.
-fn notification<K: Object>(change: &CacheChange<K>, resync_due: bool) -> Option<Notification<K>> {
+fn notification(change: &CacheChange, resync_due: bool) -> Option<Notification> {
     match change {
         CacheChange::Added { object, origin, .. } => Some(Notification::Add(object.clone(), *origin)),
         CacheChange::Updated { old, new, .. } => {
@@ -192,12 +195,12 @@ fn notification<K: Object>(change: &CacheChange<K>, resync_due: bool) -> Option<
 }
 
 /// Ends a handler with its task, however that ends: nobody waits for a task that is gone.
-struct Ends<'a, K: Object>(&'a Listener<K>);
+struct Ends<'a>(&'a Listener);
 
-impl<K: Object> Drop for Ends<'_, K> {
+impl Drop for Ends<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let handler_of = std::any::type_name::<K>();
+            let handler_of = self.0.handler_of;
             tracing::error!(handler_of, "the task of a handler panicked: the handler is removed");
         }
         drop(self.0.close());
@@ -206,31 +209,14 @@ impl<K: Object> Drop for Ends<'_, K> {
     }
 }
 
-/// Calls the handler with objects, which a compact cache decodes only now.
-///
-/// A state that does not decode is shown to no handler. The next one comes as an add: the state before is not known.
-fn tell<K: Object>(handler: &dyn EventHandler<K>, notification: &Notification<K>) {
-    match notification {
-        Notification::Add(object, origin) => {
-            object.object().into_iter().for_each(|object| handler.on_add(object, *origin));
-        }
-        Notification::Update { old, new } => match (old.object(), new.object()) {
-            (Ok(old), Ok(new)) => handler.on_update(old, new),
-            (Err(_), Ok(new)) => handler.on_add(new, AddOrigin::Watch),
-            (_, Err(_)) => {}
-        },
-        Notification::Delete(gone) => handler.on_delete(gone.deleted()),
-    }
-}
-
-enum NextCall<K> {
-    Call(Notification<K>),
+enum NextCall {
+    Call(Notification),
     /// A resync waits, but many of its objects need not be shown any more.
     Seek,
     End,
 }
 
-impl<K: Object> HandlerSlot for Listener<K> {
+impl HandlerSlot for Listener {
     fn status(&self) -> &HandlerStatus {
         &self.status
     }

@@ -51,6 +51,7 @@ pub use registration::{HandlerBacklog, HandlerRemoved, Registration as ObserverR
 pub(crate) use reliability::Comparison;
 #[cfg(feature = "http")]
 pub(crate) use report::InformerReport;
+pub(crate) use shared::AnyInformer;
 pub use shared::{HandlerBuilder, SharedInformer};
 pub(crate) use sync_state::name_of;
 pub use sync_state::{FailureCause, FetchFailure, NotSynced, SyncPhase, SyncState};

@@ -9,14 +9,14 @@ use super::{
     apply::{AppliedDeltas, apply},
     change::{AddOrigin, CacheChange, Progress, ProgressVia, Via},
     core::{Command, InformerCore, ObserverEntry},
-    handler::EventHandler,
-    listener::Hears,
+    listener::{AnyHandler, Listener},
     reflector_task::InformerSink,
+    registration::HandlerSlot,
     resync::ResyncCursor,
 };
 use crate::{
     delta_fifo::Batch,
-    object::Object,
+    object::AnyObject,
     users_code::{contained, may_block},
 };
 
@@ -27,15 +27,15 @@ const BATCH: NonZeroUsize = NonZeroUsize::new(1_000).expect("not zero");
 const SLICE: usize = 500;
 
 /// A handler as the processor sees it.
-struct HandlerEntry<K> {
-    listener: Arc<dyn Hears<K>>,
+struct HandlerEntry {
+    listener: Arc<Listener>,
     /// When its next resync is due.
     next: Option<Instant>,
     resync_due: bool,
 }
 
 /// Starts the tasks, unless they were started before.
-pub(super) fn start<K: Object>(core: &Arc<InformerCore<K>>) {
+pub(super) fn start(core: &Arc<InformerCore>) {
     let Some((commands, feeds)) = core.begin() else { return };
     let mut processor = Processor::new(core.clone(), commands);
     let stop = core.stop.clone();
@@ -57,17 +57,17 @@ pub(super) fn start<K: Object>(core: &Arc<InformerCore<K>>) {
     }
 }
 
-pub(super) struct Processor<K: Object> {
-    core: Arc<InformerCore<K>>,
-    commands: UnboundedReceiver<Command<K>>,
-    joined: Vec<HandlerEntry<K>>,
-    observers: Vec<ObserverEntry<K>>,
+pub(super) struct Processor {
+    core: Arc<InformerCore>,
+    commands: UnboundedReceiver<Command>,
+    joined: Vec<HandlerEntry>,
+    observers: Vec<ObserverEntry>,
     /// Resyncs that observers are being shown.
-    resyncs: VecDeque<ResyncCursor<K>>,
+    resyncs: VecDeque<ResyncCursor>,
 }
 
-impl<K: Object> Processor<K> {
-    pub(super) fn new(core: Arc<InformerCore<K>>, commands: UnboundedReceiver<Command<K>>) -> Self {
+impl Processor {
+    pub(super) fn new(core: Arc<InformerCore>, commands: UnboundedReceiver<Command>) -> Self {
         let (joined, observers) = (Vec::new(), Vec::new());
         Self { core, commands, joined, observers, resyncs: VecDeque::new() }
     }
@@ -102,7 +102,7 @@ impl<K: Object> Processor<K> {
         self.core.has_users_indexes() || self.observers.iter().any(|entry| entry.observer.may_block())
     }
 
-    fn heed(&mut self, command: Command<K>) {
+    fn heed(&mut self, command: Command) {
         match command {
             // A handler of the user's may panic when it is dropped.
             Command::Join(listener, handler) if listener.status().removed.is_set() => {
@@ -121,7 +121,7 @@ impl<K: Object> Processor<K> {
     }
 
     /// Replays the cache to a handler; no batch comes between the replay and what follows.
-    fn join(&mut self, listener: Arc<dyn Hears<K>>, handler: Box<dyn EventHandler<K>>) {
+    fn join(&mut self, listener: Arc<Listener>, handler: Box<dyn AnyHandler>) {
         let cached = self.core.indexer.lister().list_cached().into_iter();
         let replayed =
             |object| CacheChange::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
@@ -130,12 +130,12 @@ impl<K: Object> Processor<K> {
         if self.core.synced.is_set() {
             listener.mark_initial();
         }
-        let next = listener.resync_every().and_then(|period| Instant::now().checked_add(period));
-        self.core.spawn(listener.clone().serve(handler));
+        let next = listener.resync_every.and_then(|period| Instant::now().checked_add(period));
+        self.core.spawn(Box::pin(listener.clone().call_until_removed(handler)));
         self.joined.push(HandlerEntry { listener, next, resync_due: false });
     }
 
-    fn look(&mut self, observer: ObserverEntry<K>) {
+    fn look(&mut self, observer: ObserverEntry) {
         let lister = self.core.indexer.lister();
         for object in lister.list_cached() {
             let change = CacheChange::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
@@ -157,7 +157,7 @@ impl<K: Object> Processor<K> {
     fn ask_for_resync(&mut self) {
         let now = Instant::now();
         for joined in &mut self.joined {
-            let Some((next, period)) = joined.next.zip(joined.listener.resync_every()) else { continue };
+            let Some((next, period)) = joined.next.zip(joined.listener.resync_every) else { continue };
             if next <= now {
                 joined.resync_due = true;
                 // On its own grid, but never twice for a period that was slept through.
@@ -168,7 +168,7 @@ impl<K: Object> Processor<K> {
         self.core.fifo.resync();
     }
 
-    fn process(&mut self, mut batch: Batch<K>) {
+    fn process(&mut self, mut batch: Batch<dyn AnyObject>) {
         let core = &self.core;
         let synced = core.synced.is_set();
         let origin = if synced { AddOrigin::Watch } else { AddOrigin::InitialList };
@@ -199,7 +199,7 @@ impl<K: Object> Processor<K> {
 
     /// Reports what can't be read, and what contradicts the cache: then one of the two belongs to another history, and
     /// a relist decides.
-    fn note_errors(&self, applied: &mut AppliedDeltas<K>) {
+    fn note_errors(&self, applied: &mut AppliedDeltas) {
         let core = &self.core;
         if applied.unreadable().next().is_some() || !applied.fallen.is_empty() {
             may_block(|| {
@@ -216,7 +216,7 @@ impl<K: Object> Processor<K> {
         }
     }
 
-    fn tell_observers(&self, applied: &AppliedDeltas<K>) {
+    fn tell_observers(&self, applied: &AppliedDeltas) {
         if self.observers.is_empty() {
             return;
         }
@@ -228,7 +228,7 @@ impl<K: Object> Processor<K> {
     }
 
     /// Fills the backlogs; wakes the handlers only then, so that their tasks do not delay it.
-    fn tell_handlers(&self, applied: &AppliedDeltas<K>) {
+    fn tell_handlers(&self, applied: &AppliedDeltas) {
         if applied.changes.is_empty() || self.joined.is_empty() {
             return;
         }
@@ -266,13 +266,13 @@ impl<K: Object> Processor<K> {
         }
     }
 
-    fn show(&self, observer: &ObserverEntry<K>, change: &CacheChange<K>) {
+    fn show(&self, observer: &ObserverEntry, change: &CacheChange) {
         if !observer.status.removed.is_set() {
             self.contained(|| observer.observer.changed(change));
         }
     }
 
-    fn tell_progress(&self, observer: &ObserverEntry<K>, progress: Progress) {
+    fn tell_progress(&self, observer: &ObserverEntry, progress: Progress) {
         if !observer.status.removed.is_set() {
             self.contained(|| observer.observer.progressed(progress));
         }
@@ -291,7 +291,7 @@ impl<K: Object> Processor<K> {
 }
 
 /// Lets nobody wait for what will not come.
-impl<K: Object> Drop for Processor<K> {
+impl Drop for Processor {
     fn drop(&mut self) {
         self.core.fifo.close();
         self.core.refuse_all(&mut self.commands);

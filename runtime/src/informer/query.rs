@@ -13,7 +13,7 @@ use crate::{
 /// A question to the server, in its normal form; one informer answers those that are equal.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Query {
-    /// The marker type: it decides object, lister and indexes.
+    /// The marker type: it decides object, lister and indexes. What it says beyond its type decides the kind alone.
     pub(super) marker: TypeId,
     pub(super) kind: Kind,
     pub(super) representation: Representation,

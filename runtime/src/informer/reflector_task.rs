@@ -2,69 +2,57 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
 
 use super::{reliability::Reliability, resync::ResyncRequest, sync_state::Health};
 use crate::{
     delta_fifo::{Extent, FifoSink},
-    list_watch::{FetchedItem, ListWatchError, ListerWatcher},
+    list_watch::{AnyItem, AnySource},
     metrics::CacheMeter,
-    object::{Object, ObjectKey, Version},
+    object::{AnyObject, ObjectKey},
     reflector::{
-        Difference, FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange,
-        WatchErrorHandler,
+        AnyStore, Difference, FetchReport, List, ReflectorConfig, ReflectorStore, Server, StoreChange,
+        WatchErrorHandler, fetch,
     },
-    store::Lister,
+    store::AnyLister,
     users_code::may_block,
 };
 
-type RunReflector<K> = dyn FnOnce(Arc<InformerSink<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
-
-/// Asks for the present version of a collection; `None` where it is unknown.
-pub(super) type AskLatest =
-    dyn Fn() -> BoxFuture<'static, Result<Option<Version>, ListWatchError>> + Send + Sync;
+type RunReflector = dyn FnOnce(Arc<dyn AnyStore>, CancellationToken) -> BoxFuture<'static, ()> + Send;
 
 /// Where a part of the cache comes from: an extent, and what fills it until it is cancelled.
-pub(super) struct ReflectorTask<K> {
+pub(super) struct ReflectorTask {
     pub(super) extent: Extent,
     /// What it comes from.
     pub(super) server: Server,
-    pub(super) latest: Arc<AskLatest>,
-    pub(super) run: Box<RunReflector<K>>,
+    pub(super) source: Arc<dyn AnySource>,
+    pub(super) run: Box<RunReflector>,
 }
 
-impl<K: Object> ReflectorTask<K> {
+impl ReflectorTask {
     /// Feeds by listing and watching a source.
-    pub(super) fn new<L: ListerWatcher<K>>(extent: Extent, source: L, mut config: ReflectorConfig) -> Self {
+    pub(super) fn new(extent: Extent, source: impl AnySource + 'static, mut config: ReflectorConfig) -> Self {
         let on_error = config.on_error;
         config.on_error = WatchErrorHandler::new(move |error| may_block(|| on_error.tell(error)));
-        let (server, source) = (config.server.clone(), Arc::new(source));
-        let asked = source.clone();
-        let latest = move || -> BoxFuture<'static, _> {
-            let source = asked.clone();
-            Box::pin(
-                async move { Ok(source.latest_version().await?.and_then(|version| version.parse().ok())) },
-            )
-        };
-        let run = move |sink, stop| -> BoxFuture<'static, ()> {
-            Box::pin(async move { Reflector::new(source, sink, config).run(stop).await })
-        };
-        Self { extent, server, latest: Arc::new(latest), run: Box::new(run) }
+        let (server, source): (_, Arc<dyn AnySource>) = (config.server.clone(), Arc::new(source));
+        let read = source.clone();
+        let run = move |sink, stop| fetch(read, sink, config, stop);
+        Self { extent, server, source, run: Box::new(run) }
     }
 }
 
 /// Takes what a reflector reads: objects go to the queue, reports to the informer's health.
-pub(super) struct InformerSink<K> {
-    pub(super) sink: FifoSink<K>,
-    pub(super) cache: Lister<K>,
+pub(super) struct InformerSink {
+    pub(super) sink: FifoSink<dyn AnyObject>,
+    pub(super) cache: AnyLister,
     pub(super) health: Arc<Health>,
     pub(super) reliability: Arc<Reliability>,
-    pub(super) resync: Arc<ResyncRequest<K>>,
+    pub(super) resync: Arc<ResyncRequest>,
     pub(super) meter: CacheMeter,
 }
 
-impl<K: Object> InformerSink<K> {
+impl InformerSink {
     /// Does what runs the transform, if there is one.
     fn transforming<T>(&self, call: impl FnOnce() -> T) -> T {
         match self.sink.transform() {
@@ -74,17 +62,14 @@ impl<K: Object> InformerSink<K> {
     }
 }
 
-impl<K> ReflectorStore<K> for InformerSink<K>
-where
-    K: Object,
-{
-    fn replace(&self, list: List<K>) {
+impl AnyStore for InformerSink {
+    fn replace(&self, list: List<dyn AnyObject>) {
         self.transforming(|| self.sink.replace(list));
         self.meter.queued(self.sink.waiting());
     }
 
     /// Compares with the cache, once that has taken all that was queued.
-    fn unchanged(&self, item: &FetchedItem<K>) -> Option<ObjectKey> {
+    fn unchanged(&self, item: &AnyItem) -> Option<ObjectKey> {
         // While the reflector lists it queues nothing else, so that what is cached stays until the list replaces it. What
         // a transform hid may come back meanwhile: that is marked until it does.
         if !self.sink.is_settled() {
@@ -94,14 +79,14 @@ where
     }
 
     /// Looks at versions alone: of two states at one version `unchanged` says more.
-    fn differences(&self, listed: &[FetchedItem<K>]) -> Option<Vec<Difference>> {
+    fn differences(&self, listed: &[AnyItem]) -> Option<Vec<Difference>> {
         if !self.sink.is_settled() {
             return None;
         }
         Some(self.cache.differences(self.sink.extent(), listed, self.sink.transform().is_some()))
     }
 
-    fn apply(&self, changes: Vec<StoreChange<K>>) {
+    fn apply(&self, changes: Vec<StoreChange<dyn AnyObject>>) {
         self.transforming(|| self.sink.apply(changes));
         self.meter.queued(self.sink.waiting());
     }
@@ -127,7 +112,7 @@ where
         }
     }
 
-    fn wants_list(&self) -> impl Future<Output = ()> + Send {
-        self.reliability.wants_list(self.sink.extent())
+    fn wants_list(&self) -> BoxFuture<'_, ()> {
+        self.reliability.wants_list(self.sink.extent()).boxed()
     }
 }

@@ -9,24 +9,24 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
-    object::{Object, ObjectKey},
-    store::{CachedObject, Lister},
+    object::ObjectKey,
+    store::{AnyLister, CachedObject},
 };
 
 /// What a resync shows; shared by all who are shown it, each at its own pace.
-pub(super) struct ResyncSnapshot<K> {
-    moment: Vec<CachedObject<K>>,
-    cache: Lister<K>,
+pub(super) struct ResyncSnapshot {
+    moment: Vec<CachedObject>,
+    cache: AnyLister,
 }
 
-impl<K: Object> ResyncSnapshot<K> {
+impl ResyncSnapshot {
     /// Fixes what is shown: what is cached now.
-    pub(super) fn of(cache: Lister<K>) -> Arc<Self> {
+    pub(super) fn of(cache: AnyLister) -> Arc<Self> {
         Arc::new(Self { moment: cache.list_cached(), cache })
     }
 
     /// Finds a cached object; `None` once it has changed (a delta shows that) or is gone.
-    fn current(&self, shown: &CachedObject<K>) -> Option<CachedObject<K>> {
+    fn current(&self, shown: &CachedObject) -> Option<CachedObject> {
         let held = self.cache.cached(shown.key())?;
         let version = held.resource_version().filter(|version| !version.is_empty());
         let same = held.uid() == shown.uid() && version.is_some() && version == shown.resource_version();
@@ -35,38 +35,38 @@ impl<K: Object> ResyncSnapshot<K> {
 }
 
 /// A resync that was asked for, and begins once the queue has reached it.
-pub(super) struct ResyncRequest<K>(Mutex<Option<(Arc<ResyncSnapshot<K>>, bool)>>);
+pub(super) struct ResyncRequest(Mutex<Option<(Arc<ResyncSnapshot>, bool)>>);
 
-impl<K: Object> ResyncRequest<K> {
+impl ResyncRequest {
     pub(super) fn none() -> Self {
         Self(Mutex::new(None))
     }
 
     /// Asks for a resync of what is cached now, of everybody or of the handlers that are due; two that wait are one.
-    pub(super) fn ask(&self, cache: &Lister<K>, everybody: bool) {
+    pub(super) fn ask(&self, cache: &AnyLister, everybody: bool) {
         let mut request = self.0.lock();
         request.get_or_insert_with(|| (ResyncSnapshot::of(cache.clone()), false)).1 |= everybody;
     }
 
     /// Takes what was asked for, and whether everybody is shown it.
-    pub(super) fn take(&self) -> Option<(Arc<ResyncSnapshot<K>>, bool)> {
+    pub(super) fn take(&self) -> Option<(Arc<ResyncSnapshot>, bool)> {
         self.0.lock().take()
     }
 }
 
 /// How far somebody has been shown a resync.
-pub(super) struct ResyncCursor<K> {
-    snapshot: Arc<ResyncSnapshot<K>>,
+pub(super) struct ResyncCursor {
+    snapshot: Arc<ResyncSnapshot>,
     passed: usize,
     /// Keys that this one is shown otherwise.
     except: HashSet<ObjectKey>,
     pub(super) since: Instant,
 }
 
-impl<K: Object> ResyncCursor<K> {
+impl ResyncCursor {
     /// Begins to show a resync, except some keys that are shown otherwise.
     pub(super) fn of(
-        snapshot: Arc<ResyncSnapshot<K>>,
+        snapshot: Arc<ResyncSnapshot>,
         except: impl Iterator<Item = ObjectKey>,
         since: Instant,
     ) -> Self {
@@ -74,7 +74,7 @@ impl<K: Object> ResyncCursor<K> {
     }
 
     /// Goes on by one object, which may have nothing to show any more; `None` if no resync is under way.
-    pub(super) fn step(resyncs: &mut VecDeque<Self>) -> Option<Option<CachedObject<K>>> {
+    pub(super) fn step(resyncs: &mut VecDeque<Self>) -> Option<Option<CachedObject>> {
         #[cfg(test)]
         crate::counted::count(1);
         let cursor = resyncs.front_mut()?;

@@ -1,8 +1,8 @@
 //! The informer as its users see it.
 
-use std::{any::Any, cell::RefCell, fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{cell::RefCell, fmt, marker::PhantomData, sync::Arc, time::Duration};
 
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use tokio::time::Instant;
 
 use super::{
@@ -10,21 +10,20 @@ use super::{
     core::{Command, Handle, InformerCore, InformerParts, ObserverEntry},
     current::{TermStart, current},
     handler::{Closures, EventHandler, Observer},
-    listener::Listener,
+    listener::{AnyHandler, Listener, TypedHandler},
     processor::start,
     reflector_task::ReflectorTask,
     registration::{HandlerSlot, HandlerStatus, KeepAlive, Registration},
     reliability::Comparison,
-    report::InformerReport,
     sync_state::{NotSynced, SyncState},
     watched::Watched,
 };
 use crate::{
     delta_fifo::Extent,
-    list_watch::ListerWatcher,
-    object::{Kind, Object, ObjectKey},
+    list_watch::{ListerWatcher, TypedSource},
+    object::{Kind, ObjectKey},
     reflector::{Doubt, ReflectorConfig, WatchError, WatchErrorHandler},
-    store::{DuplicateIndex, IndexDefinition, Lister},
+    store::{AnyLister, DuplicateIndex, IndexDefinition},
 };
 
 /// Watches one kind for any number of users: one list, one watch, one cache.
@@ -37,98 +36,35 @@ use crate::{
 ///
 /// It promises no intermediate states: two changes while a handler is busy may become one call.
 pub struct SharedInformer<W: Watched> {
-    handle: Arc<Handle<W::Object>>,
-    /// Error handlers that live as long as this user, or what came from it.
-    hears: Option<Arc<[WatchErrorHandler]>>,
+    any: AnyInformer,
     watched: PhantomData<fn() -> W>,
 }
 
-impl<W: Watched> KeepAlive for SharedInformer<W> {
+/// A [`SharedInformer`] whose type of object is forgotten.
+#[derive(Clone)]
+pub(crate) struct AnyInformer {
+    handle: Arc<Handle>,
+    /// Error handlers that live as long as this user, or what came from it.
+    hears: Option<Arc<[WatchErrorHandler]>>,
+}
+
+impl KeepAlive for AnyInformer {
     fn sweep(&self) {
         self.handle.core.send(Command::Sweep);
     }
 }
 
-/// An informer of any kind.
-pub(super) trait Informer: Any + Send + Sync {
-    fn start(&self);
-    fn stop(&self);
-    /// Returns whether it was stopped, and so answers no more.
-    fn is_over(&self) -> bool;
-    fn state(&self) -> SyncState;
-    fn report(&self) -> InformerReport;
-    /// Waits until it is synced or stopped.
-    fn settled(&self) -> BoxFuture<'static, ()>;
-}
-
-impl<K: Object> Informer for Handle<K> {
-    fn start(&self) {
-        start(&self.core);
-    }
-
-    fn stop(&self) {
-        self.core.stop();
-    }
-
-    fn is_over(&self) -> bool {
-        self.core.stop.is_cancelled()
-    }
-
-    fn state(&self) -> SyncState {
-        self.core.state()
-    }
-
-    fn report(&self) -> InformerReport {
-        self.core.report()
-    }
-
-    fn settled(&self) -> BoxFuture<'static, ()> {
-        let (synced, stop) = (self.core.synced.clone(), self.core.stop.clone());
-        Box::pin(async move {
-            stop.run_until_cancelled(synced.wait()).await;
-        })
-    }
-}
-
-/// Waits until informers have synced; the error names those that have not in time, or were stopped.
-pub(super) async fn wait_for_sync(
-    informers: &[Arc<dyn Informer>],
-    within: Duration,
-) -> Result<(), NotSynced> {
-    let started = Instant::now();
-    let settled = join_all(informers.iter().map(|informer| informer.settled()));
-    let _ = tokio::time::timeout(within, settled).await;
-    let states = informers.iter().map(|informer| informer.state());
-    let laggards: Vec<SyncState> = states.filter(|state| !state.is_synced()).collect();
-    match laggards.is_empty() {
-        true => Ok(()),
-        false => Err(NotSynced { laggards, waited: started.elapsed() }),
-    }
-}
-
-impl<W: Watched> SharedInformer<W> {
-    /// Builds an informer on any source; it is shared only by clones.
-    ///
-    /// `dynamic_type` is `()` for typed kinds. Nothing runs before [`start`](SharedInformer::start). For several
-    /// sources, a transform or more indexes there is [`Assembly`](super::Assembly).
-    pub fn from_source<L: ListerWatcher<W::Object>>(
-        dynamic_type: &W::DynamicType,
-        source: L,
-        config: ReflectorConfig,
-    ) -> Self {
-        let kind = W::kind_of(dynamic_type);
-        let config = config.named(|| kind.to_string());
-        let parts = InformerParts::new(kind, W::indexes(), &config);
-        let feeds = vec![ReflectorTask::new(Extent::All, source, config)];
-        Self::of_parts(InformerParts { feeds, ..parts })
-    }
-
-    pub(super) fn of_parts(parts: InformerParts<W::Object>) -> Self {
+impl AnyInformer {
+    pub(super) fn of_parts(parts: InformerParts) -> Self {
         Self::of_handle(Arc::new(Handle { core: InformerCore::new(parts) }))
     }
 
-    pub(super) fn of_handle(handle: Arc<Handle<W::Object>>) -> Self {
-        Self { handle, hears: None, watched: PhantomData }
+    pub(super) fn of_handle(handle: Arc<Handle>) -> Self {
+        Self { handle, hears: None }
+    }
+
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
     }
 
     /// Adds error handlers for as long as this, or what comes from it, is held.
@@ -141,41 +77,29 @@ impl<W: Watched> SharedInformer<W> {
         self
     }
 
-    pub(super) fn handle(&self) -> &Arc<Handle<W::Object>> {
-        &self.handle
-    }
-
-    /// Starts listing and watching, unless that was done before.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime.
-    pub fn start(&self) {
+    pub(crate) fn start(&self) {
         start(&self.handle.core);
     }
 
-    /// Stops for good, and waits until none of its tasks is left.
-    ///
-    /// A handler that blocks is waited for.
-    pub async fn shutdown(&self) {
+    async fn shutdown(&self) {
         let core = &self.handle.core;
         core.stop();
         core.tasks.close();
         core.tasks.wait().await;
     }
 
-    /// Returns a reader of the cache; it is empty until the first list is through.
-    pub fn lister(&self) -> W::Lister {
-        self.cache().into()
-    }
-
-    /// Returns a reader of the cache without the typed look-ups.
-    pub(crate) fn cache(&self) -> Lister<W::Object> {
+    /// Returns a reader of the cache.
+    pub(crate) fn lister(&self) -> AnyLister {
         self.handle.core.indexer.lister().keeping(Arc::new(self.clone()))
     }
 
-    /// Returns what all clones of an informer have in common, and no other informer has.
-    pub(crate) fn identity(&self) -> Arc<dyn Any + Send + Sync> {
-        self.handle.clone()
+    /// Returns whether both are clones of one informer.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.handle, &other.handle)
+    }
+
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.handle.core.kind
     }
 
     /// Names the cluster that it reads from; `None`: the manager's own.
@@ -194,53 +118,22 @@ impl<W: Watched> SharedInformer<W> {
         current(&self.handle.core, start).await;
     }
 
-    /// Adds an index, filled with what is cached.
-    ///
-    /// # Errors
-    /// There is one of that name.
-    pub fn add_index(&self, definition: IndexDefinition<W::Object>) -> Result<(), DuplicateIndex> {
-        self.handle.core.add_users_index(definition)
-    }
-
-    /// Begins a handler made of closures.
-    pub fn handler(&self) -> HandlerBuilder<W> {
-        HandlerBuilder { informer: self.clone(), closures: Closures::none(), resync_every: None }
-    }
-
-    /// Registers a handler; a stopped informer refuses it (`synced` of the registration then fails).
-    pub fn add_handler(&self, handler: impl EventHandler<W::Object>) -> Registration {
-        self.register(Box::new(handler), None)
-    }
-
-    fn register(
-        &self,
-        handler: Box<dyn EventHandler<W::Object>>,
-        resync_every: Option<Duration>,
-    ) -> Registration {
+    fn register(&self, handler: Box<dyn AnyHandler>, resync_every: Option<Duration>) -> Registration {
         let core = &self.handle.core;
-        let listener = Arc::new(Listener::new(resync_every, core.meter.clone()));
+        let listener = Arc::new(Listener::new(resync_every, core.meter.clone(), core.object));
         let slot: Arc<dyn HandlerSlot> = listener.clone();
         core.note_handler(&slot);
-        core.send(Command::Join(listener.clone(), handler));
-        Registration::new(listener, Arc::new(self.clone()))
+        core.send(Command::Join(listener, handler));
+        Registration::new(slot, Arc::new(self.clone()))
     }
 
-    /// Shows an observer every change, inline, beginning with a replay of what is cached.
-    pub fn observe(&self, observer: Arc<dyn Observer<W::Object>>) -> Registration {
+    pub(crate) fn observe(&self, observer: Arc<dyn Observer>) -> Registration {
         let status = Arc::new(HandlerStatus::default());
         self.handle.core.send(Command::Look(ObserverEntry { observer, status: status.clone() }));
         Registration::new(status, Arc::new(self.clone()))
     }
 
-    /// Calls a function at every failure to list or watch, besides the configuration's handler or the log.
-    ///
-    /// It does so for as long as the informer lives.
-    pub fn on_watch_error(&self, handler: impl Fn(&WatchError) + Send + Sync + 'static) {
-        self.handle.core.health.add_handler(WatchErrorHandler::new(handler));
-    }
-
-    /// Returns whether the cache holds at least what the first list held.
-    pub fn has_synced(&self) -> bool {
+    pub(crate) fn has_synced(&self) -> bool {
         self.handle.core.has_synced()
     }
 
@@ -264,9 +157,127 @@ impl<W: Watched> SharedInformer<W> {
         self.handle.core.reliability.report_history_loss(key);
     }
 
+    pub(crate) fn state(&self) -> SyncState {
+        self.handle.core.state()
+    }
+}
+
+/// Waits until informers have synced; the error names those that have not in time, or were stopped.
+pub(super) async fn wait_for_sync(informers: &[Arc<Handle>], within: Duration) -> Result<(), NotSynced> {
+    let started = Instant::now();
+    let settled = informers.iter().map(|informer| {
+        let core = &informer.core;
+        core.stop.run_until_cancelled(core.synced.wait())
+    });
+    let _ = tokio::time::timeout(within, join_all(settled)).await;
+    let states = informers.iter().map(|informer| informer.core.state());
+    let laggards: Vec<SyncState> = states.filter(|state| !state.is_synced()).collect();
+    match laggards.is_empty() {
+        true => Ok(()),
+        false => Err(NotSynced { laggards, waited: started.elapsed() }),
+    }
+}
+
+impl<W: Watched> SharedInformer<W> {
+    /// Builds an informer on any source; it is shared only by clones.
+    ///
+    /// `dynamic_type` is `()` for typed kinds. Nothing runs before [`start`](SharedInformer::start). For several
+    /// sources, a transform or more indexes there is [`Assembly`](super::Assembly).
+    pub fn from_source<L: ListerWatcher<W::Object>>(
+        dynamic_type: &W::DynamicType,
+        source: L,
+        config: ReflectorConfig,
+    ) -> Self {
+        let kind = W::kind_of(dynamic_type);
+        let config = config.named(|| kind.to_string());
+        let parts = InformerParts::new::<W>(kind, &config);
+        let feeds = vec![ReflectorTask::new(Extent::All, TypedSource::new(source), config)];
+        Self::of_parts(InformerParts { feeds, ..parts })
+    }
+
+    pub(super) fn of_parts(parts: InformerParts) -> Self {
+        Self::of(AnyInformer::of_parts(parts))
+    }
+
+    pub(super) fn of(any: AnyInformer) -> Self {
+        Self { any, watched: PhantomData }
+    }
+
+    /// Forgets the type of the objects.
+    pub(crate) fn any(&self) -> &AnyInformer {
+        &self.any
+    }
+
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.any.handle
+    }
+
+    /// Starts listing and watching, unless that was done before.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn start(&self) {
+        self.any.start();
+    }
+
+    /// Stops for good, and waits until none of its tasks is left.
+    ///
+    /// A handler that blocks is waited for.
+    pub async fn shutdown(&self) {
+        self.any.shutdown().await;
+    }
+
+    /// Returns a reader of the cache; it is empty until the first list is through.
+    pub fn lister(&self) -> W::Lister {
+        self.any.lister().typed().into()
+    }
+
+    /// Adds an index, filled with what is cached.
+    ///
+    /// # Errors
+    /// There is one of that name.
+    pub fn add_index(&self, definition: IndexDefinition<W::Object>) -> Result<(), DuplicateIndex> {
+        self.handle().core.add_users_index(definition.erased())
+    }
+
+    /// Begins a handler made of closures.
+    pub fn handler(&self) -> HandlerBuilder<W> {
+        HandlerBuilder { informer: self.clone(), closures: Closures::none(), resync_every: None }
+    }
+
+    /// Registers a handler; a stopped informer refuses it (`synced` of the registration then fails).
+    pub fn add_handler(&self, handler: impl EventHandler<W::Object>) -> Registration {
+        self.register(Box::new(handler), None)
+    }
+
+    fn register(
+        &self,
+        handler: Box<dyn EventHandler<W::Object>>,
+        resync_every: Option<Duration>,
+    ) -> Registration {
+        self.any.register(Box::new(TypedHandler(handler)), resync_every)
+    }
+
+    /// Shows an observer every change, inline, beginning with a replay of what is cached.
+    pub fn observe(&self, observer: Arc<dyn Observer>) -> Registration {
+        self.any.observe(observer)
+    }
+
+    /// Calls a function at every failure to list or watch, besides the configuration's handler or the log.
+    ///
+    /// It does so for as long as the informer lives.
+    pub fn on_watch_error(&self, handler: impl Fn(&WatchError) + Send + Sync + 'static) {
+        self.handle().core.health.add_handler(WatchErrorHandler::new(handler));
+    }
+
+    /// Returns whether the cache holds at least what the first list held.
+    pub fn has_synced(&self) -> bool {
+        self.any.has_synced()
+    }
+
     /// Returns the state of the informer.
     pub fn sync_state(&self) -> SyncState {
-        self.handle.core.state()
+        self.any.state()
     }
 
     /// Waits until the cache holds at least what the first list held.
@@ -274,18 +285,17 @@ impl<W: Watched> SharedInformer<W> {
     /// # Errors
     /// It does not within the time given, or the informer is stopped; the error says why.
     pub async fn wait_for_sync(&self, within: Duration) -> Result<(), NotSynced> {
-        let handle: Arc<dyn Informer> = self.handle.clone();
-        wait_for_sync(&[handle], within).await
+        wait_for_sync(std::slice::from_ref(self.handle()), within).await
     }
 
     /// Returns what is watched.
     pub fn kind(&self) -> &Kind {
-        &self.handle.core.kind
+        self.any.kind()
     }
 
     /// Counts the calls of observers that panicked.
     pub fn observer_panics(&self) -> u64 {
-        self.handle.core.health.panics()
+        self.handle().core.health.panics()
     }
 }
 
@@ -333,7 +343,7 @@ impl<W: Watched> HandlerBuilder<W> {
 
 impl<W: Watched> Clone for SharedInformer<W> {
     fn clone(&self) -> Self {
-        Self { hears: self.hears.clone(), ..Self::of_handle(self.handle.clone()) }
+        Self::of(self.any.clone())
     }
 }
 

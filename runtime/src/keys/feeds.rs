@@ -3,10 +3,7 @@
 use foldhash::{HashMap, HashSet, fast::RandomState};
 use indexmap::IndexSet;
 
-use crate::{
-    informer::CacheChange,
-    object::{Object, ObjectKey},
-};
+use crate::{informer::CacheChange, object::ObjectKey};
 
 /// Names one observer that feeds a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +37,7 @@ impl FeedObjects {
     ///
     /// Returns whether it is the first readable state after an unreadable one. Such a change counts as foreign and
     /// passes every predicate: the runs that met the unreadable state did nothing, and their work is still to be done.
-    pub(super) fn observe<K: Object>(&mut self, feed: FeedId, change: &CacheChange<K>) -> bool {
+    pub(super) fn observe(&mut self, feed: FeedId, change: &CacheChange) -> bool {
         match change {
             CacheChange::Unreadable { unreadable, .. } => {
                 if let Some(key) = &unreadable.identity.key {

@@ -32,7 +32,7 @@ use super::{
 use crate::{
     clock::Moment,
     informer::{CacheChange, Progress, ProgressVia},
-    object::{Object, ObjectKey, Version},
+    object::{ObjectKey, Version},
     workqueue::{KeyState, WorkQueue},
 };
 
@@ -373,12 +373,7 @@ impl KeyTable {
     /// Takes in a change of an object, whatever it enqueues; to be called once for each, in order.
     ///
     /// Returns whether it is the first readable state after an unreadable one.
-    pub(crate) fn observe<K: Object>(
-        &mut self,
-        feed: FeedId,
-        source: Option<SourceId>,
-        change: &CacheChange<K>,
-    ) -> bool {
+    pub(crate) fn observe(&mut self, feed: FeedId, source: Option<SourceId>, change: &CacheChange) -> bool {
         if let (Some(source), Some(object)) = (source, change.key()) {
             self.sources.changed(source, object);
         }

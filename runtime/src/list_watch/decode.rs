@@ -5,14 +5,14 @@ use std::{borrow::Cow, sync::Arc};
 use super::{
     dictionary::Dictionary,
     error::{Identity, Unreadable},
-    item::FetchedItem,
+    item::{AnyItem, FetchedItem},
     json::{self, NotJson},
     members::{ManagedFields, SeenMembers},
     raw::{ItemForm, RawObject},
-    read::{NO_NAME, ObjectParts, typed, typed_or_why},
+    read::{NO_NAME, ObjectParts, ObjectType},
     scrub,
 };
-use crate::object::{Kind, Object};
+use crate::object::Kind;
 
 /// How much of each object is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -27,6 +27,8 @@ pub enum Representation {
 /// Decodes the objects of one kind.
 #[derive(Clone, Debug)]
 pub(super) struct Decoder {
+    /// The type that typed objects become.
+    object: ObjectType,
     api_version: String,
     kind: String,
     representation: Representation,
@@ -39,16 +41,22 @@ pub(super) struct Decoder {
 
 /// What came of decoding an object.
 #[derive(Debug)]
-pub(super) enum Decoded<K> {
+pub(super) enum Decoded {
     /// An object of the kind, readable or not.
-    Item(FetchedItem<K>),
+    Item(AnyItem),
     /// An object of another kind; the error names its type.
     OfAnotherKind(Box<Unreadable>),
 }
 
 impl Decoder {
-    pub(super) fn new(kind: &Kind, representation: Representation, managed_fields: ManagedFields) -> Self {
+    pub(super) fn new(
+        object: ObjectType,
+        kind: &Kind,
+        representation: Representation,
+        managed_fields: ManagedFields,
+    ) -> Self {
         let mut decoder = Self {
+            object,
             api_version: kind.api_version(),
             kind: kind.kind.to_string(),
             representation,
@@ -73,7 +81,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The text is not one JSON value.
-    pub(super) fn decode<K: Object>(&self, text: &str) -> Result<Decoded<K>, NotJson> {
+    pub(super) fn decode(&self, text: &str) -> Result<Decoded, NotJson> {
         match self.decode_usual(text) {
             Some(item) => Ok(Decoded::Item(item)),
             None => self.decode_parts(text),
@@ -84,7 +92,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The text is not one JSON value.
-    pub(super) fn list_item<K: Object>(&self, text: &str) -> Result<FetchedItem<K>, NotJson> {
+    pub(super) fn list_item(&self, text: &str) -> Result<AnyItem, NotJson> {
         Ok(match self.decode(text)? {
             Decoded::Item(item) => item,
             Decoded::OfAnotherKind(mut found) => {
@@ -95,7 +103,7 @@ impl Decoder {
     }
 
     /// Decodes a typed object in one pass if it is as API servers send it; `None` for any other.
-    pub(super) fn decode_usual<K: Object>(&self, text: &str) -> Option<FetchedItem<K>> {
+    pub(super) fn decode_usual(&self, text: &str) -> Option<AnyItem> {
         if self.form != ItemForm::Typed {
             return None;
         }
@@ -108,11 +116,11 @@ impl Decoder {
             _ => return None,
         };
         let mut seen = SeenMembers::new(self.managed_fields);
-        let item = FetchedItem::Object(Arc::new(typed::<K>(&text, &mut seen)?));
+        let item = FetchedItem::Object((self.object.usual)(&text, &mut seen)?);
         (item.is_named() && !seen.twice).then_some(item)
     }
 
-    fn decode_parts<K: Object>(&self, text: &str) -> Result<Decoded<K>, NotJson> {
+    fn decode_parts(&self, text: &str) -> Result<Decoded, NotJson> {
         let parts = match ObjectParts::of(text) {
             Ok(parts) => parts,
             Err(error) => {
@@ -126,7 +134,7 @@ impl Decoder {
         }
         let lean = parts.lean(text, self.type_names(), self.managed_fields);
         Ok(Decoded::Item(match self.form {
-            ItemForm::Typed => typed_item(&lean, &parts),
+            ItemForm::Typed => self.typed_item(&lean, &parts),
             ItemForm::Bytes => {
                 let raw = RawObject::found(&lean, &parts, Some(&self.dictionary));
                 raw.map_or_else(FetchedItem::Unreadable, |raw| FetchedItem::Raw(Box::new(raw)))
@@ -153,6 +161,15 @@ impl Decoder {
         })
     }
 
+    fn typed_item(&self, text: &str, parts: &ObjectParts<'_>) -> AnyItem {
+        let key = parts.metadata.key().map_err(str::to_owned);
+        match key.and_then(|_| (self.object.whole)(text)).map(FetchedItem::Object) {
+            Ok(item) if item.is_named() => item,
+            Ok(_) => unreadable(parts.metadata.identity(), NO_NAME.to_owned()),
+            Err(error) => unreadable(parts.metadata.identity(), error),
+        }
+    }
+
     fn type_names(&self) -> (&str, &str) {
         match self.representation {
             Representation::Whole => (&self.api_version, &self.kind),
@@ -161,16 +178,7 @@ impl Decoder {
     }
 }
 
-fn typed_item<K: Object>(text: &str, parts: &ObjectParts<'_>) -> FetchedItem<K> {
-    let key = parts.metadata.key().map_err(str::to_owned);
-    match key.and_then(|_| typed_or_why::<K>(text)).map(|object| FetchedItem::Object(Arc::new(object))) {
-        Ok(item) if item.is_named() => item,
-        Ok(_) => unreadable(parts.metadata.identity(), NO_NAME.to_owned()),
-        Err(error) => unreadable(parts.metadata.identity(), error),
-    }
-}
-
-fn unreadable<K>(identity: Identity, error: String) -> FetchedItem<K> {
+fn unreadable(identity: Identity, error: String) -> AnyItem {
     FetchedItem::Unreadable(Box::new(Unreadable { identity, error }))
 }
 

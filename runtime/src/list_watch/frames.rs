@@ -9,18 +9,20 @@ use super::{
     InitialEventsMark, WatchEvent,
     decode::{Decoded, Decoder},
     error::ListWatchError,
-    item::FetchedItem,
+    item::AnyItem,
     json::{self, Raw, decoded, is_blank, raw},
     read::ObjectParts,
     status::{status_of, status_of_error},
 };
-use crate::object::Object;
+use crate::object::AnyObject;
 
 /// The annotation of the bookmark that closes the initial events.
 pub(super) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// What a line comes to: an event, or the error that ends the stream.
-pub(super) type DecodedEvent<K> = Result<WatchEvent<K>, ListWatchError>;
+pub(super) type DecodedEvent = Result<AnyEvent, ListWatchError>;
+
+type AnyEvent = WatchEvent<dyn AnyObject>;
 
 /// Cuts a body into whole lines, over as many chunks as it takes.
 #[derive(Debug)]
@@ -93,7 +95,7 @@ pub(super) struct EventDecoder {
 
 impl EventDecoder {
     /// Decodes lines, one an event.
-    pub(super) fn events<K: Object>(&self, lines: &[u8]) -> Vec<DecodedEvent<K>> {
+    pub(super) fn events(&self, lines: &[u8]) -> Vec<DecodedEvent> {
         let (mut start, mut events) = (0, Vec::new());
         for end in memchr::memchr_iter(b'\n', lines).chain([lines.len()]) {
             let line = &lines[start..end];
@@ -105,7 +107,7 @@ impl EventDecoder {
         events
     }
 
-    fn event<K: Object>(&self, line: &[u8]) -> DecodedEvent<K> {
+    fn event(&self, line: &[u8]) -> DecodedEvent {
         if line.len() > self.largest {
             return Err(ListWatchError::TooLarge { what: "an event", limit: self.largest });
         }
@@ -119,7 +121,7 @@ impl EventDecoder {
     }
 
     /// Decodes a line member by member, whatever their order, and says what is wrong with it.
-    fn unusual<K: Object>(&self, line: &str) -> DecodedEvent<K> {
+    fn unusual(&self, line: &str) -> DecodedEvent {
         let EventLine { kind, object } = json::object(line).or_else(|_| match json::check(line) {
             Ok(()) => Ok(EventLine::default()),
             Err(_) => Err(not_json()),
@@ -147,9 +149,9 @@ fn not_json() -> ListWatchError {
 }
 
 /// Makes an event of an item.
-type MakeEvent<K> = fn(FetchedItem<K>) -> WatchEvent<K>;
+type MakeEvent = fn(AnyItem) -> AnyEvent;
 
-fn of_object<K>(event: MakeEvent<K>, decoded: Decoded<K>) -> WatchEvent<K> {
+fn of_object(event: MakeEvent, decoded: Decoded) -> AnyEvent {
     match decoded {
         Decoded::Item(item) => event(item),
         Decoded::OfAnotherKind(found) => {
@@ -159,10 +161,10 @@ fn of_object<K>(event: MakeEvent<K>, decoded: Decoded<K>) -> WatchEvent<K> {
 }
 
 /// Cuts a line as API servers write them: the type first, then what is to be an object, and nothing else.
-fn usual<K>(line: &str) -> Option<(MakeEvent<K>, &str)> {
+fn usual(line: &str) -> Option<(MakeEvent, &str)> {
     let rest = line.strip_prefix("{\"type\":\"")?;
     let (kind, rest) = rest.split_once("\",\"object\":")?;
-    let event: MakeEvent<K> = match kind {
+    let event: MakeEvent = match kind {
         "ADDED" => WatchEvent::Added,
         "MODIFIED" => WatchEvent::Modified,
         "DELETED" => WatchEvent::Deleted,
@@ -172,7 +174,7 @@ fn usual<K>(line: &str) -> Option<(MakeEvent<K>, &str)> {
 }
 
 /// Reads a bookmark leniently: servers fill it with whatever the kind requires.
-fn bookmark<K>(object: &str) -> WatchEvent<K> {
+fn bookmark(object: &str) -> AnyEvent {
     let metadata = ObjectParts::of(object).unwrap_or_default().metadata;
     let Some(resource_version) = metadata.resource_version() else {
         return WatchEvent::Unexpected("a bookmark without a resource version".to_owned());

@@ -10,8 +10,8 @@
 //! 2. A list: `list_body` cuts the chunks into items. A watch: `frames` cuts them into lines, one an event.
 //! 3. Lists and initial events are decoded by `decode_pool`, in order, on all threads of the runtime; changes are decoded
 //!    where they are read.
-//! 4. `decode` makes a [`FetchedItem`]. A typed object as API servers send it is read once: `read` decodes it, and `members`
-//!    sees on the way who it is, and leaves out `managedFields`.
+//! 4. `decode` makes a [`FetchedItem`]. A typed object as API servers send it is read once: `read` decodes it, as an
+//!    `ObjectType` says, and `members` sees on the way who it is, and leaves out `managedFields`.
 //! 5. Any other object is read by its parts (`read`): `serde_json` checks all of its text, and finds who it is.
 //! 6. Compact caches keep a [`RawObject`]: the text, compressed (`dictionary`), with UID and version (`text`).
 //! 7. What does not decode becomes [`FetchedItem::Unreadable`]; `scrub` removes content from the error.
@@ -31,6 +31,7 @@ mod dictionary;
 mod text;
 mod raw;
 mod item;
+mod source;
 mod decode;
 mod list_body;
 mod decode_pool;
@@ -54,7 +55,11 @@ pub use raw::{ItemForm, RawObject};
 #[doc(hidden)]
 pub use text::ObjectText;
 
+pub(crate) use client::{ClientSource, OptionsHook};
+pub(crate) use item::AnyItem;
+pub(crate) use read::ObjectType;
 pub(crate) use retry_after::retry_after;
+pub(crate) use source::{AnySource, TypedSource};
 pub(crate) use text::LabelFilter;
 
 use std::{future::Future, sync::Arc};
@@ -127,7 +132,7 @@ pub type WatchStream<K> = BoxStream<'static, Result<WatchEvent<K>, ListWatchErro
 
 /// One page of a list.
 #[derive(Debug)]
-pub struct ListPage<K> {
+pub struct ListPage<K: ?Sized> {
     /// What the page holds, in the server's order.
     pub items: Vec<FetchedItem<K>>,
     /// The version that the whole list shows.
@@ -136,9 +141,16 @@ pub struct ListPage<K> {
     pub continue_token: Option<String>,
 }
 
+impl<K: ?Sized> ListPage<K> {
+    pub(super) fn map<J: ?Sized>(self, item: impl Fn(FetchedItem<K>) -> FetchedItem<J>) -> ListPage<J> {
+        let Self { items, resource_version, continue_token } = self;
+        ListPage { items: items.into_iter().map(item).collect(), resource_version, continue_token }
+    }
+}
+
 /// One event of a watch.
 #[derive(Debug)]
-pub enum WatchEvent<K> {
+pub enum WatchEvent<K: ?Sized> {
     /// An object appeared (or is part of the initial events).
     Added(FetchedItem<K>),
     /// An object changed.
@@ -160,7 +172,20 @@ pub enum WatchEvent<K> {
     Error(Box<kube::core::Status>),
 }
 
-impl<K> WatchEvent<K> {
+impl<K: ?Sized> WatchEvent<K> {
+    pub(super) fn map<J: ?Sized>(self, map: impl Fn(FetchedItem<K>) -> FetchedItem<J>) -> WatchEvent<J> {
+        match self {
+            Self::Added(item) => WatchEvent::Added(map(item)),
+            Self::Modified(item) => WatchEvent::Modified(map(item)),
+            Self::Deleted(item) => WatchEvent::Deleted(map(item)),
+            Self::Bookmark { resource_version, initial_events } => {
+                WatchEvent::Bookmark { resource_version, initial_events }
+            }
+            Self::Unexpected(what) => WatchEvent::Unexpected(what),
+            Self::Error(status) => WatchEvent::Error(status),
+        }
+    }
+
     /// Returns the object that the event is of.
     pub fn item(&self) -> Option<&FetchedItem<K>> {
         match self {

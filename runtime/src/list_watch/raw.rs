@@ -11,7 +11,7 @@ use super::{
     text::ObjectText,
 };
 use crate::{
-    object::{Object, ObjectKey},
+    object::{AnyObject, Object, ObjectKey},
     users_code::contained,
 };
 
@@ -71,23 +71,26 @@ impl RawObject {
     ///
     /// # Errors
     /// It can't be encoded, or has no name.
-    pub fn of<K: Object>(object: &K) -> Result<Self, Box<Unreadable>> {
+    pub fn of<K: AnyObject + ?Sized>(object: &K) -> Result<Self, Box<Unreadable>> {
         Self::encoded(object, None)
     }
 
     /// Encodes an object of the same kind.
-    pub(crate) fn of_same_kind<K: Object>(&self, object: &K) -> Result<Self, Box<Unreadable>> {
+    pub(crate) fn of_same_kind(&self, object: &dyn AnyObject) -> Result<Self, Box<Unreadable>> {
         Self::encoded(object, self.text.dictionary())
     }
 
-    fn encoded<K: Object>(object: &K, dictionary: Option<&Arc<Dictionary>>) -> Result<Self, Box<Unreadable>> {
-        let encoded = contained(|| serde_json::to_string(object));
+    fn encoded<K: AnyObject + ?Sized>(
+        object: &K,
+        dictionary: Option<&Arc<Dictionary>>,
+    ) -> Result<Self, Box<Unreadable>> {
+        let encoded = contained(|| object.to_json());
         let error = match encoded {
-            Some(Ok(json)) => return Self::compressed(&json, dictionary),
+            Some(Ok(json)) => return Self::compressed(&String::from_utf8_lossy(&json), dictionary),
             Some(Err(error)) => scrub::without_content(&error),
             None => "its type panicked".to_owned(),
         };
-        let identity = Identity { key: ObjectKey::of_meta(object.meta()), ..Identity::default() };
+        let identity = Identity { key: ObjectKey::of_meta(object.metadata()), ..Identity::default() };
         Err(Box::new(Unreadable { identity, error: format!("can't be encoded: {error}") }))
     }
 

@@ -1,5 +1,7 @@
 //! Reads an object: into its type, or only what says who it is.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::{
     Deserialize, Deserializer,
@@ -13,7 +15,10 @@ use super::{
     members::{ManagedFields, Noting, SeenMembers},
     scrub,
 };
-use crate::{object::ObjectKey, users_code::contained};
+use crate::{
+    object::{AnyObject, Object, ObjectKey},
+    users_code::contained,
+};
 
 /// Longest path inside an object that an error repeats.
 const LONGEST_PATH: usize = 200;
@@ -35,26 +40,45 @@ pub(super) fn typed<K: DeserializeOwned>(text: &str, seen: &mut SeenMembers) -> 
 /// # Errors
 /// Why it does not decode, with the path of the failure and without content.
 pub(super) fn typed_or_why<K: DeserializeOwned>(text: &str) -> Result<K, String> {
-    let decoded = contained(|| serde_json::from_str(text));
-    let decoded = decoded.ok_or_else(|| "its type panicked as it was decoded".to_owned())?;
-    decoded.map_err(|error| {
-        let reason = scrub::without_content(&error);
-        match path_of_failure::<K>(text) {
-            Some(path) => format!("{path}: {reason}"),
-            None => reason,
-        }
-    })
+    let typed = typed(text, &mut SeenMembers::new(ManagedFields::Keep));
+    typed.map_or_else(|| typed_slowly(text), Ok)
 }
 
-/// Decodes once more, slowly, to find where it fails.
-fn path_of_failure<K: DeserializeOwned>(text: &str) -> Option<String> {
+/// Decodes a text into its type, slowly, to find where it fails.
+pub(super) fn typed_slowly<K: DeserializeOwned>(text: &str) -> Result<K, String> {
     let decode = || {
-        let mut text = serde_json::Deserializer::from_str(text);
-        serde_path_to_error::deserialize::<_, K>(&mut text).err()
+        let mut inner = serde_json::Deserializer::from_str(text);
+        let decoded = serde_path_to_error::deserialize(&mut inner).map_err(why)?;
+        inner.end().map(|()| decoded).map_err(|error| scrub::without_content(&error))
     };
-    let error = contained(decode)??;
+    contained(decode).unwrap_or_else(|| Err("its type panicked as it was decoded".to_owned()))
+}
+
+fn why(error: serde_path_to_error::Error<serde_json::Error>) -> String {
     let path: String = error.path().to_string().chars().take(LONGEST_PATH).collect();
-    (path != "." && !path.is_empty()).then_some(path)
+    let reason = scrub::without_content(error.inner());
+    if path == "." || path.is_empty() { reason } else { format!("{path}: {reason}") }
+}
+
+/// How texts become objects of one type, which is then forgotten.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ObjectType {
+    /// Names the type, for messages.
+    pub(crate) name: &'static str,
+    /// Decodes a text in one pass, and notes its members; `None` if that fails.
+    pub(super) usual: fn(&str, &mut SeenMembers) -> Option<Arc<dyn AnyObject>>,
+    /// Decodes a text, or says why that fails.
+    pub(super) whole: fn(&str) -> Result<Arc<dyn AnyObject>, String>,
+}
+
+impl ObjectType {
+    pub(crate) fn of<K: Object>() -> Self {
+        Self {
+            name: std::any::type_name::<K>(),
+            usual: |text, seen| Some(Arc::new(typed::<K>(text, seen)?)),
+            whole: |text| Ok(Arc::new(typed_or_why::<K>(text)?)),
+        }
+    }
 }
 
 /// What says who and of what type an object is, as it is written.

@@ -12,10 +12,10 @@ use super::{
     dictionary::{Compressed, Dictionary},
     error::{Identity, Unreadable},
     json::{decoded, elements},
-    read::{self, MetadataParts, ObjectParts},
+    read::{self, MetadataParts, ObjectParts, ObjectType},
     scrub,
 };
-use crate::object::{Object, Version};
+use crate::object::{AnyObject, Object, Version};
 
 /// An object as well-formed JSON, compressed.
 ///
@@ -123,6 +123,12 @@ impl ObjectText {
     /// The object does not decode, or its type panics on it; the error has the path of the failure, and no content.
     pub fn decode<K: Object>(&self) -> Result<K, Box<Unreadable>> {
         read::typed_or_why(&self.json())
+            .map_err(|error| Box::new(Unreadable { identity: self.identity(), error }))
+    }
+
+    /// Decodes the object into a type that is then forgotten.
+    pub(crate) fn decode_as(&self, object: ObjectType) -> Result<Arc<dyn AnyObject>, Box<Unreadable>> {
+        (object.whole)(&self.json())
             .map_err(|error| Box::new(Unreadable { identity: self.identity(), error }))
     }
 

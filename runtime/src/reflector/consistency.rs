@@ -5,11 +5,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::debug;
 
-use super::sink::{Difference, ReflectorStore};
+use super::sink::{AnyStore, Difference};
 use crate::{
     clock::after,
-    list_watch::{FetchedItem, ListOptions, ListWatchError, ListerWatcher, VersionMatch},
-    object::Object,
+    list_watch::{AnyItem, AnySource, ListOptions, ListWatchError, VersionMatch},
 };
 
 /// How long a check may take; the watch is not read meanwhile.
@@ -53,11 +52,11 @@ impl ConsistencyCheck {
     }
 
     /// Compares the store with the source at a version; returns an error if they differ.
-    pub(super) async fn run<K: Object>(
+    pub(super) async fn run(
         &mut self,
         name: &str,
-        source: &impl ListerWatcher<K>,
-        store: &impl ReflectorStore<K>,
+        source: &dyn AnySource,
+        store: &dyn AnyStore,
         version: Option<&str>,
     ) -> Option<ListWatchError> {
         self.due = None;
@@ -77,10 +76,10 @@ impl ConsistencyCheck {
         Some(ListWatchError::Inconsistent { count: differences.len(), named: named.join(", ") })
     }
 
-    async fn differences<K: Object>(
+    async fn differences(
         &self,
-        source: &impl ListerWatcher<K>,
-        store: &impl ReflectorStore<K>,
+        source: &dyn AnySource,
+        store: &dyn AnyStore,
         version: Option<&str>,
     ) -> Result<Vec<Difference>, String> {
         let listed = self.list_at(source, version.ok_or("the version of the watch is not known")?).await?;
@@ -94,11 +93,7 @@ impl ConsistencyCheck {
     }
 
     /// Lists what the source held at a version.
-    async fn list_at<K: Object>(
-        &self,
-        source: &impl ListerWatcher<K>,
-        version: &str,
-    ) -> Result<Vec<FetchedItem<K>>, String> {
+    async fn list_at(&self, source: &dyn AnySource, version: &str) -> Result<Vec<AnyItem>, String> {
         let paged = ListOptions { limit: Some(self.page_size), ..ListOptions::default() };
         let (resource_version, version_match) = (Some(version.to_owned()), Some(VersionMatch::Exact));
         let mut options = ListOptions { resource_version, version_match, ..paged.clone() };

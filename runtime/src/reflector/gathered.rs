@@ -7,12 +7,12 @@ use indexmap::IndexMap;
 use tokio::{task::coop::consume_budget, time::Instant};
 
 use super::{
-    sink::{Epoch, List, ReflectorStore},
+    sink::{AnyStore, Epoch, List},
     state::compared,
 };
 use crate::{
-    list_watch::{FetchedItem, InitialEventsMark, WatchEvent},
-    object::{Object, ObjectKey},
+    list_watch::{AnyItem, InitialEventsMark, WatchEvent},
+    object::{AnyObject, ObjectKey},
 };
 
 /// If a streaming list brings nothing new for this time, its end counts as lost.
@@ -20,11 +20,11 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a list has brought so far, in the order of arrival.
 #[derive(Debug)]
-pub(super) struct Gathered<K> {
+pub(super) struct Gathered {
     /// `None` for what the store holds already.
-    objects: IndexMap<ObjectKey, Option<FetchedItem<K>>, RandomState>,
+    objects: IndexMap<ObjectKey, Option<AnyItem>, RandomState>,
     /// Those without a readable key.
-    nameless: Vec<FetchedItem<K>>,
+    nameless: Vec<AnyItem>,
     /// The version from which a watch brings all that pages may have missed; `None` before the first page.
     pub(super) version: Option<String>,
     /// When the last initial event came that brought an object, or this was made.
@@ -33,7 +33,7 @@ pub(super) struct Gathered<K> {
     disturbed: Option<Instant>,
 }
 
-impl<K: Object> Gathered<K> {
+impl Gathered {
     pub(super) fn new() -> Self {
         let (objects, nameless) = (IndexMap::default(), Vec::new());
         Self { objects, nameless, version: None, grown: Instant::now(), disturbed: None }
@@ -43,12 +43,7 @@ impl<K: Object> Gathered<K> {
     ///
     /// Not every source reads all pages at one version. The list counts as of the lowest, which is the first unless the
     /// source went back: what changed between two pages comes again by the watch.
-    pub(super) async fn add_page(
-        &mut self,
-        items: Vec<FetchedItem<K>>,
-        version: String,
-        store: &impl ReflectorStore<K>,
-    ) {
+    pub(super) async fn add_page(&mut self, items: Vec<AnyItem>, version: String, store: &dyn AnyStore) {
         let lowest = self.version.get_or_insert_with(|| version.clone());
         if compared(&version, lowest).is_some_and(Ordering::is_lt) {
             *lowest = version;
@@ -63,9 +58,9 @@ impl<K: Object> Gathered<K> {
     /// Adds an initial event; returns the version of the list if it is the one that ends it.
     pub(super) fn add_event(
         &mut self,
-        event: WatchEvent<K>,
+        event: WatchEvent<dyn AnyObject>,
         now: Instant,
-        store: &impl ReflectorStore<K>,
+        store: &dyn AnyStore,
     ) -> Option<String> {
         match event {
             WatchEvent::Bookmark { resource_version, initial_events: InitialEventsMark::End } => {
@@ -93,7 +88,7 @@ impl<K: Object> Gathered<K> {
     }
 
     /// Returns all that was gathered as one list.
-    pub(super) fn into_list(self, version: String, epoch: Epoch) -> List<K> {
+    pub(super) fn into_list(self, version: String, epoch: Epoch) -> List<dyn AnyObject> {
         let mut list = List::new(Vec::with_capacity(self.objects.len()), version, epoch);
         for (key, item) in self.objects {
             match item {
@@ -106,7 +101,7 @@ impl<K: Object> Gathered<K> {
     }
 
     /// Keeps an item; returns whether it is new.
-    fn put(&mut self, item: FetchedItem<K>, store: &impl ReflectorStore<K>) -> bool {
+    fn put(&mut self, item: AnyItem, store: &dyn AnyStore) -> bool {
         let (key, item) = match (store.unchanged(&item), item.key()) {
             (Some(key), _) => (key, None),
             (None, Some(key)) => (key, Some(item)),

@@ -38,12 +38,21 @@ pub(crate) use failure_log::Reminder;
 pub(crate) use server::{CacheStatus, Doubt, DoubtCause};
 pub(crate) use watch_error::rounded;
 
+pub(crate) use sink::AnyStore;
+use sink::TypedStore;
+
 use std::{borrow::Cow, fmt, marker::PhantomData, sync::Arc};
 
+use futures::future::BoxFuture;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::{clock::after, list_watch::ListerWatcher, object::Object, users_code::contained};
+use crate::{
+    clock::after,
+    list_watch::{AnySource, ListerWatcher, TypedSource},
+    object::Object,
+    users_code::contained,
+};
 
 /// Keeps a store equal to what a source holds: one list, then watches, and a list again where nothing else helps.
 ///
@@ -78,27 +87,39 @@ where
     ///
     /// Cancellation ends everything at once: a list under way, an open watch, any wait.
     pub async fn run(self, cancel: CancellationToken) {
-        let Self { source, store, config, .. } = self;
-        let resync = resync(config.name.clone(), config.resync, store.clone());
-        let fetch = run::ReflectorLoop::new(source, store, &config).run();
+        let source = Arc::new(TypedSource::new(self.source));
+        fetch(source, Arc::new(TypedStore::new(self.store)), self.config, cancel).await;
+    }
+}
+
+/// Fetches objects whose type is forgotten, until it is cancelled.
+pub(crate) fn fetch(
+    source: Arc<dyn AnySource>,
+    store: Arc<dyn AnyStore>,
+    config: ReflectorConfig,
+    cancel: CancellationToken,
+) -> BoxFuture<'static, ()> {
+    let resync = resync(config.name.clone(), config.resync, store.clone());
+    let fetch = run::ReflectorLoop::new(source, store, &config).run();
+    Box::pin(async move {
         // Cancellation comes first, so that nothing is opened after it.
         tokio::select! {
             biased;
             () = cancel.cancelled() => {}
             never = resync => match never {},
-            never = Box::pin(fetch) => match never {},
+            never = fetch => match never {},
         }
-    }
+    })
 }
 
 /// The resolution of timers: a shorter period would leave no time for other work.
 const FINEST: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// Shows every known object again at each period; lists do not disturb it.
-async fn resync<K, S: ReflectorStore<K>>(
+async fn resync(
     name: Cow<'static, str>,
     period: Option<std::time::Duration>,
-    store: Arc<S>,
+    store: Arc<dyn AnyStore>,
 ) -> std::convert::Infallible {
     let Some(period) = period.filter(|period| !period.is_zero()) else { return std::future::pending().await };
     let period = period.max(FINEST);

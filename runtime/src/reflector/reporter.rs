@@ -1,6 +1,6 @@
 //! Reports how fetching goes: to the store, the error handler, the log and the metrics.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tracing::{debug, info};
@@ -9,7 +9,7 @@ use super::{
     config::ReflectorConfig,
     failure_log::{FailureLogEntry, LogLevel},
     fault::Fault,
-    sink::FetchReport,
+    sink::{AnyStore, FetchReport},
     watch_error::{FetchPart, WatchError, WatchErrorHandler},
 };
 use crate::{
@@ -20,11 +20,9 @@ use crate::{
 };
 
 /// Counts and reports for one reflector.
-///
-/// Knows of the store only where reports go: so it is compiled once, not for each kind.
 pub(super) struct Reporter {
     pub(super) name: Cow<'static, str>,
-    store: Box<dyn Fn(FetchReport) + Send + Sync>,
+    store: Arc<dyn AnyStore>,
     handler: WatchErrorHandler,
     pub(super) meter: FetchMeter,
     /// How many failures of each part in a row.
@@ -37,7 +35,7 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub(super) fn new(store: Box<dyn Fn(FetchReport) + Send + Sync>, config: &ReflectorConfig) -> Self {
+    pub(super) fn new(store: Arc<dyn AnyStore>, config: &ReflectorConfig) -> Self {
         let meter = config.metrics.as_ref().map(Metrics::fetch).map(|metrics| metrics.meter(&config.name));
         Self {
             name: config.name.clone(),
@@ -93,7 +91,7 @@ impl Reporter {
 
     /// Returns the store, which must not end the stage that it is fed by.
     pub(super) fn report(&self, report: FetchReport) {
-        if contained(|| (self.store)(report)).is_none() {
+        if contained(|| self.store.report(report)).is_none() {
             tracing::error!(kind = %self.name, "the store panicked in `report`; fetching goes on");
         }
     }

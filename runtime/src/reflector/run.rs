@@ -16,21 +16,21 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
-    ReflectorConfig, ReflectorStore, StoreChange,
+    ReflectorConfig, StoreChange,
     consistency::ConsistencyCheck,
     fault::Fault,
     gathered::{Gathered, PATIENCE},
     reporter::Reporter,
     server::{ServerEvent, ServerMember},
-    sink::{Epoch, FetchReport, List},
+    sink::{AnyStore, Epoch, FetchReport, List},
     state::{Brought, Ending, LIVED, Listed, ReflectorState, Step},
     watch_error::{FetchPart, rounded},
 };
 use crate::{
     backoff::random_seed,
     clock::{Lead, WallClock},
-    list_watch::{FetchedItem, ListOptions, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
-    object::Object,
+    list_watch::{AnyItem, AnySource, ListOptions, ListWatchError, WatchEvent, WatchStream},
+    object::AnyObject,
     users_code::discard,
 };
 
@@ -46,16 +46,18 @@ const SUSPENDED: Duration = Duration::from_secs(30);
 /// The error of an event whose object has no name that can be read.
 const NAMELESS: &str = "an event is of an object whose name can't be read";
 
+type AnyEvent = WatchEvent<dyn AnyObject>;
+
 /// A reflector at work.
-pub(super) struct ReflectorLoop<K, L, S> {
-    source: L,
-    store: Arc<S>,
+pub(super) struct ReflectorLoop {
+    source: Arc<dyn AnySource>,
+    store: Arc<dyn AnyStore>,
     reporter: Reporter,
     clock: WallClock,
     member: ServerMember,
     state: ReflectorState,
     /// What the list under way has brought.
-    gathered: Gathered<K>,
+    gathered: Gathered,
     /// How many objects the last list showed, if nothing has come since.
     count: Option<usize>,
     /// What it does now.
@@ -83,17 +85,15 @@ enum StreamEnd {
     Contradicted,
 }
 
-impl<K, L, S> ReflectorLoop<K, L, S>
-where
-    K: Object,
-    L: ListerWatcher<K>,
-    S: ReflectorStore<K>,
-{
-    pub(super) fn new(source: L, store: Arc<S>, config: &ReflectorConfig) -> Self {
+impl ReflectorLoop {
+    pub(super) fn new(
+        source: Arc<dyn AnySource>,
+        store: Arc<dyn AnyStore>,
+        config: &ReflectorConfig,
+    ) -> Self {
         let seed = config.seed.unwrap_or_else(random_seed);
         let state = ReflectorState::new(config, seed);
-        let told = store.clone();
-        let reporter = Reporter::new(Box::new(move |report| told.report(report)), config);
+        let reporter = Reporter::new(store.clone(), config);
         Self {
             source,
             store,
@@ -266,10 +266,9 @@ where
     }
 
     /// Returns whether a list shows something that the watches before it had not brought.
-    fn shows_missed(&self, list: &List<K>) -> bool {
-        let later = |item: &FetchedItem<K>| {
-            item.resource_version().is_some_and(|version| self.state.is_later(version))
-        };
+    fn shows_missed(&self, list: &List<dyn AnyObject>) -> bool {
+        let later =
+            |item: &AnyItem| item.resource_version().is_some_and(|version| self.state.is_later(version));
         let count = list.items.len() + list.unchanged.len();
         list.items.iter().any(later) || self.count.is_some_and(|before| before != count)
     }
@@ -336,13 +335,13 @@ where
     // Streams.
 
     /// Reads a stream to its end: first what belongs to the list, if it starts with one, then changes.
-    async fn follow(&mut self, stream: WatchStream<K>, mut in_list: bool) {
+    async fn follow(&mut self, stream: WatchStream<dyn AnyObject>, mut in_list: bool) {
         let mut batches = stream.ready_chunks(BATCH);
         let mut ending = Ending { opened: Instant::now(), brought: Brought::Nothing };
         let (opened, mut heard) = (ending.opened, 0);
         let mut lead = Lead::start(self.clock.clone());
         let store = self.store.clone();
-        let (mut alarm, mut wants_list) = (pin!(sleep(LIVED)), pin!(store.wants_list()));
+        let (mut alarm, mut wants_list) = (pin!(sleep(LIVED)), store.wants_list());
         self.reporter.watch_opened();
         self.member.watch_opened();
         let (mut lost, mut check) = (pin!(self.member.lost()), pin!(self.check.due()));
@@ -403,7 +402,7 @@ where
     /// Takes the events of a batch; returns how the stream ended, if it did.
     fn take(
         &mut self,
-        batch: Vec<Result<WatchEvent<K>, ListWatchError>>,
+        batch: Vec<Result<AnyEvent, ListWatchError>>,
         in_list: &mut bool,
         ending: &mut Ending,
     ) -> Option<StreamEnd> {
@@ -446,7 +445,7 @@ where
     }
 
     /// Hands changes to the store, then advances.
-    fn apply(&mut self, changes: Vec<StoreChange<K>>, ending: &mut Ending) {
+    fn apply(&mut self, changes: Vec<StoreChange<dyn AnyObject>>, ending: &mut Ending) {
         if changes.is_empty() {
             return;
         }
@@ -563,7 +562,7 @@ where
     /// Compares the store with the source at the version that the watch has reached; returns whether they differ.
     async fn finds_difference(&mut self) -> bool {
         let (name, version) = (&self.reporter.name, self.state.version.as_deref());
-        let Some(error) = self.check.run(name, &self.source, &*self.store, version).await else {
+        let Some(error) = self.check.run(name, &*self.source, &*self.store, version).await else {
             return false;
         };
         self.reporter.failed(FetchPart::Watch, error, Duration::ZERO);
@@ -581,7 +580,7 @@ fn set_alarm(alarm: Pin<&mut Sleep>, until: Option<Instant>) {
     }
 }
 
-fn change<K>(event: WatchEvent<K>) -> Option<StoreChange<K>> {
+fn change(event: AnyEvent) -> Option<StoreChange<dyn AnyObject>> {
     match event {
         WatchEvent::Added(item) | WatchEvent::Modified(item) => Some(StoreChange::Upsert(item)),
         WatchEvent::Deleted(item) => Some(StoreChange::Delete(item)),
@@ -590,7 +589,7 @@ fn change<K>(event: WatchEvent<K>) -> Option<StoreChange<K>> {
     }
 }
 
-fn version_of<K: Object>(change: &StoreChange<K>) -> Option<&str> {
+fn version_of(change: &StoreChange<dyn AnyObject>) -> Option<&str> {
     match change {
         StoreChange::Upsert(item) | StoreChange::Delete(item) => item.resource_version(),
         StoreChange::Bookmark(version) => Some(version.as_str()),

@@ -1,15 +1,20 @@
 //! The trait a reflector writes to; the reflector knows nothing else of what lies below it.
 
-use std::fmt;
+use std::{fmt, marker::PhantomData, sync::Arc};
+
+use futures::{FutureExt, future::BoxFuture};
 
 use super::watch_error::{FetchPart, WatchError};
-use crate::{list_watch::FetchedItem, object::ObjectKey};
+use crate::{
+    list_watch::{AnyItem, FetchedItem},
+    object::{AnyObject, Object, ObjectKey},
+};
 
 /// Takes what a reflector reads.
 ///
 /// Calls come from one task, in order; none may block. A change is safe once the call has returned: only then
 /// does the reflector advance its version.
-pub trait ReflectorStore<K>: Send + Sync + 'static {
+pub trait ReflectorStore<K: ?Sized>: Send + Sync + 'static {
     /// Takes a whole list: what it does not hold is gone.
     fn replace(&self, list: List<K>);
 
@@ -49,9 +54,66 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
     }
 }
 
+/// A [`ReflectorStore`] as a trait object, of objects whose type is forgotten.
+pub(crate) trait AnyStore: Send + Sync {
+    fn replace(&self, list: List<dyn AnyObject>);
+    fn unchanged(&self, item: &AnyItem) -> Option<ObjectKey>;
+    fn apply(&self, changes: Vec<StoreChange<dyn AnyObject>>);
+    fn resync(&self);
+    fn report(&self, report: FetchReport);
+    fn differences(&self, listed: &[AnyItem]) -> Option<Vec<Difference>>;
+    fn wants_list(&self) -> BoxFuture<'_, ()>;
+}
+
+/// A store of the user's, which gets objects of its own type.
+pub(super) struct TypedStore<K, S>(Arc<S>, PhantomData<fn() -> K>);
+
+impl<K, S> TypedStore<K, S> {
+    pub(super) fn new(store: Arc<S>) -> Self {
+        Self(store, PhantomData)
+    }
+}
+
+impl<K: Object, S: ReflectorStore<K>> AnyStore for TypedStore<K, S> {
+    fn replace(&self, List { items, unchanged, resource_version, epoch }: List<dyn AnyObject>) {
+        let items = items.into_iter().map(FetchedItem::typed).collect();
+        self.0.replace(List { items, unchanged, resource_version, epoch });
+    }
+
+    fn unchanged(&self, item: &AnyItem) -> Option<ObjectKey> {
+        self.0.unchanged(&item.clone().typed())
+    }
+
+    fn apply(&self, changes: Vec<StoreChange<dyn AnyObject>>) {
+        let typed = |change| match change {
+            StoreChange::Upsert(item) => StoreChange::Upsert(AnyItem::typed(item)),
+            StoreChange::Delete(item) => StoreChange::Delete(item.typed()),
+            StoreChange::Bookmark(version) => StoreChange::Bookmark(version),
+        };
+        self.0.apply(changes.into_iter().map(typed).collect());
+    }
+
+    fn resync(&self) {
+        self.0.resync();
+    }
+
+    fn report(&self, report: FetchReport) {
+        self.0.report(report);
+    }
+
+    fn differences(&self, listed: &[AnyItem]) -> Option<Vec<Difference>> {
+        let listed: Vec<_> = listed.iter().map(|item| item.clone().typed()).collect();
+        self.0.differences(&listed)
+    }
+
+    fn wants_list(&self) -> BoxFuture<'_, ()> {
+        self.0.wants_list().boxed()
+    }
+}
+
 /// All there was at one version.
 #[derive(Debug)]
-pub struct List<K> {
+pub struct List<K: ?Sized> {
     /// What the list brought.
     pub items: Vec<FetchedItem<K>>,
     /// What the list showed as the store [held](ReflectorStore::unchanged) it, by key.
@@ -62,7 +124,7 @@ pub struct List<K> {
     pub epoch: Epoch,
 }
 
-impl<K> List<K> {
+impl<K: ?Sized> List<K> {
     /// Makes a list that brings all that it shows.
     pub fn new(items: Vec<FetchedItem<K>>, resource_version: impl Into<String>, epoch: Epoch) -> Self {
         Self { items, unchanged: Vec::new(), resource_version: resource_version.into(), epoch }
@@ -71,7 +133,7 @@ impl<K> List<K> {
 
 /// One change, as a watch brought it.
 #[derive(Debug)]
-pub enum StoreChange<K> {
+pub enum StoreChange<K: ?Sized> {
     /// Added or modified.
     Upsert(FetchedItem<K>),
     /// Deleted; the last state, at the version of the deletion.

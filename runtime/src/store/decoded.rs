@@ -12,7 +12,10 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::list_watch::Unreadable;
+use crate::{
+    list_watch::{ObjectType, Unreadable},
+    object::AnyObject,
+};
 
 /// How many decoded objects are held for later reads.
 const RECENT: usize = 256;
@@ -27,23 +30,25 @@ type Report = Box<dyn Fn(&Arc<Unreadable>) + Send + Sync>;
 ///
 /// A weak reference keeps the room of the object itself, if not of what it points to. So dead ones are swept: once as
 /// many new ones came as were alive after the last sweep, and at a write ten seconds after it.
-pub(super) struct DecodedObjects<K> {
+pub(super) struct DecodedObjects {
+    /// The type of the objects.
+    pub(super) object: ObjectType,
     used: AtomicBool,
-    table: Mutex<DecodedTable<K>>,
+    table: Mutex<DecodedTable>,
     refused: AtomicUsize,
     report: OnceLock<Report>,
 }
 
-struct DecodedTable<K> {
-    alive: HashMap<usize, Weak<K>, foldhash::fast::FixedState>,
+struct DecodedTable {
+    alive: HashMap<usize, Weak<dyn AnyObject>, foldhash::fast::FixedState>,
     /// Kept for the next reader: several handlers read one change one after the other.
-    recent: VecDeque<Arc<K>>,
+    recent: VecDeque<Arc<dyn AnyObject>>,
     until_sweep: usize,
     swept: Instant,
 }
 
-impl<K> DecodedObjects<K> {
-    pub(super) fn new() -> Self {
+impl DecodedObjects {
+    pub(super) fn new(object: ObjectType) -> Self {
         let table = DecodedTable {
             alive: HashMap::default(),
             recent: VecDeque::new(),
@@ -51,16 +56,16 @@ impl<K> DecodedObjects<K> {
             swept: Instant::now(),
         };
         let (used, refused, report) = Default::default();
-        Self { used, table: Mutex::new(table), refused, report }
+        Self { object, used, table: Mutex::new(table), refused, report }
     }
 
     /// Finds an object that somebody holds.
-    pub(super) fn find(&self, address: usize) -> Option<Arc<K>> {
+    pub(super) fn find(&self, address: usize) -> Option<Arc<dyn AnyObject>> {
         self.table.lock().alive.get(&address).and_then(Weak::upgrade)
     }
 
     /// Remembers a decoded object; if another thread was faster, returns its.
-    pub(super) fn keep(&self, address: usize, object: Arc<K>) -> Arc<K> {
+    pub(super) fn keep(&self, address: usize, object: Arc<dyn AnyObject>) -> Arc<dyn AnyObject> {
         self.used.store(true, Ordering::Relaxed);
         let mut table = self.table.lock();
         if let Some(alive) = table.alive.get(&address).and_then(Weak::upgrade) {
@@ -110,7 +115,7 @@ impl<K> DecodedObjects<K> {
             Some(report) => report(unreadable),
             None => {
                 let key = unreadable.identity.key.as_ref();
-                tracing::warn!(kind = std::any::type_name::<K>(), object = ?key, error = unreadable.error, "an object can't be read");
+                tracing::warn!(kind = self.object.name, object = ?key, error = unreadable.error, "an object can't be read");
             }
         }
     }
@@ -131,7 +136,7 @@ impl<K> DecodedObjects<K> {
     }
 }
 
-impl<K> DecodedTable<K> {
+impl DecodedTable {
     fn sweep(&mut self) {
         self.alive.retain(|_, object| object.strong_count() > 0);
         self.alive.shrink_to(self.alive.len() * 2);
@@ -141,19 +146,21 @@ impl<K> DecodedTable<K> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
     use super::*;
 
-    fn remembered(decoded: &DecodedObjects<[u8; 100]>) -> usize {
+    fn remembered(decoded: &DecodedObjects) -> usize {
         decoded.table.lock().alive.len()
     }
 
-    fn keep_one(decoded: &DecodedObjects<[u8; 100]>, address: usize) -> Arc<[u8; 100]> {
-        decoded.keep(address, Arc::new([0; 100]))
+    fn keep_one(decoded: &DecodedObjects, address: usize) -> Arc<dyn AnyObject> {
+        decoded.keep(address, Arc::new(ConfigMap::default()))
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_nobody_holds_is_swept_in_time_and_by_number() {
-        let decoded = DecodedObjects::new();
+        let decoded = DecodedObjects::new(ObjectType::of::<ConfigMap>());
         (0..100_000).for_each(|address| drop(keep_one(&decoded, address)));
         let bound = LEAST_SWEEP + RECENT;
         assert!(remembered(&decoded) <= bound, "{} are remembered", remembered(&decoded));
@@ -169,9 +176,9 @@ mod tests {
 
     #[test]
     fn the_first_of_two_that_decode_one_object_gives_it_to_both() {
-        let decoded = DecodedObjects::new();
-        let first = decoded.keep(1, Arc::new(1));
-        assert!(Arc::ptr_eq(&decoded.keep(1, Arc::new(1)), &first));
+        let decoded = DecodedObjects::new(ObjectType::of::<ConfigMap>());
+        let first = keep_one(&decoded, 1);
+        assert!(Arc::ptr_eq(&keep_one(&decoded, 1), &first));
         assert!(Arc::ptr_eq(&decoded.find(1).unwrap(), &first));
         assert!(decoded.find(2).is_none());
         decoded.forget(1);

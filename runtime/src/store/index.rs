@@ -1,11 +1,15 @@
 //! Secondary indexes: a name, and what gives an object's values.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, marker::PhantomData, sync::Arc};
 
 use serde::de::DeserializeOwned;
 
 use super::cached_object::CachedObject;
-use crate::{list_watch::ObjectText, object::Object, users_code::contained};
+use crate::{
+    list_watch::ObjectText,
+    object::{AnyObject, downcast_ref},
+    users_code::contained,
+};
 
 /// One value of an index; cheap to clone.
 ///
@@ -102,7 +106,7 @@ impl fmt::Debug for IndexValue {
 }
 
 type Values = Result<Vec<IndexValue>, String>;
-type OfObject<K> = dyn Fn(&K) -> Values + Send + Sync;
+type OfObject = dyn Fn(&dyn AnyObject) -> Values + Send + Sync;
 type OfText = dyn Fn(&ObjectText) -> Values + Send + Sync;
 
 /// Names an index, and gives each object's values: none, one or several.
@@ -112,22 +116,25 @@ type OfText = dyn Fn(&ObjectText) -> Values + Send + Sync;
 ///
 /// In a compact cache a function of the whole object costs decoding it on arrival, and again when it changes or
 /// goes. [`label`](Self::label) does not, nor does [`of_part`](Self::of_part), which decodes a few fields.
-#[derive(Clone)]
-pub struct IndexDefinition<K> {
+pub struct IndexDefinition<K: ?Sized> {
     name: Arc<str>,
-    source: ValueSource<K>,
+    source: ValueSource,
+    object: PhantomData<fn(&K)>,
 }
+
+/// An index whose type of object is forgotten.
+pub(crate) type ObjectIndex = IndexDefinition<dyn AnyObject>;
 
 /// Where values come from.
 #[derive(Clone)]
-enum ValueSource<K> {
-    Object(Arc<OfObject<K>>),
+enum ValueSource {
+    Object(Arc<OfObject>),
     /// The object where it is decoded anyway, else a part of it.
-    Part(Arc<OfObject<K>>, Arc<OfText>),
+    Part(Arc<OfObject>, Arc<OfText>),
     Label(Arc<str>),
 }
 
-impl<K> IndexDefinition<K> {
+impl<K: 'static> IndexDefinition<K> {
     /// Defines an index by a function that always has an answer.
     ///
     /// `IndexDefinition::new("domain", |site: &Website| [IndexValue::from(&site.spec.domain)])`
@@ -136,8 +143,10 @@ impl<K> IndexDefinition<K> {
         F: Fn(&K) -> V + Send + Sync + 'static,
         V: IntoIterator<Item: Into<IndexValue>>,
     {
-        let values = move |object: &K| Ok(values(object).into_iter().map(Into::into).collect());
-        Self { name: name.into(), source: ValueSource::Object(Arc::new(values)) }
+        let values = move |object: &dyn AnyObject| {
+            Ok(values(downcast_ref(object)).into_iter().map(Into::into).collect())
+        };
+        Self::by(name.into(), ValueSource::Object(Arc::new(values)))
     }
 
     /// Defines an index by a function that may fail for an object.
@@ -146,16 +155,9 @@ impl<K> IndexDefinition<K> {
         F: Fn(&K) -> Result<Vec<IndexValue>, E> + Send + Sync + 'static,
         E: fmt::Display,
     {
-        let values = move |object: &K| values(object).map_err(|error| error.to_string());
-        Self { name: name.into(), source: ValueSource::Object(Arc::new(values)) }
-    }
-
-    /// Defines an index by a label; its name is `label:` and the label's key.
-    ///
-    /// [`Lister::list_matching`](super::Lister::list_matching) finds by it what selectors ask of that label.
-    pub fn label(key: impl Into<Arc<str>>) -> Self {
-        let key = key.into();
-        Self { name: format!("label:{key}").into(), source: ValueSource::Label(key) }
+        let values =
+            move |object: &dyn AnyObject| values(downcast_ref(object)).map_err(|error| error.to_string());
+        Self::by(name.into(), ValueSource::Object(Arc::new(values)))
     }
 
     /// Gives the same values by a part of the object, which a compact cache decodes in its place.
@@ -177,12 +179,31 @@ impl<K> IndexDefinition<K> {
             }
             label @ ValueSource::Label(_) => label,
         };
-        Self { source, ..self }
+        Self::by(self.name, source)
+    }
+}
+
+impl<K: ?Sized> IndexDefinition<K> {
+    /// Defines an index by a label; its name is `label:` and the label's key.
+    ///
+    /// [`Lister::list_matching`](super::Lister::list_matching) finds by it what selectors ask of that label.
+    pub fn label(key: impl Into<Arc<str>>) -> Self {
+        let key = key.into();
+        Self::by(format!("label:{key}").into(), ValueSource::Label(key))
+    }
+
+    fn by(name: Arc<str>, source: ValueSource) -> Self {
+        Self { name, source, object: PhantomData }
     }
 
     /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Forgets the type of the objects.
+    pub(crate) fn erased(self) -> ObjectIndex {
+        ObjectIndex::by(self.name, self.source)
     }
 
     /// Returns the key of the label that is indexed, if it is one.
@@ -192,13 +213,11 @@ impl<K> IndexDefinition<K> {
             ValueSource::Object(_) | ValueSource::Part(..) => None,
         }
     }
-}
 
-impl<K: Object> IndexDefinition<K> {
     /// Works out an object's values; a panic becomes an error.
-    pub(super) fn values(&self, held: &CachedObject<K>) -> Values {
+    pub(super) fn values(&self, held: &CachedObject) -> Values {
         let of_whole =
-            |values: &OfObject<K>| held.with_object(values).map_err(|unreadable| unreadable.error.clone())?;
+            |values: &OfObject| held.with_object(values).map_err(|unreadable| unreadable.error.clone())?;
         let values = || match &self.source {
             ValueSource::Object(values) => of_whole(&**values),
             ValueSource::Part(of_object, of_text) => {
@@ -212,7 +231,13 @@ impl<K: Object> IndexDefinition<K> {
     }
 }
 
-impl<K> fmt::Debug for IndexDefinition<K> {
+impl<K: ?Sized> Clone for IndexDefinition<K> {
+    fn clone(&self) -> Self {
+        Self::by(self.name.clone(), self.source.clone())
+    }
+}
+
+impl<K: ?Sized> fmt::Debug for IndexDefinition<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("IndexDefinition").field(&self.name).finish()
     }

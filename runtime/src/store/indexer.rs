@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    marker::PhantomData,
     sync::{
         Arc,
         atomic::{Ordering, fence},
@@ -9,30 +10,31 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use kube::core::ObjectMeta;
 use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    cached_object::CachedObject,
+    cached_object::{CachedObject, StoredType},
     cow_map::Hashing,
     decoded::DecodedObjects,
-    index::{DuplicateIndex, IndexDefinition},
+    index::{DuplicateIndex, IndexDefinition, ObjectIndex},
     lister::{Lister, SharedStore},
     snapshot::StoreSnapshot,
 };
 use crate::{
-    delta_fifo::{Extent, decoded},
-    list_watch::{FetchedItem, RawObject, Unreadable},
-    object::{Object, ObjectKey, Version},
+    delta_fifo::{Extent, named},
+    list_watch::{AnyItem, FetchedItem, RawObject, Unreadable},
+    object::{AnyObject, Object, ObjectKey, Version},
 };
 
 /// Writes the store; usable alone, or fed by an informer.
 ///
 /// Every write publishes a new snapshot; [`write`](Indexer::write) makes many changes and publishes once. Writers
 /// wait for each other, never for readers. Clones write the same store.
-#[derive(Clone)]
-pub struct Indexer<K> {
-    shared: Arc<SharedStore<K>>,
+pub struct Indexer<K: ?Sized> {
+    shared: Arc<SharedStore>,
+    object: PhantomData<fn(&K)>,
 }
 
 impl<K: Object> Indexer<K> {
@@ -43,14 +45,7 @@ impl<K: Object> Indexer<K> {
 
     /// Creates an empty store. A seed makes the list order reproducible; without one it is random.
     pub fn seeded(seed: Option<u64>) -> Self {
-        let hashing = Hashing::new(seed);
-        let shared = SharedStore {
-            published: ArcSwap::from_pointee(StoreSnapshot::new(hashing)),
-            moved: watch::Sender::new(()),
-            decoded: Arc::new(DecodedObjects::new()),
-            writing: Mutex::new(()),
-        };
-        Self { shared: Arc::new(shared) }
+        Self::of_type(StoredType::of::<K>(), seed)
     }
 
     /// Creates an empty store with indexes, such as [`Watched::indexes`](crate::informer::Watched::indexes).
@@ -65,62 +60,17 @@ impl<K: Object> Indexer<K> {
         Ok(indexer)
     }
 
-    /// Returns a reader; any number may exist.
-    pub fn lister(&self) -> Lister<K> {
-        Lister::reading(self.shared.clone())
-    }
-
     /// Adds an index and fills it with the objects that are there.
     ///
     /// # Errors
     /// An index of that name exists.
     pub fn add_index(&self, definition: IndexDefinition<K>) -> Result<(), DuplicateIndex> {
-        self.write(|batch| {
-            if batch.next.has_index(definition.name()) {
-                return Err(DuplicateIndex(definition.name().to_owned()));
-            }
-            batch.next.add_index(definition);
-            Ok(())
-        })
-    }
-
-    /// Makes several changes and publishes them as one.
-    ///
-    /// If the closure panics, nothing of it is published.
-    pub fn write<R>(&self, changes: impl FnOnce(&mut WriteBatch<K>) -> R) -> R {
-        let _writing = self.shared.writing.lock();
-        let next = StoreSnapshot::clone(&self.shared.published.load());
-        let mut batch = WriteBatch { next, decoded: self.shared.decoded.clone() };
-        let answer = changes(&mut batch);
-        self.shared.published.store(Arc::new(batch.next));
-        fence(Ordering::SeqCst);
-        if self.shared.moved.receiver_count() > 0 {
-            self.shared.moved.send_replace(());
-        }
-        self.shared.decoded.sweep_if_due();
-        answer
+        self.index(definition.erased())
     }
 
     /// Adds or replaces an object; returns the one it replaces.
     pub fn upsert(&self, object: Arc<K>) -> Option<CachedObject<K>> {
-        self.write(|batch| batch.upsert(object))
-    }
-
-    /// Adds or replaces an object that is kept as bytes, and decoded when somebody reads it.
-    pub fn upsert_raw(&self, object: RawObject) -> Option<CachedObject<K>> {
-        self.write(|batch| batch.upsert_raw(object))
-    }
-
-    /// Removes an object; returns it if it was there.
-    pub fn delete(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
-        self.write(|batch| batch.delete(key))
-    }
-
-    /// Calls this with each object that turns out not to decode when it is read; the first that is given stays.
-    ///
-    /// Readers call it: it must return at once, and must not write the store.
-    pub fn report_unreadable(&self, report: impl Fn(&Arc<Unreadable>) + Send + Sync + 'static) {
-        self.shared.decoded.report_to(Box::new(report));
+        self.write(|batch| batch.upsert(object)).map(CachedObject::cast)
     }
 
     /// Makes the store hold these objects and no others.
@@ -135,55 +85,122 @@ impl<K: Object> Indexer<K> {
     }
 }
 
-/// Changes on their way into one snapshot; see [`Indexer::write`].
-pub struct WriteBatch<K> {
-    next: StoreSnapshot<K>,
-    decoded: Arc<DecodedObjects<K>>,
-}
-
-impl<K: Object> WriteBatch<K> {
-    /// Finds an object as the batch has left it.
-    pub fn get(&self, key: &ObjectKey) -> Option<&CachedObject<K>> {
-        self.next.get(key.namespace(), key.name())
+impl<K: ?Sized> Indexer<K> {
+    /// Creates an empty store of objects of a type, which may be forgotten.
+    pub(crate) fn of_type(object: StoredType, seed: Option<u64>) -> Self {
+        let hashing = Hashing::new(seed);
+        let shared = SharedStore {
+            published: ArcSwap::from_pointee(StoreSnapshot::new(hashing)),
+            moved: watch::Sender::new(()),
+            decoded: Arc::new(DecodedObjects::new(object.object)),
+            object,
+            writing: Mutex::new(()),
+        };
+        Self { shared: Arc::new(shared), object: PhantomData }
     }
 
-    /// Adds or replaces an object; returns the one it replaces.
-    pub fn upsert(&mut self, object: Arc<K>) -> Option<CachedObject<K>> {
+    /// Returns a reader; any number may exist.
+    pub fn lister(&self) -> Lister<K> {
+        Lister::reading(self.shared.clone())
+    }
+
+    /// Adds an index; see [`add_index`](Indexer::add_index).
+    pub(crate) fn index(&self, index: ObjectIndex) -> Result<(), DuplicateIndex> {
+        self.write(|batch| {
+            if batch.next.has_index(index.name()) {
+                return Err(DuplicateIndex(index.name().to_owned()));
+            }
+            batch.next.add_index(index);
+            Ok(())
+        })
+    }
+
+    /// Makes several changes and publishes them as one.
+    ///
+    /// If the closure panics, nothing of it is published.
+    pub fn write<R>(&self, changes: impl FnOnce(&mut WriteBatch) -> R) -> R {
+        let _writing = self.shared.writing.lock();
+        let next = StoreSnapshot::clone(&self.shared.published.load());
+        let mut batch = WriteBatch { next, shared: self.shared.clone() };
+        let answer = changes(&mut batch);
+        self.shared.published.store(Arc::new(batch.next));
+        fence(Ordering::SeqCst);
+        if self.shared.moved.receiver_count() > 0 {
+            self.shared.moved.send_replace(());
+        }
+        self.shared.decoded.sweep_if_due();
+        answer
+    }
+
+    /// Adds or replaces an object that is kept as bytes, and decoded when somebody reads it.
+    pub fn upsert_raw(&self, object: RawObject) -> Option<CachedObject<K>> {
+        self.write(|batch| batch.upsert_raw(object)).map(CachedObject::cast)
+    }
+
+    /// Removes an object; returns it if it was there.
+    pub fn delete(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
+        self.write(|batch| batch.delete(key)).map(CachedObject::cast)
+    }
+
+    /// Calls this with each object that turns out not to decode when it is read; the first that is given stays.
+    ///
+    /// Readers call it: it must return at once, and must not write the store.
+    pub fn report_unreadable(&self, report: impl Fn(&Arc<Unreadable>) + Send + Sync + 'static) {
+        self.shared.decoded.report_to(Box::new(report));
+    }
+}
+
+/// Changes on their way into one snapshot; see [`Indexer::write`].
+pub struct WriteBatch {
+    next: StoreSnapshot,
+    shared: Arc<SharedStore>,
+}
+
+impl WriteBatch {
+    /// Adds or replaces an object of the store's type; returns the one it replaces.
+    pub fn upsert<K: Object>(&mut self, object: Arc<K>) -> Option<CachedObject> {
         let held = self.hold_object(object);
         self.put(held)
     }
 
+    /// Finds an object as the batch has left it.
+    pub fn get(&self, key: &ObjectKey) -> Option<&CachedObject> {
+        self.next.get(key.namespace(), key.name())
+    }
+
     /// Adds or replaces an object that is kept as bytes; returns the one it replaces.
-    pub fn upsert_raw(&mut self, object: RawObject) -> Option<CachedObject<K>> {
+    pub fn upsert_raw(&mut self, object: RawObject) -> Option<CachedObject> {
         let held = self.hold_raw(object);
         self.put(held)
     }
 
     /// Removes an object; returns it if it was there.
-    pub fn delete(&mut self, key: &ObjectKey) -> Option<CachedObject<K>> {
+    pub fn delete(&mut self, key: &ObjectKey) -> Option<CachedObject> {
         self.next.take(key)
     }
 
     /// Takes an item in the form in which this store would hold it, without putting it in.
-    pub(crate) fn hold(&self, item: FetchedItem<K>) -> Result<CachedObject<K>, Box<Unreadable>> {
+    pub(crate) fn hold(&self, item: AnyItem) -> Result<CachedObject, Box<Unreadable>> {
         match item {
             FetchedItem::Raw(raw) => Ok(self.hold_raw(*raw)),
-            item => decoded(item).map(|object| self.hold_object(object)),
+            item => named(item).map(|object| self.hold_object(object)),
         }
     }
 
     /// Names an object without a name by the empty one.
-    fn hold_object(&self, object: Arc<K>) -> CachedObject<K> {
-        CachedObject::typed(self.next.key(object.meta().namespace.as_deref(), object.name()), object)
+    fn hold_object(&self, object: Arc<dyn AnyObject>) -> CachedObject {
+        let ObjectMeta { namespace, name, .. } = object.metadata();
+        let key = self.next.key(namespace.as_deref(), name.as_deref().unwrap_or_default());
+        (self.shared.object.hold)(key, object)
     }
 
-    fn hold_raw(&self, RawObject { key, text }: RawObject) -> CachedObject<K> {
+    fn hold_raw(&self, RawObject { key, text }: RawObject) -> CachedObject {
         let key = self.next.key(key.namespace(), key.shared_name().clone());
-        CachedObject::compact(key, text, &self.decoded)
+        CachedObject::compact(key, text, &self.shared.decoded)
     }
 
     /// Puts in what [`hold`](Self::hold) took.
-    pub(crate) fn put(&mut self, held: CachedObject<K>) -> Option<CachedObject<K>> {
+    pub(crate) fn put(&mut self, held: CachedObject) -> Option<CachedObject> {
         self.next.put(held)
     }
 
@@ -230,7 +247,7 @@ impl<K: Object> WriteBatch<K> {
     }
 
     #[cfg(test)]
-    pub(super) fn snapshot(&self) -> StoreSnapshot<K> {
+    pub(super) fn snapshot(&self) -> StoreSnapshot {
         StoreSnapshot::clone(&self.next)
     }
 }
@@ -241,13 +258,19 @@ impl<K: Object> Default for Indexer<K> {
     }
 }
 
-impl<K> fmt::Debug for Indexer<K> {
+impl<K: ?Sized> Clone for Indexer<K> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), object: PhantomData }
+    }
+}
+
+impl<K: ?Sized> fmt::Debug for Indexer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Indexer").field("len", &self.shared.published.load().objects.len()).finish()
     }
 }
 
-impl<K> fmt::Debug for WriteBatch<K> {
+impl fmt::Debug for WriteBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WriteBatch").field("len", &self.next.objects.len()).finish()
     }

@@ -4,6 +4,7 @@ use std::{
     any::Any,
     collections::HashSet,
     fmt,
+    marker::PhantomData,
     sync::{
         Arc,
         atomic::{Ordering, fence},
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    cached_object::CachedObject,
+    cached_object::{CachedObject, StoredType},
     decoded::DecodedObjects,
     index::IndexValue,
     objects::{Objects, listed, matching, readable},
@@ -25,17 +26,18 @@ use super::{
 };
 use crate::{
     delta_fifo::{Extent, Transform},
-    list_watch::{FetchedItem, Unreadable},
-    object::{Object, ObjectKey, Version},
+    list_watch::{AnyItem, ObjectText, Unreadable},
+    object::{AnyObject, Object, ObjectKey, Version, downcast},
     reflector::Difference,
 };
 
 /// What the writer and the readers of a store share.
-pub(super) struct SharedStore<K> {
-    pub(super) published: ArcSwap<StoreSnapshot<K>>,
+pub(super) struct SharedStore {
+    pub(super) published: ArcSwap<StoreSnapshot>,
     /// Signalled after each write.
     pub(super) moved: watch::Sender<()>,
-    pub(super) decoded: Arc<DecodedObjects<K>>,
+    pub(super) decoded: Arc<DecodedObjects>,
+    pub(super) object: StoredType,
     /// Held by the one that writes.
     pub(super) writing: Mutex<()>,
 }
@@ -44,15 +46,18 @@ pub(super) struct SharedStore<K> {
 ///
 /// No call sends a request or waits for a writer. What comes back is shared and immutable. The order of lists is
 /// stable for a given content, and otherwise unspecified. A lister keeps its informer alive.
-#[derive(Clone)]
-pub struct Lister<K> {
-    shared: Arc<SharedStore<K>>,
+pub struct Lister<K: ?Sized> {
+    shared: Arc<SharedStore>,
     keep: Option<Arc<dyn Any + Send + Sync>>,
+    object: PhantomData<fn(&K)>,
 }
+
+/// A reader that does not know the type of the objects.
+pub(crate) type AnyLister = Lister<dyn AnyObject>;
 
 /// What the cache knows of a key.
 #[derive(Debug)]
-pub enum Lookup<K> {
+pub enum Lookup<K: ?Sized> {
     /// The object, as last seen.
     Found(Arc<K>),
     /// The latest state could not be read; an earlier one is kept.
@@ -68,62 +73,27 @@ pub enum Lookup<K> {
     Absent,
 }
 
+impl Lookup<dyn AnyObject> {
+    /// Takes the objects as what they are.
+    pub(crate) fn typed<K: Object>(self) -> Lookup<K> {
+        match self {
+            Self::Found(object) => Lookup::Found(downcast(object)),
+            Self::Outdated { kept, unreadable } => Lookup::Outdated { kept: downcast(kept), unreadable },
+            Self::Unreadable(unreadable) => Lookup::Unreadable(unreadable),
+            Self::Absent => Lookup::Absent,
+        }
+    }
+}
+
 impl<K: Object> Lister<K> {
-    pub(super) fn reading(shared: Arc<SharedStore<K>>) -> Self {
-        Self { shared, keep: None }
-    }
-
-    /// Ties the lifetime of what fills the cache to this lister and its clones.
-    pub(crate) fn keeping(mut self, keep: Arc<dyn Any + Send + Sync>) -> Self {
-        self.keep = Some(keep);
-        self
-    }
-
     /// Finds an object; an outdated one is found too (see [`lookup`](Lister::lookup)).
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        find(&self.shared.published.load(), key.namespace(), key.name())
-    }
-
-    /// Finds an object without decoding it: a compact cache decodes no more of it than is asked for.
-    pub fn cached(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
-        self.shared.published.load().get(key.namespace(), key.name()).cloned()
+        found(&self.snapshot(), key.namespace(), key.name())
     }
 
     /// Looks an object up: found, outdated, unreadable or absent.
     pub fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
-        let snapshot = self.snapshot();
-        let object = snapshot.get(key.namespace(), key.name()).map(CachedObject::object);
-        match (object, snapshot.mark(key).cloned()) {
-            (Some(Ok(object)), None) => Lookup::Found(object),
-            (Some(Ok(kept)), Some(unreadable)) => Lookup::Outdated { kept, unreadable },
-            (None | Some(Err(_)), Some(unreadable)) | (Some(Err(unreadable)), None) => {
-                Lookup::Unreadable(unreadable)
-            }
-            (None, None) => Lookup::Absent,
-        }
-    }
-
-    /// Finds an object without decoding it, unless its latest state is known to be unreadable.
-    pub(crate) fn current(&self, key: &ObjectKey) -> Result<Option<CachedObject<K>>, Arc<Unreadable>> {
-        let snapshot = self.shared.published.load();
-        let held = snapshot.get(key.namespace(), key.name());
-        match snapshot.mark(key).or_else(|| held.and_then(CachedObject::unreadable)) {
-            Some(unreadable) => Err(unreadable.clone()),
-            None => Ok(held.cloned()),
-        }
-    }
-
-    /// Finds the key of what an item says, transformed, as it is cached: readable, and word for word.
-    pub(crate) fn repeated(
-        &self,
-        item: &FetchedItem<K>,
-        transform: Option<&Transform<K>>,
-    ) -> Option<ObjectKey> {
-        if self.is_empty() {
-            return None;
-        }
-        let held = self.current(&item.key()?).ok()??;
-        held.repeats(item, transform).then(|| held.key().clone())
+        self.look_up(key).typed()
     }
 
     /// Lists all objects.
@@ -155,6 +125,65 @@ impl<K: Object> Lister<K> {
         let snapshot = self.snapshot();
         let bucket = snapshot.indexed(index, value).unwrap_or_else(|| unknown(index));
         bucket.map(|bucket| listed(&snapshot, bucket)).unwrap_or_default()
+    }
+}
+
+impl<K: ?Sized> Lister<K> {
+    pub(super) fn reading(shared: Arc<SharedStore>) -> Self {
+        Self { shared, keep: None, object: PhantomData }
+    }
+
+    /// Says of which type the objects are.
+    pub(crate) fn typed<J: Object>(self) -> Lister<J> {
+        Lister { shared: self.shared, keep: self.keep, object: PhantomData }
+    }
+
+    /// Ties the lifetime of what fills the cache to this lister and its clones.
+    pub(crate) fn keeping(mut self, keep: Arc<dyn Any + Send + Sync>) -> Self {
+        self.keep = Some(keep);
+        self
+    }
+
+    /// Finds an object without decoding it: a compact cache decodes no more of it than is asked for.
+    pub fn cached(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
+        self.snapshot().get(key.namespace(), key.name()).cloned().map(CachedObject::cast)
+    }
+
+    /// Looks an object up, whatever its type.
+    pub(crate) fn look_up(&self, key: &ObjectKey) -> Lookup<dyn AnyObject> {
+        let snapshot = self.snapshot();
+        let object = snapshot.get(key.namespace(), key.name()).map(CachedObject::any);
+        match (object, snapshot.mark(key).cloned()) {
+            (Some(Ok(object)), None) => Lookup::Found(object),
+            (Some(Ok(kept)), Some(unreadable)) => Lookup::Outdated { kept, unreadable },
+            (None | Some(Err(_)), Some(unreadable)) | (Some(Err(unreadable)), None) => {
+                Lookup::Unreadable(unreadable)
+            }
+            (None, None) => Lookup::Absent,
+        }
+    }
+
+    /// Finds an object without decoding it, unless its latest state is known to be unreadable.
+    pub(crate) fn current(&self, key: &ObjectKey) -> Result<Option<CachedObject<K>>, Arc<Unreadable>> {
+        let snapshot = self.shared.published.load();
+        let held = snapshot.get(key.namespace(), key.name());
+        match snapshot.mark(key).or_else(|| held.and_then(CachedObject::unreadable)) {
+            Some(unreadable) => Err(unreadable.clone()),
+            None => Ok(held.cloned().map(CachedObject::cast)),
+        }
+    }
+
+    /// Finds the key of what an item says, transformed, as it is cached: readable, and word for word.
+    pub(crate) fn repeated(
+        &self,
+        item: &AnyItem,
+        transform: Option<&Transform<dyn AnyObject>>,
+    ) -> Option<ObjectKey> {
+        if self.is_empty() {
+            return None;
+        }
+        let held = self.current(&item.key()?).ok()??;
+        held.repeats(item, transform).then(|| held.key().clone())
     }
 
     /// Returns whether an index of that name is defined.
@@ -189,7 +218,7 @@ impl<K: Object> Lister<K> {
     }
 
     /// Names the objects of a snapshot that did not decode when they were read, and are not marked.
-    fn refused(&self, snapshot: &StoreSnapshot<K>) -> Vec<Arc<Unreadable>> {
+    fn refused(&self, snapshot: &StoreSnapshot) -> Vec<Arc<Unreadable>> {
         if self.shared.decoded.count_refused() == 0 {
             return Vec::new();
         }
@@ -230,7 +259,7 @@ impl<K: Object> Lister<K> {
 
     /// Lists all objects without decoding them, those included that can't be read.
     pub fn list_cached(&self) -> Vec<CachedObject<K>> {
-        self.snapshot().objects.iter().map(|stored| stored.held.clone()).collect()
+        self.snapshot().objects.iter().map(|stored| stored.held.clone().cast()).collect()
     }
 
     /// Counts the objects; in a compact cache, those included that do not decode.
@@ -241,7 +270,9 @@ impl<K: Object> Lister<K> {
     /// Counts the bytes of the objects that are cached as text; `None` where none is.
     pub(crate) fn bytes(&self) -> Option<usize> {
         let snapshot = self.snapshot();
-        snapshot.compact.then(|| snapshot.objects.iter().filter_map(|stored| stored.held.bytes()).sum())
+        snapshot.compact.then(|| {
+            snapshot.objects.iter().filter_map(|stored| stored.held.text()).map(ObjectText::len).sum()
+        })
     }
 
     /// Returns whether it is empty.
@@ -259,10 +290,10 @@ impl<K: Object> Lister<K> {
     pub(crate) fn differences(
         &self,
         extent: &Extent,
-        listed: &[FetchedItem<K>],
+        listed: &[AnyItem],
         transformed: bool,
     ) -> Vec<Difference> {
-        let keys: HashSet<ObjectKey> = listed.iter().filter_map(FetchedItem::key).collect();
+        let keys: HashSet<ObjectKey> = listed.iter().filter_map(AnyItem::key).collect();
         let mut found: Vec<_> = listed.iter().filter_map(|item| self.difference(item, transformed)).collect();
         // What has no name may be any of those that seem to be too many.
         if listed.iter().all(|item| item.key().is_some()) {
@@ -275,7 +306,7 @@ impl<K: Object> Lister<K> {
         found
     }
 
-    fn difference(&self, item: &FetchedItem<K>, transformed: bool) -> Option<Difference> {
+    fn difference(&self, item: &AnyItem, transformed: bool) -> Option<Difference> {
         let key = item.key()?;
         let listed = item.resource_version().unwrap_or_default().to_owned();
         let shown = match self.version_shown(&key) {
@@ -298,7 +329,7 @@ impl<K: Object> Lister<K> {
         Some(held.resource_version().map(str::to_owned))
     }
 
-    pub(super) fn snapshot(&self) -> Guard<Arc<StoreSnapshot<K>>> {
+    pub(super) fn snapshot(&self) -> Guard<Arc<StoreSnapshot>> {
         self.shared.published.load()
     }
 }
@@ -330,7 +361,7 @@ impl<K: Object> NamespaceLister<K> {
     /// Finds an object by its name.
     pub fn get(&self, name: &str) -> Option<Arc<K>> {
         let namespace = Some(&*self.namespace).filter(|namespace| !namespace.is_empty());
-        find(&self.lister.shared.published.load(), namespace, name)
+        found(&self.lister.snapshot(), namespace, name)
     }
 
     /// Lists the namespace's objects.
@@ -362,7 +393,7 @@ impl<K: Object> NamespaceLister<K> {
         readable(held.filter(|held| self.holds(held)))
     }
 
-    fn holds(&self, held: &CachedObject<K>) -> bool {
+    fn holds(&self, held: &CachedObject) -> bool {
         held.key().namespace().unwrap_or_default() == &*self.namespace
     }
 
@@ -372,16 +403,22 @@ impl<K: Object> NamespaceLister<K> {
     }
 }
 
-fn find<K: Object>(snapshot: &StoreSnapshot<K>, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
-    snapshot.get(namespace, name)?.object().ok()
+fn found<K: Object>(snapshot: &StoreSnapshot, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
+    snapshot.get(namespace, name)?.object_as().ok()
 }
 
-fn unknown<K>(index: &str) -> Option<&'static ObjectTable<K>> {
+fn unknown(index: &str) -> Option<&'static ObjectTable> {
     tracing::error!(index, "no index of that name is defined; nothing is found");
     None
 }
 
-impl<K> fmt::Debug for Lister<K> {
+impl<K: ?Sized> Clone for Lister<K> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), keep: self.keep.clone(), object: PhantomData }
+    }
+}
+
+impl<K: ?Sized> fmt::Debug for Lister<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lister").field("len", &self.shared.published.load().objects.len()).finish()
     }

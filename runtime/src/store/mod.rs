@@ -35,3 +35,7 @@ pub use objects::Iter;
 pub use objects::Objects;
 pub use reflected::Reflected;
 pub use selector::{FieldSelector, InvalidSelector, Selector};
+
+pub(crate) use cached_object::StoredType;
+pub(crate) use index::ObjectIndex;
+pub(crate) use lister::AnyLister;

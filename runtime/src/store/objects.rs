@@ -34,12 +34,12 @@ pub struct Objects<K> {
 #[derive(Clone)]
 enum ListSource<K> {
     /// In a table of a snapshot; each is typed.
-    Stored(ObjectTable<K>),
+    Stored(ObjectTable),
     Listed(Vec<Arc<K>>),
 }
 
 /// Lists the objects of a table of a snapshot.
-pub(super) fn listed<K: Object>(snapshot: &StoreSnapshot<K>, table: &ObjectTable<K>) -> Objects<K> {
+pub(super) fn listed<K: Object>(snapshot: &StoreSnapshot, table: &ObjectTable) -> Objects<K> {
     match snapshot.compact {
         true => readable(table.iter().map(|stored| &stored.held)),
         false => Objects::new(ListSource::Stored(table.clone())),
@@ -68,7 +68,7 @@ impl SelectorFilter {
 /// Lists those objects whose labels match.
 pub(super) fn matching<'s, K: Object>(
     selector: &Selector,
-    stored: impl Iterator<Item = &'s StoredObject<K>>,
+    stored: impl Iterator<Item = &'s StoredObject>,
 ) -> Objects<K> {
     let filter = SelectorFilter::of(selector);
     let candidates = stored.filter(|stored| filter.passes(stored.labels)).map(|stored| &stored.held);
@@ -76,9 +76,9 @@ pub(super) fn matching<'s, K: Object>(
 }
 
 /// Lists those objects that can be read; walks tables in plain loops, as a scan of all wants it.
-pub(super) fn readable<'h, K: Object>(held: impl Iterator<Item = &'h CachedObject<K>>) -> Objects<K> {
+pub(super) fn readable<'h, K: Object>(held: impl Iterator<Item = &'h CachedObject>) -> Objects<K> {
     let mut objects = Vec::new();
-    held.for_each(|held| objects.extend(held.object().ok()));
+    held.for_each(|held| objects.extend(held.object_as().ok()));
     objects.into()
 }
 
@@ -89,7 +89,7 @@ impl<K: Object> Objects<K> {
     }
 }
 
-impl<K> Objects<K> {
+impl<K: Object> Objects<K> {
     fn new(source: ListSource<K>) -> Self {
         Self { source, slice: OnceLock::new() }
     }
@@ -142,11 +142,11 @@ pub struct Iter<'o, K> {
 }
 
 enum IterSteps<'o, K> {
-    Stored(cow_map::CowIter<'o, StoredObject<K>>),
+    Stored(cow_map::CowIter<'o, StoredObject>),
     Listed(slice::Iter<'o, Arc<K>>),
 }
 
-impl<'o, K> Iterator for Iter<'o, K> {
+impl<'o, K: Object> Iterator for Iter<'o, K> {
     type Item = &'o Arc<K>;
 
     #[inline]
@@ -171,9 +171,9 @@ impl<'o, K> Iterator for Iter<'o, K> {
     }
 }
 
-impl<K> ExactSizeIterator for Iter<'_, K> {}
+impl<K: Object> ExactSizeIterator for Iter<'_, K> {}
 
-impl<'o, K> IntoIterator for &'o Objects<K> {
+impl<'o, K: Object> IntoIterator for &'o Objects<K> {
     type Item = &'o Arc<K>;
     type IntoIter = Iter<'o, K>;
 
@@ -182,7 +182,7 @@ impl<'o, K> IntoIterator for &'o Objects<K> {
     }
 }
 
-impl<K> IntoIterator for Objects<K> {
+impl<K: Object> IntoIterator for Objects<K> {
     type Item = Arc<K>;
     type IntoIter = vec::IntoIter<Arc<K>>;
 
@@ -191,7 +191,7 @@ impl<K> IntoIterator for Objects<K> {
     }
 }
 
-impl<K> Deref for Objects<K> {
+impl<K: Object> Deref for Objects<K> {
     type Target = [Arc<K>];
 
     fn deref(&self) -> &[Arc<K>] {
@@ -199,38 +199,38 @@ impl<K> Deref for Objects<K> {
     }
 }
 
-impl<K> From<Vec<Arc<K>>> for Objects<K> {
+impl<K: Object> From<Vec<Arc<K>>> for Objects<K> {
     fn from(objects: Vec<Arc<K>>) -> Self {
         Self::new(ListSource::Listed(objects))
     }
 }
 
-impl<K> From<Objects<K>> for Vec<Arc<K>> {
+impl<K: Object> From<Objects<K>> for Vec<Arc<K>> {
     fn from(objects: Objects<K>) -> Self {
         objects.into_vec()
     }
 }
 
-impl<K> FromIterator<Arc<K>> for Objects<K> {
+impl<K: Object> FromIterator<Arc<K>> for Objects<K> {
     fn from_iter<I: IntoIterator<Item = Arc<K>>>(objects: I) -> Self {
         Vec::from_iter(objects).into()
     }
 }
 
 /// Holds nothing.
-impl<K> Default for Objects<K> {
+impl<K: Object> Default for Objects<K> {
     fn default() -> Self {
         Vec::new().into()
     }
 }
 
-impl<K: Clone> Clone for Objects<K> {
+impl<K: Object> Clone for Objects<K> {
     fn clone(&self) -> Self {
         Self::new(self.source.clone())
     }
 }
 
-impl<K: fmt::Debug> fmt::Debug for Objects<K> {
+impl<K: Object> fmt::Debug for Objects<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self).finish()
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::indexer::{Indexer, WriteBatch};
 use crate::{
     delta_fifo::Extent,
-    list_watch::{FetchedItem, Unreadable},
+    list_watch::{AnyItem, FetchedItem, Unreadable},
     object::{Object, ObjectKey},
     reflector::{Difference, FetchReport, List, ReflectorStore, StoreChange, WatchError},
 };
@@ -68,11 +68,12 @@ where
     K: Object,
 {
     fn unchanged(&self, item: &FetchedItem<K>) -> Option<ObjectKey> {
-        self.indexer.lister().repeated(item, None)
+        self.indexer.lister().repeated(&item.clone().erased(), None)
     }
 
     fn differences(&self, listed: &[FetchedItem<K>]) -> Option<Vec<Difference>> {
-        Some(self.indexer.lister().differences(&self.extent, listed, false))
+        let listed: Vec<_> = listed.iter().map(|item| item.clone().erased()).collect();
+        Some(self.indexer.lister().differences(&self.extent, &listed, false))
     }
 
     fn replace(&self, List { items, unchanged, resource_version, .. }: List<K>) {
@@ -80,7 +81,7 @@ where
             let mut listed: HashSet<ObjectKey> = HashSet::with_capacity(items.len() + unchanged.len());
             let mut nameless = 0;
             for item in items {
-                match put(batch, item) {
+                match put(batch, item.erased()) {
                     Some(key) => drop(listed.insert(key)),
                     None => nameless += 1,
                 }
@@ -102,7 +103,7 @@ where
                 let reached = match change {
                     StoreChange::Upsert(item) => {
                         let version = item.version();
-                        put(batch, item);
+                        put(batch, item.erased());
                         version
                     }
                     StoreChange::Delete(item) => {
@@ -138,7 +139,7 @@ where
 }
 
 /// Puts an item in, or marks it; returns its key where that can be read.
-fn put<K: Object>(batch: &mut WriteBatch<K>, item: FetchedItem<K>) -> Option<ObjectKey> {
+fn put(batch: &mut WriteBatch, item: AnyItem) -> Option<ObjectKey> {
     match batch.hold(item) {
         Ok(object) => {
             let key = object.key().clone();
@@ -150,7 +151,7 @@ fn put<K: Object>(batch: &mut WriteBatch<K>, item: FetchedItem<K>) -> Option<Obj
     }
 }
 
-fn mark<K: Object>(batch: &mut WriteBatch<K>, unreadable: Unreadable) -> Option<ObjectKey> {
+fn mark(batch: &mut WriteBatch, unreadable: Unreadable) -> Option<ObjectKey> {
     let key = unreadable.identity.key.clone()?;
     let unchanged = batch.get(&key).map(|unchanged| unchanged.uid().map(str::to_owned));
     // Another object with this name may be cached, which is not an earlier state of this one.
@@ -163,7 +164,7 @@ fn mark<K: Object>(batch: &mut WriteBatch<K>, unreadable: Unreadable) -> Option<
     Some(key)
 }
 
-fn take<K: Object>(batch: &mut WriteBatch<K>, key: &ObjectKey) {
+fn take(batch: &mut WriteBatch, key: &ObjectKey) {
     batch.delete(key);
     batch.clear_unreadable(key);
 }

@@ -7,35 +7,35 @@ use tokio::time::Instant;
 use super::{
     cached_object::CachedObject,
     cow_map::{CowMap, Hashing},
-    index::{IndexDefinition, IndexValue},
+    index::{IndexValue, ObjectIndex},
     selector::{Needed, Selector},
 };
 use crate::{
     delta_fifo::Extent,
     list_watch::{LabelFilter, Unreadable},
-    object::{Object, ObjectKey, Version},
+    object::{ObjectKey, Version},
 };
 
 /// Objects by key; all tables of a snapshot, and all snapshots, share what is held.
-pub(super) type ObjectTable<K> = CowMap<StoredObject<K>>;
-type Buckets<V, K> = CowMap<(V, ObjectTable<K>)>;
+pub(super) type ObjectTable = CowMap<StoredObject>;
+type Buckets<V> = CowMap<(V, ObjectTable)>;
 
 /// An object in a table, and what a scan needs to know of it.
 #[derive(Clone)]
-pub(super) struct StoredObject<K> {
-    pub(super) held: CachedObject<K>,
+pub(super) struct StoredObject {
+    pub(super) held: CachedObject,
     pub(super) labels: LabelFilter,
 }
 
 /// Shows the store at one moment; a clone costs a handful of references.
 #[derive(Clone)]
-pub(super) struct StoreSnapshot<K> {
+pub(super) struct StoreSnapshot {
     hashing: Hashing,
-    pub(super) objects: ObjectTable<K>,
-    namespaces: Buckets<Arc<str>, K>,
+    pub(super) objects: ObjectTable,
+    namespaces: Buckets<Arc<str>>,
     /// Whether a compact object was ever stored.
     pub(super) compact: bool,
-    indexes: Vec<SnapshotIndex<K>>,
+    indexes: Vec<SnapshotIndex>,
     pub(super) unreadable: CowMap<(ObjectKey, Arc<Unreadable>)>,
     versions: Vec<(Extent, Option<Version>)>,
     /// When something last came from the source.
@@ -43,13 +43,13 @@ pub(super) struct StoreSnapshot<K> {
 }
 
 #[derive(Clone)]
-struct SnapshotIndex<K> {
+struct SnapshotIndex {
     hashing: Hashing,
-    definition: Arc<IndexDefinition<K>>,
-    buckets: Buckets<IndexValue, K>,
+    definition: Arc<ObjectIndex>,
+    buckets: Buckets<IndexValue>,
 }
 
-impl<K> StoreSnapshot<K> {
+impl StoreSnapshot {
     pub(super) fn new(hashing: Hashing) -> Self {
         Self {
             hashing,
@@ -64,8 +64,8 @@ impl<K> StoreSnapshot<K> {
     }
 
     /// Finds an object by the parts of its key, without building one.
-    pub(super) fn get(&self, namespace: Option<&str>, name: &str) -> Option<&CachedObject<K>> {
-        let same = |stored: &StoredObject<K>| {
+    pub(super) fn get(&self, namespace: Option<&str>, name: &str) -> Option<&CachedObject> {
+        let same = |stored: &StoredObject| {
             let key = stored.held.key();
             // A key that the store gave out shares its text, which is then not looked at: it is seldom at hand.
             (std::ptr::eq(key.name(), name) || key.name() == name) && key.namespace() == namespace
@@ -81,16 +81,16 @@ impl<K> StoreSnapshot<K> {
     }
 
     /// Finds the objects of a namespace.
-    pub(super) fn namespace(&self, namespace: &str) -> Option<&ObjectTable<K>> {
+    pub(super) fn namespace(&self, namespace: &str) -> Option<&ObjectTable> {
         self.shared_namespace(namespace).map(|(_, bucket)| bucket)
     }
 
-    fn shared_namespace(&self, namespace: &str) -> Option<&(Arc<str>, ObjectTable<K>)> {
+    fn shared_namespace(&self, namespace: &str) -> Option<&(Arc<str>, ObjectTable)> {
         self.namespaces.find(self.hashing.of(namespace), |(held, _)| **held == *namespace)
     }
 
     /// Finds what an index holds under a value; the outer `None` means that there is no such index.
-    pub(super) fn indexed(&self, index: &str, value: &IndexValue) -> Option<Option<&ObjectTable<K>>> {
+    pub(super) fn indexed(&self, index: &str, value: &IndexValue) -> Option<Option<&ObjectTable>> {
         let index = self.indexes.iter().find(|held| held.definition.name() == index)?;
         Some(index.bucket(value))
     }
@@ -163,15 +163,13 @@ impl<K> StoreSnapshot<K> {
         self.namespaces.iter().any(|(_, bucket)| bucket.is_empty())
             || self.indexes.iter().any(|index| index.buckets.iter().any(|(_, bucket)| bucket.is_empty()))
     }
-}
 
-impl<K: Object> StoreSnapshot<K> {
     /// Puts an object in, everywhere at once; returns the one that it replaces.
     ///
     /// Indexes ask the user's code under which values they hold it.
-    pub(super) fn put(&mut self, held: CachedObject<K>) -> Option<CachedObject<K>> {
+    pub(super) fn put(&mut self, held: CachedObject) -> Option<CachedObject> {
         let stored = StoredObject { labels: held.labels(), held };
-        self.compact |= stored.held.at_hand().is_none();
+        self.compact |= stored.held.text().is_some();
         let old = match self.indexes.is_empty() {
             true => None,
             false => self.stored(stored.held.key()).cloned(),
@@ -191,7 +189,7 @@ impl<K: Object> StoreSnapshot<K> {
     }
 
     /// Takes an object out, everywhere at once; returns it if it was there.
-    pub(super) fn take(&mut self, key: &ObjectKey) -> Option<CachedObject<K>> {
+    pub(super) fn take(&mut self, key: &ObjectKey) -> Option<CachedObject> {
         let held = self.stored(key)?.clone();
         self.indexes.iter_mut().for_each(|index| index.take(&held, &[]));
         if let Some(namespace) = held.key().shared_namespace() {
@@ -202,12 +200,12 @@ impl<K: Object> StoreSnapshot<K> {
         Some(held)
     }
 
-    fn stored(&self, key: &ObjectKey) -> Option<&CachedObject<K>> {
+    fn stored(&self, key: &ObjectKey) -> Option<&CachedObject> {
         self.get(key.namespace(), key.name())
     }
 
     /// Adds an index and fills it with what is there.
-    pub(super) fn add_index(&mut self, definition: IndexDefinition<K>) {
+    pub(super) fn add_index(&mut self, definition: ObjectIndex) {
         let (hashing, definition) = (self.hashing.clone(), Arc::new(definition));
         let mut index = SnapshotIndex { hashing, definition, buckets: CowMap::new() };
         for stored in self.objects.iter() {
@@ -215,13 +213,11 @@ impl<K: Object> StoreSnapshot<K> {
         }
         self.indexes.push(index);
     }
-}
 
-impl<K> StoreSnapshot<K> {
     /// Finds, by a label index, sets that hold all that a selector can match; `None` where no index helps.
     ///
     /// Of several indexes it takes the one that leaves least; one that only tells who has the label comes last.
-    pub(super) fn narrowed(&self, selector: &Selector) -> Option<Vec<&ObjectTable<K>>> {
+    pub(super) fn narrowed(&self, selector: &Selector) -> Option<Vec<&ObjectTable>> {
         let indexed = |key: &str| self.indexes.iter().find(|index| index.definition.label_key() == Some(key));
         let needed = || selector.needed().filter_map(|(key, needed)| Some((indexed(key)?, needed)));
         let one_of = needed().filter_map(|(index, needed)| match needed {
@@ -236,19 +232,17 @@ impl<K> StoreSnapshot<K> {
     }
 }
 
-impl<K> SnapshotIndex<K> {
-    fn bucket(&self, value: &IndexValue) -> Option<&ObjectTable<K>> {
+impl SnapshotIndex {
+    fn bucket(&self, value: &IndexValue) -> Option<&ObjectTable> {
         self.buckets.find(self.hashing.of(value), |(held, _)| held == value).map(|(_, bucket)| bucket)
     }
 
-    fn under(&self, values: &BTreeSet<String>) -> Vec<&ObjectTable<K>> {
+    fn under(&self, values: &BTreeSet<String>) -> Vec<&ObjectTable> {
         values.iter().filter_map(|value| self.bucket(&IndexValue::from(value))).collect()
     }
-}
 
-impl<K: Object> SnapshotIndex<K> {
     /// Works out under which values an object belongs, each once.
-    fn values(&self, held: &CachedObject<K>) -> Vec<IndexValue> {
+    fn values(&self, held: &CachedObject) -> Vec<IndexValue> {
         let mut values = self.definition.values(held).unwrap_or_else(|error| {
             let index = self.definition.name();
             tracing::warn!(index, object = %held.key(), error, "object left out of an index");
@@ -261,14 +255,14 @@ impl<K: Object> SnapshotIndex<K> {
         values
     }
 
-    fn put(&mut self, stored: &StoredObject<K>, under: &[IndexValue]) {
+    fn put(&mut self, stored: &StoredObject, under: &[IndexValue]) {
         for value in under {
             put_under(&mut self.buckets, self.hashing.of(value), value, stored);
         }
     }
 
     /// Takes an object out under all its values but those under which its new state belongs.
-    fn take(&mut self, held: &CachedObject<K>, but: &[IndexValue]) {
+    fn take(&mut self, held: &CachedObject, but: &[IndexValue]) {
         let values = self.definition.values(held).unwrap_or_default();
         for value in values.iter().filter(|value| !but.contains(value)) {
             take_from(&mut self.buckets, self.hashing.of(value), value, held);
@@ -277,21 +271,16 @@ impl<K: Object> SnapshotIndex<K> {
 }
 
 /// Counts what some sets hold together.
-pub(super) fn total<K>(buckets: &[&ObjectTable<K>]) -> usize {
+pub(super) fn total(buckets: &[&ObjectTable]) -> usize {
     buckets.iter().map(|bucket| bucket.len()).sum()
 }
 
-fn put<K: Clone>(bucket: &mut ObjectTable<K>, stored: &StoredObject<K>) -> Option<CachedObject<K>> {
-    let same = |other: &StoredObject<K>| other.held.key() == stored.held.key();
+fn put(bucket: &mut ObjectTable, stored: &StoredObject) -> Option<CachedObject> {
+    let same = |other: &StoredObject| other.held.key() == stored.held.key();
     bucket.insert(stored.held.hash(), same, stored.clone()).map(|old| old.held)
 }
 
-fn put_under<V: Clone + Eq + Hash, K: Clone>(
-    buckets: &mut Buckets<V, K>,
-    hash: u64,
-    value: &V,
-    stored: &StoredObject<K>,
-) {
+fn put_under<V: Clone + Eq + Hash>(buckets: &mut Buckets<V>, hash: u64, value: &V, stored: &StoredObject) {
     match buckets.find_mut(hash, |(held, _)| held == value) {
         Some((_, bucket)) => drop(put(bucket, stored)),
         None => {
@@ -303,12 +292,7 @@ fn put_under<V: Clone + Eq + Hash, K: Clone>(
 }
 
 /// Takes an object out of a value's bucket, and the bucket out once it is empty.
-fn take_from<V: Clone + Eq + Hash, K: Clone>(
-    buckets: &mut Buckets<V, K>,
-    hash: u64,
-    value: &V,
-    held: &CachedObject<K>,
-) {
+fn take_from<V: Clone + Eq + Hash>(buckets: &mut Buckets<V>, hash: u64, value: &V, held: &CachedObject) {
     let Some((_, bucket)) = buckets.find_mut(hash, |(held, _)| held == value) else { return };
     bucket.remove(held.hash(), |stored| stored.held.key() == held.key());
     if bucket.is_empty() {

@@ -9,7 +9,7 @@ use super::request::Target;
 use crate::{
     informer::Comparison,
     keys::{CachedState, Caches, LastAnswer, SourceId},
-    object::{Kind, Object, ObjectKey, Version},
+    object::{AnyObject, Kind, Object, ObjectKey, Version},
     store::Selector,
 };
 
@@ -97,10 +97,11 @@ pub(crate) enum Selects {
 }
 
 /// An `Arc` of a cached object, whole.
-pub(crate) type Shown = Arc<dyn Any + Send + Sync>;
+pub(crate) type Shown = Arc<dyn AnyObject>;
 
 /// Takes a cached object as the type that is applied, if that loses nothing.
 pub(super) fn whole<C: Object>(shown: Shown) -> Option<C> {
+    let shown: Arc<dyn Any + Send + Sync> = shown;
     match shown.downcast::<C>() {
         Ok(object) => Some((*object).clone()),
         // A type that knows the kind only at run time holds all there is.

@@ -14,10 +14,11 @@ use crate::{
         change::{AddOrigin, Gone},
         resync::ResyncSnapshot,
     },
-    store::{CachedObject, Indexer},
+    object::AnyObject,
+    store::{CachedObject, Indexer, StoredType},
 };
 
-struct Case(Backlog<ConfigMap>);
+struct Case(Backlog);
 
 impl Case {
     fn new() -> Self {
@@ -36,7 +37,7 @@ impl Case {
         self.push(Notification::Delete(Box::new(Gone::Final(cached(text)))));
     }
 
-    fn push(&mut self, notification: Notification<ConfigMap>) {
+    fn push(&mut self, notification: Notification) {
         self.0.push(notification, Instant::now());
     }
 
@@ -182,18 +183,18 @@ fn listed_content_is_out_once_the_last_of_it_was_taken() {
 
 /// A cache, and the backlog of a handler of it.
 struct Cached {
-    cache: Indexer<ConfigMap>,
+    cache: Indexer<dyn AnyObject>,
     case: Case,
 }
 
 impl Cached {
     fn new(texts: &[&str]) -> Self {
-        let cached = Self { cache: Indexer::new(), case: Case::new() };
+        let cached = Self { cache: Indexer::of_type(StoredType::of::<ConfigMap>(), None), case: Case::new() };
         texts.iter().for_each(|text| drop(cached.put(text)));
         cached
     }
 
-    fn put(&self, text: &str) -> (Option<CachedObject<ConfigMap>>, CachedObject<ConfigMap>) {
+    fn put(&self, text: &str) -> (Option<CachedObject>, CachedObject) {
         self.cache.write(|batch| {
             let held = batch.hold(item(text)).unwrap();
             (batch.put(held.clone()), held)
@@ -274,7 +275,7 @@ struct Folded {
 }
 
 impl Folded {
-    fn take(&mut self, notification: Notification<ConfigMap>) {
+    fn take(&mut self, notification: Notification) {
         let name = notification.key().name().to_owned();
         self.told.insert(name.clone());
         match notification {

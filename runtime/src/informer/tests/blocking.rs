@@ -136,10 +136,10 @@ impl EventHandler<ConfigMap> for Blocks {
     }
 }
 
-impl Observer<ConfigMap> for Blocks {
-    fn changed(&self, change: &CacheChange<ConfigMap>) {
+impl Observer for Blocks {
+    fn changed(&self, change: &CacheChange) {
         if let CacheChange::Added { object, .. } = change {
-            self.at(&object.object().unwrap());
+            self.at(&object.object_as().unwrap());
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     delta_fifo::Extent,
     informer::{CacheChange, Observer, SyncPhase},
     object::Version,
-    reflector::{Epoch, List, ReflectorStore, StoreChange},
+    reflector::{Epoch, List, StoreChange},
     store::Lookup,
 };
 
@@ -380,8 +380,8 @@ async fn an_observer_that_comes_late_is_shown_the_cache_then_every_change() {
 #[tokio::test(start_paused = true)]
 async fn an_observer_sees_every_middle_state_and_its_panics_are_contained() {
     struct Fragile(Log);
-    impl Observer<ConfigMap> for Fragile {
-        fn changed(&self, change: &CacheChange<ConfigMap>) {
+    impl Observer for Fragile {
+        fn changed(&self, change: &CacheChange) {
             Observer::changed(&self.0, change);
             panic!("a planted panic");
         }

@@ -1,6 +1,6 @@
 //! The suite on informers that keep bytes.
 
-#[path = "../testing.rs"]
+#[path = "testing.rs"]
 mod testing;
 
 #[path = "backlog.rs"]

@@ -23,8 +23,7 @@ use crate::{
     backoff::BackoffSchedule,
     informer::{
         AddOrigin, CacheChange, FailureCause, SharedInformer, SharedInformerFactory, SyncPhase, Via,
-        listener::{Hears, Listener},
-        registration::HandlerSlot,
+        listener::Listener, registration::HandlerSlot,
     },
     list_watch::{
         FetchedItem, ListOptions, ListPage, ListWatchError, ListerWatcher, RawObject, WatchEvent, WatchStream,
@@ -355,7 +354,7 @@ async fn depth_and_age_of_what_waits_for_handlers_are_metrics() {
     series("handlers", "1.0");
     series("handler_backlog", "0.0");
     // One that has not had its turn yet: nobody runs between this and the scrape.
-    let slow = Arc::new(Listener::<ConfigMap>::new(None, CacheMeter::default()));
+    let slow = Arc::new(Listener::new(None, CacheMeter::default(), "ConfigMap"));
     let slot: Arc<dyn HandlerSlot> = slow.clone();
     informer.handle().core.note_handler(&slot);
     let added = |text| CacheChange::Added { object: cached(text), origin: AddOrigin::Watch, via: Via::Watch };

@@ -13,7 +13,6 @@ use super::testing::{Fed, broken, item, show};
 use crate::{
     informer::{AddOrigin, CacheChange, Deleted, EventHandler, Observer, Registration},
     object::ObjectKey,
-    reflector::ReflectorStore,
 };
 
 /// Folds what it hears into a view, and refuses what contradicts it.
@@ -59,14 +58,14 @@ impl EventHandler<ConfigMap> for View {
     }
 }
 
-impl Observer<ConfigMap> for View {
-    fn changed(&self, change: &CacheChange<ConfigMap>) {
+impl Observer for View {
+    fn changed(&self, change: &CacheChange) {
         match change {
             CacheChange::Added { object, .. } => {
-                EventHandler::on_add(self, object.object().unwrap(), AddOrigin::Watch);
+                EventHandler::on_add(self, object.object_as().unwrap(), AddOrigin::Watch);
             }
             CacheChange::Updated { old, new, .. } => {
-                EventHandler::on_update(self, old.object().unwrap(), new.object().unwrap());
+                EventHandler::on_update(self, old.object_as().unwrap(), new.object_as().unwrap());
             }
             CacheChange::Deleted { gone, .. } => EventHandler::on_delete(self, gone.deleted()),
             CacheChange::Unchanged { .. } | CacheChange::Unreadable { .. } => {}

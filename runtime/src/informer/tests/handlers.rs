@@ -84,8 +84,8 @@ struct Reads {
     log: Log,
 }
 
-impl Observer<ConfigMap> for Reads {
-    fn changed(&self, _: &CacheChange<ConfigMap>) {
+impl Observer for Reads {
+    fn changed(&self, _: &CacheChange) {
         let cached = self.lister.get(&key("a")).map(|cached| show(&*cached));
         let indexed = self.lister.by_index("content", &"x".into()).len();
         self.log.push(format!("{cached:?} {indexed}"));

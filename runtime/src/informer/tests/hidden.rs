@@ -15,7 +15,6 @@ use crate::{
     delta_fifo::{Extent, Transform},
     informer::Registration,
     object::Version,
-    reflector::ReflectorStore,
     store::Lookup,
 };
 

@@ -15,9 +15,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::testing::{Fed, Log, item, settle};
+use super::testing::{Fed, Log, item, settle, unasked};
 use crate::{
     backoff::BackoffSchedule,
     delta_fifo::Extent,
@@ -33,7 +32,7 @@ use crate::{
     },
     metrics::Metrics,
     object::ObjectKey,
-    reflector::{FetchPart, FirstList, ReflectorConfig, WatchErrorHandler},
+    reflector::{FetchPart, FirstList, ReflectorConfig},
 };
 
 /// What a source does when it is asked.
@@ -161,29 +160,21 @@ async fn a_backoff_schedule_that_panics_does_not_stop_the_retries() {
 async fn an_informer_that_lost_a_task_does_not_say_that_it_is_synced() {
     let feed = ReflectorTask {
         server: Default::default(),
-        latest: Arc::new(|| Box::pin(async { Ok(None) })),
+        source: unasked(),
         extent: Extent::All,
         run: Box::new(|sink, _| {
             Box::pin(async move {
                 let items = vec![item("a@1")];
                 let list = crate::reflector::List::new(items, "1", crate::reflector::Epoch::Same);
-                crate::reflector::ReflectorStore::replace(&*sink, list);
+                sink.replace(list);
                 sleep(Duration::from_secs(1)).await;
                 panic!("a planted panic");
             })
         }),
     };
     let informer = SharedInformer::<ConfigMap>::of_parts(InformerParts {
-        kind: ConfigMap::kind_of(&()),
-        cluster: None,
-        indexes: Vec::new(),
         feeds: vec![feed],
-        transform: None,
-        metrics: None,
-        seed: None,
-        on_error: WatchErrorHandler::default(),
-        stop: CancellationToken::new(),
-        fleet: TaskTracker::new(),
+        ..InformerParts::new::<ConfigMap>(ConfigMap::kind_of(&()), &ReflectorConfig::default())
     });
     let registration = informer.add_handler(Log::default());
     informer.start();
@@ -207,8 +198,8 @@ impl Drop for Unruly {
 
 impl EventHandler<ConfigMap> for Unruly {}
 
-impl Observer<ConfigMap> for Unruly {
-    fn changed(&self, _: &CacheChange<ConfigMap>) {}
+impl Observer for Unruly {
+    fn changed(&self, _: &CacheChange) {}
 }
 
 /// Panics when it is dropped, if its name says so.

@@ -11,7 +11,7 @@ use super::testing::{Fed, Item1, Log, broken, item, item_with, key, settle};
 use crate::{
     delta_fifo::{Extent, Transform},
     object::ObjectKey,
-    reflector::{Epoch, List, ReflectorStore},
+    reflector::{Epoch, List},
 };
 
 /// Lists as a reflector does: what the store holds is dropped at once. Returns the keys of that.

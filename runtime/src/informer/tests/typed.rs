@@ -1,6 +1,6 @@
 //! The suite on informers that keep decoded objects.
 
-#[path = "../testing.rs"]
+#[path = "testing.rs"]
 mod testing;
 
 #[path = "backlog.rs"]

@@ -7,22 +7,26 @@ mod tests;
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
+use futures::{StreamExt, TryStreamExt};
 use kube::Client;
 use tokio::time::timeout;
 
 use super::{
-    Deadlines, ListPage, ListWatchError, ListerWatcher, WatchStream,
+    Deadlines, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream,
     decode::{Decoder, Representation},
     frames::EventDecoder,
+    item::FetchedItem,
     json::{self, NotJson},
     list_body::ListHead,
     members::ManagedFields,
     options::ListOptions,
     raw::ItemForm,
+    read::ObjectType,
+    source::{Answer, AnySource},
 };
 use crate::{
     api_request::ResourcePath,
-    object::{Kind, Object, Scope, is_dns_label},
+    object::{AnyObject, Kind, Object, Scope, is_dns_label},
 };
 
 /// Lists and watches one kind of an API server: all of it, or one namespace, or what a selector selects.
@@ -35,42 +39,37 @@ use crate::{
 /// to 15 silent retries. Build it with `config.default_retry = false` for failures to be reported and timed
 /// here.
 pub struct ClientListWatch<K> {
-    client: Client,
-    kind: Kind,
-    namespace: Option<String>,
-    representation: Representation,
-    managed_fields: ManagedFields,
-    item_form: ItemForm,
-    label_selector: Option<String>,
-    field_selector: Option<String>,
-    hook: Option<OptionsHook>,
-    deadlines: Deadlines,
-    largest_object: usize,
+    source: ClientSource,
     object: PhantomData<fn() -> K>,
+}
+
+/// A [`ClientListWatch`] whose type of object is forgotten.
+#[derive(Clone)]
+pub(crate) struct ClientSource {
+    pub(crate) client: Client,
+    pub(crate) object: ObjectType,
+    pub(crate) kind: Kind,
+    pub(crate) namespace: Option<String>,
+    pub(crate) representation: Representation,
+    pub(crate) managed_fields: ManagedFields,
+    pub(crate) item_form: ItemForm,
+    pub(crate) label_selector: Option<String>,
+    pub(crate) field_selector: Option<String>,
+    pub(crate) hook: Option<OptionsHook>,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) largest_object: usize,
 }
 
 /// Most bytes of one object, unless another bound is set; etcd itself holds 1.5 MiB by default.
 const LARGEST_OBJECT: usize = 32 << 20;
 
-type OptionsHook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
+/// Changes the options of lists and watches.
+pub(crate) type OptionsHook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 
 impl<K: Object> ClientListWatch<K> {
     /// Lists and watches all objects of a kind.
     pub fn new(client: Client, kind: Kind) -> Self {
-        Self {
-            client,
-            kind,
-            namespace: None,
-            representation: Representation::Whole,
-            managed_fields: ManagedFields::Drop,
-            item_form: ItemForm::Typed,
-            label_selector: None,
-            field_selector: None,
-            hook: None,
-            deadlines: Deadlines::default(),
-            largest_object: LARGEST_OBJECT,
-            object: PhantomData,
-        }
+        Self { source: ClientSource::new(client, ObjectType::of::<K>(), kind), object: PhantomData }
     }
 
     /// Keeps to one namespace; an empty one means all, and a kind without namespaces is read as a whole.
@@ -78,7 +77,7 @@ impl<K: Object> ClientListWatch<K> {
     /// A name that Kubernetes does not allow fails the first list: [`ListWatchError::NoNamespace`].
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into()).filter(|namespace| !namespace.is_empty());
+        self.source.namespace = Some(namespace.into()).filter(|namespace| !namespace.is_empty());
         self
     }
 
@@ -91,49 +90,49 @@ impl<K: Object> ClientListWatch<K> {
     /// Says how much of each object is asked for.
     #[must_use]
     pub fn representation(mut self, representation: Representation) -> Self {
-        self.representation = representation;
+        self.source.representation = representation;
         self
     }
 
     /// Says what becomes of managedFields; they are dropped by default.
     #[must_use]
     pub fn managed_fields(mut self, managed_fields: ManagedFields) -> Self {
-        self.managed_fields = managed_fields;
+        self.source.managed_fields = managed_fields;
         self
     }
 
     /// Says whether objects are decoded on arrival, or travel as bytes.
     #[must_use]
     pub fn item_form(mut self, form: ItemForm) -> Self {
-        self.item_form = form;
+        self.source.item_form = form;
         self
     }
 
     /// Keeps to the objects whose labels match a selector in Kubernetes' syntax.
     #[must_use]
     pub fn label_selector(mut self, selector: impl Into<String>) -> Self {
-        self.label_selector = Some(selector.into());
+        self.source.label_selector = Some(selector.into());
         self
     }
 
     /// Keeps to the objects whose fields match a selector in Kubernetes' syntax.
     #[must_use]
     pub fn field_selector(mut self, selector: impl Into<String>) -> Self {
-        self.field_selector = Some(selector.into());
+        self.source.field_selector = Some(selector.into());
         self
     }
 
     /// Changes the options of every list and watch just before they are sent.
     #[must_use]
     pub fn options_hook(mut self, hook: impl Fn(&mut ListOptions) + Send + Sync + 'static) -> Self {
-        self.hook = Some(Arc::new(hook));
+        self.source.hook = Some(Arc::new(hook));
         self
     }
 
     /// Says how long to wait before an answer counts as lost.
     #[must_use]
     pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
-        self.deadlines = deadlines;
+        self.source.deadlines = deadlines;
         self
     }
 
@@ -143,13 +142,32 @@ impl<K: Object> ClientListWatch<K> {
     /// a server sends. More than 4 GiB count as 4 GiB.
     #[must_use]
     pub fn largest_object(mut self, bytes: usize) -> Self {
-        self.largest_object = bytes.min(u32::MAX as usize);
+        self.source.largest_object = bytes.min(u32::MAX as usize);
         self
     }
 
     /// Returns the kind that is asked for.
     pub fn kind(&self) -> &Kind {
-        &self.kind
+        &self.source.kind
+    }
+}
+
+impl ClientSource {
+    pub(crate) fn new(client: Client, object: ObjectType, kind: Kind) -> Self {
+        Self {
+            client,
+            object,
+            kind,
+            namespace: None,
+            representation: Representation::Whole,
+            managed_fields: ManagedFields::Drop,
+            item_form: ItemForm::Typed,
+            label_selector: None,
+            field_selector: None,
+            hook: None,
+            deadlines: Deadlines::default(),
+            largest_object: LARGEST_OBJECT,
+        }
     }
 
     fn completed(&self, options: &ListOptions) -> ListOptions {
@@ -172,7 +190,8 @@ impl<K: Object> ClientListWatch<K> {
     }
 
     fn decoder(&self) -> Decoder {
-        Decoder::new(&self.kind, self.representation, self.managed_fields).with_form(self.item_form)
+        let decoder = Decoder::new(self.object, &self.kind, self.representation, self.managed_fields);
+        decoder.with_form(self.item_form)
     }
 
     async fn read_list<T: Send + 'static>(
@@ -200,55 +219,66 @@ impl<K: Object> ClientListWatch<K> {
     }
 }
 
+impl AnySource for ClientSource {
+    fn list<'a>(&'a self, options: &'a ListOptions) -> Answer<'a, ListPage<dyn AnyObject>> {
+        Box::pin(async move {
+            let (options, decoder) = (self.completed(options), self.decoder());
+            let decode = move |item: &str| decoder.list_item(item);
+            let (head, items) = self.read_list(&options, self.representation, decode).await?;
+            let ListHead { resource_version, continue_token } = head;
+            Ok(ListPage { items, resource_version, continue_token })
+        })
+    }
+
+    fn watch<'a>(&'a self, options: &'a ListOptions) -> Answer<'a, WatchStream<dyn AnyObject>> {
+        Box::pin(async move {
+            let options = self.completed(options);
+            let body = self.open(request::watch(&self.path()?, &options, self.representation)?).await?;
+            let decoder = EventDecoder { decoder: self.decoder(), largest: self.largest_object };
+            Ok(response::events(body, decoder, &options, self.deadlines))
+        })
+    }
+
+    fn latest_version(&self) -> Answer<'_, Option<String>> {
+        Box::pin(async move {
+            let options = ListOptions { limit: Some(1), ..ListOptions::default() };
+            let (head, _) = self.read_list(&options, Representation::Metadata, json::check).await?;
+            Ok(Some(head.resource_version).filter(|version| !version.is_empty()))
+        })
+    }
+}
+
 impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
     async fn list(&self, options: &ListOptions) -> Result<ListPage<K>, ListWatchError> {
-        let (options, decoder) = (self.completed(options), self.decoder());
-        let decode = move |item: &str| decoder.list_item(item);
-        let (head, items) = self.read_list(&options, self.representation, decode).await?;
-        Ok(ListPage { items, resource_version: head.resource_version, continue_token: head.continue_token })
+        Ok(AnySource::list(&self.source, options).await?.map(FetchedItem::typed))
     }
 
     async fn watch(&self, options: &ListOptions) -> Result<WatchStream<K>, ListWatchError> {
-        let options = self.completed(options);
-        let body = self.open(request::watch(&self.path()?, &options, self.representation)?).await?;
-        let decoder = EventDecoder { decoder: self.decoder(), largest: self.largest_object };
-        Ok(response::events(body, decoder, &options, self.deadlines))
+        let typed = |event: WatchEvent<dyn AnyObject>| event.map(FetchedItem::typed);
+        Ok(self.source.watch(options).await?.map_ok(typed).boxed())
     }
 
     async fn latest_version(&self) -> Result<Option<String>, ListWatchError> {
-        let options = ListOptions { limit: Some(1), ..ListOptions::default() };
-        let (head, _) = self.read_list(&options, Representation::Metadata, json::check).await?;
-        Ok(Some(head.resource_version).filter(|version| !version.is_empty()))
+        AnySource::latest_version(&self.source).await
     }
 }
 
 impl<K> Clone for ClientListWatch<K> {
     fn clone(&self) -> Self {
-        Self {
-            client: self.client.clone(),
-            kind: self.kind.clone(),
-            namespace: self.namespace.clone(),
-            representation: self.representation,
-            managed_fields: self.managed_fields,
-            item_form: self.item_form,
-            label_selector: self.label_selector.clone(),
-            field_selector: self.field_selector.clone(),
-            hook: self.hook.clone(),
-            deadlines: self.deadlines,
-            largest_object: self.largest_object,
-            object: PhantomData,
-        }
+        Self { source: self.source.clone(), object: PhantomData }
     }
 }
 
 impl<K> fmt::Debug for ClientListWatch<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ClientSource { kind, namespace, representation, label_selector, field_selector, .. } =
+            &self.source;
         f.debug_struct("ClientListWatch")
-            .field("kind", &self.kind)
-            .field("namespace", &self.namespace)
-            .field("representation", &self.representation)
-            .field("label_selector", &self.label_selector)
-            .field("field_selector", &self.field_selector)
+            .field("kind", kind)
+            .field("namespace", namespace)
+            .field("representation", representation)
+            .field("label_selector", label_selector)
+            .field("field_selector", field_selector)
             .finish_non_exhaustive()
     }
 }

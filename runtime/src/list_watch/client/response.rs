@@ -23,7 +23,7 @@ use crate::{
         retry_after::retry_after,
         status::status_of_answer,
     },
-    object::Object,
+    object::AnyObject,
 };
 
 /// Most bytes of a refusal that are read.
@@ -149,12 +149,12 @@ impl ItemBatch {
 }
 
 /// Reads a watch as events; the stream ends with the body, or with an error.
-pub(super) fn events<K: Object>(
+pub(super) fn events(
     body: Body,
     decoder: EventDecoder,
     options: &ListOptions,
     deadlines: Deadlines,
-) -> WatchStream<K> {
+) -> WatchStream<dyn AnyObject> {
     let lasts = |timeout: Duration| after(Instant::now(), timeout.saturating_add(deadlines.watch_slack));
     let reader = WatchReader {
         body,

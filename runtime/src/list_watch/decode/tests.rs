@@ -5,8 +5,10 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use proptest::prelude::*;
 
 use super::*;
-use crate::object::ObjectKey;
-use crate::{list_watch::tests::panicky::Panicky, object::Scope};
+use crate::{
+    list_watch::{read::typed_slowly, tests::panicky::Panicky},
+    object::{Object, ObjectKey, Scope, downcast},
+};
 
 fn kind(group: &'static str, kind: &'static str, plural: &'static str) -> Kind {
     Kind {
@@ -19,17 +21,26 @@ fn kind(group: &'static str, kind: &'static str, plural: &'static str) -> Kind {
 }
 
 fn decoder(of: &'static str) -> Decoder {
-    Decoder::new(&kind("", of, "x"), Representation::Whole, ManagedFields::Drop)
+    Decoder::new(
+        ObjectType::of::<ConfigMap>(),
+        &kind("", of, "x"),
+        Representation::Whole,
+        ManagedFields::Drop,
+    )
 }
 
 /// Decodes a well-formed text as lists and frames do.
-fn decode<K: Object>(decoder: &Decoder, json: &str) -> Decoded<K> {
-    decoder.decode(json).unwrap()
+fn decode<K: Object>(decoder: &Decoder, json: &str) -> Decoded {
+    decoding::<K>(decoder).decode(json).unwrap()
+}
+
+fn decoding<K: Object>(decoder: &Decoder) -> Decoder {
+    Decoder { object: ObjectType::of::<K>(), ..decoder.clone() }
 }
 
 fn object<K: Object>(decoder: &Decoder, json: &str) -> Arc<K> {
-    match decode(decoder, json) {
-        Decoded::Item(FetchedItem::Object(object)) => object,
+    match decode::<K>(decoder, json) {
+        Decoded::Item(FetchedItem::Object(object)) => downcast(object),
         other => panic!("{other:?}"),
     }
 }
@@ -58,7 +69,12 @@ fn managed_fields_are_dropped_from_metadata_alone() {
 
 #[test]
 fn managed_fields_are_kept_on_demand() {
-    let keeping = Decoder::new(&kind("", "ConfigMap", "x"), Representation::Whole, ManagedFields::Keep);
+    let keeping = Decoder::new(
+        ObjectType::of::<ConfigMap>(),
+        &kind("", "ConfigMap", "x"),
+        Representation::Whole,
+        ManagedFields::Keep,
+    );
     let full: Arc<ConfigMap> = object(&keeping, MANAGED);
     assert_eq!(full.metadata.managed_fields.as_ref().unwrap().len(), 1);
 }
@@ -112,7 +128,7 @@ fn objects_of_another_kind_are_told_apart() {
     assert_eq!(foreign(&pods, secret), "Secret of v1");
     assert_eq!(foreign(&pods, &secret.replace("v1", "v2").replace("Secret", "Pod")), "Pod of v2");
     assert!(matches!(decode::<Pod>(&pods, secret), Decoded::OfAnotherKind(_)));
-    let Ok(FetchedItem::Unreadable(item)) = pods.list_item::<Pod>(secret) else { panic!("it was read") };
+    let Ok(FetchedItem::Unreadable(item)) = pods.list_item(secret) else { panic!("it was read") };
     assert_eq!(item.error, "it is a Secret of v1, not a Pod of v1");
     assert_eq!(item.identity.key, Some(ObjectKey::cluster("a")));
 }
@@ -120,8 +136,12 @@ fn objects_of_another_kind_are_told_apart() {
 #[test]
 fn what_lists_leave_out_is_filled_in() {
     let bare = r#"{"metadata":{"name":"a"},"spec":{}}"#;
-    let widgets =
-        Decoder::new(&kind("x.dev", "Widget", "widgets"), Representation::Whole, ManagedFields::Drop);
+    let widgets = Decoder::new(
+        ObjectType::of::<ConfigMap>(),
+        &kind("x.dev", "Widget", "widgets"),
+        Representation::Whole,
+        ManagedFields::Drop,
+    );
     let types = object::<DynamicObject>(&widgets, bare).types.clone().unwrap();
     assert_eq!((types.api_version.as_str(), types.kind.as_str()), ("x.dev/v1", "Widget"));
     let said = r#"{"apiVersion":"x.dev/v1","metadata":{"name":"a"},"kind":"Widget"}"#;
@@ -130,7 +150,12 @@ fn what_lists_leave_out_is_filled_in() {
 
 #[test]
 fn metadata_is_taken_from_partial_and_from_whole_objects() {
-    let metadata = Decoder::new(&kind("", "Pod", "pods"), Representation::Metadata, ManagedFields::Drop);
+    let metadata = Decoder::new(
+        ObjectType::of::<ConfigMap>(),
+        &kind("", "Pod", "pods"),
+        Representation::Metadata,
+        ManagedFields::Drop,
+    );
     for json in [
         r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#,
         r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{"containers":"odd"}}"#,
@@ -269,8 +294,8 @@ fn members() -> impl Strategy<Value = String> {
 }
 
 /// Reads an object in one pass, and from its parts.
-fn both_ways<K: Object>(text: &str) -> (Option<FetchedItem<K>>, Result<Decoded<K>, NotJson>) {
-    let decoder = decoder("ConfigMap");
+fn both_ways<K: Object>(text: &str) -> (Option<AnyItem>, Result<Decoded, NotJson>) {
+    let decoder = decoding::<K>(&decoder("ConfigMap"));
     (decoder.decode_usual(text), decoder.decode_parts(text))
 }
 
@@ -278,7 +303,11 @@ fn both_ways<K: Object>(text: &str) -> (Option<FetchedItem<K>>, Result<Decoded<K
 fn reads_alike<K: Object + PartialEq>(text: &str) {
     match (both_ways::<K>(text), json::check(text)) {
         ((Some(FetchedItem::Object(usual)), Ok(Decoded::Item(FetchedItem::Object(long)))), Ok(())) => {
+            let (usual, long) = (downcast::<K>(usual), downcast::<K>(long));
             assert_eq!(usual, long, "{text}");
+            let (parts, types) = (ObjectParts::of(text).unwrap(), ("v1", "ConfigMap"));
+            let lean = parts.lean(text, types, ManagedFields::Drop);
+            assert_eq!(Ok(&*usual), typed_slowly::<K>(&lean).as_ref(), "{text}");
         }
         ((None, Ok(_)), Ok(())) | ((None, Err(NotJson)), Err(NotJson)) => {}
         other => panic!("{text}: {other:?}"),

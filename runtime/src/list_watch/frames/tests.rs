@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    list_watch::{ManagedFields, Representation},
+    list_watch::{ManagedFields, ObjectType, Representation},
     object::{Kind, Scope},
 };
 
@@ -17,7 +17,15 @@ fn decoder(largest: usize) -> EventDecoder {
         plural: "configmaps".into(),
         scope: Scope::Namespaced,
     };
-    EventDecoder { decoder: Decoder::new(&kind, Representation::Whole, ManagedFields::Drop), largest }
+    EventDecoder {
+        decoder: Decoder::new(
+            ObjectType::of::<ConfigMap>(),
+            &kind,
+            Representation::Whole,
+            ManagedFields::Drop,
+        ),
+        largest,
+    }
 }
 
 /// Reads a body to its end or to an error, each event in a few words.
@@ -25,7 +33,7 @@ fn read(chunks: &[&[u8]]) -> Vec<String> {
     let (decoder, mut lines, mut events) = (decoder(1_000), Lines::new(1_000), Vec::new());
     for chunk in chunks {
         lines.add(chunk);
-        events.extend(decoder.events::<ConfigMap>(&lines.take()));
+        events.extend(decoder.events(&lines.take()));
     }
     let end = lines.finish();
     events.extend(decoder.events(&lines.take()));
@@ -34,10 +42,10 @@ fn read(chunks: &[&[u8]]) -> Vec<String> {
     events[..whole].iter().map(spelled).collect()
 }
 
-fn spelled(event: &DecodedEvent<ConfigMap>) -> String {
-    let item = |item: &FetchedItem<ConfigMap>| {
+fn spelled(event: &DecodedEvent) -> String {
+    let item = |item: &AnyItem| {
         let key = item.key().map_or("?".to_owned(), |key| key.to_string());
-        let unreadable = if let FetchedItem::Unreadable(_) = item { " unreadable" } else { "" };
+        let unreadable = if let AnyItem::Unreadable(_) = item { " unreadable" } else { "" };
         format!("{key}@{}{unreadable}", item.resource_version().unwrap_or_default())
     };
     match event {
@@ -186,7 +194,7 @@ fn a_line_past_the_bound_ends_the_stream_and_is_not_held() {
         for chunk in line.as_bytes().chunks(chunk) {
             lines.add(chunk);
             assert!(lines.text.len() - lines.whole <= largest);
-            events.extend(decoder.events::<ConfigMap>(&lines.take()));
+            events.extend(decoder.events(&lines.take()));
         }
         let expected = if largest == fits {
             "+a@1".to_owned()

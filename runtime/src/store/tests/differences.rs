@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use crate::{
     delta_fifo::Extent,
-    list_watch::{FetchedItem, Identity, Unreadable},
+    list_watch::{AnyItem, FetchedItem, Identity, Unreadable},
     object::ObjectKey,
     reflector::Difference,
     store::Indexer,
@@ -25,11 +25,14 @@ fn unreadable(key: Option<ObjectKey>, version: &str) -> Arc<Unreadable> {
     Unreadable { identity, error: "no".to_owned() }.into()
 }
 
-fn listed(objects: &[(&str, &str)]) -> Vec<FetchedItem<ConfigMap>> {
-    objects.iter().map(|(name, version)| FetchedItem::Object(object("shop", name, version))).collect()
+fn listed(objects: &[(&str, &str)]) -> Vec<AnyItem> {
+    objects
+        .iter()
+        .map(|(name, version)| FetchedItem::Object(object("shop", name, version)).erased())
+        .collect()
 }
 
-fn found(indexer: &Indexer<ConfigMap>, items: &[FetchedItem<ConfigMap>], transformed: bool) -> Vec<String> {
+fn found(indexer: &Indexer<ConfigMap>, items: &[AnyItem], transformed: bool) -> Vec<String> {
     let extent = Extent::Namespace("shop".into());
     let mut found = indexer.lister().differences(&extent, items, transformed);
     found.sort_by_key(|difference| difference.key.to_string());
@@ -67,9 +70,7 @@ fn what_can_not_be_read_is_shown_by_its_mark() {
     mark("kept", "5");
     mark("never-read", "6");
     let item = |name: &str, version: &str| {
-        FetchedItem::<ConfigMap>::Unreadable(Box::new(
-            (*unreadable(Some(ObjectKey::new("shop", name)), version)).clone(),
-        ))
+        AnyItem::Unreadable(Box::new((*unreadable(Some(ObjectKey::new("shop", name)), version)).clone()))
     };
     let list = vec![item("kept", "5"), item("never-read", "6")];
     assert!(found(&indexer, &list, false).is_empty());

@@ -34,7 +34,7 @@ fn object(namespace: &str, name: &str, tier: &str, tags: &str) -> Arc<ConfigMap>
 }
 
 /// Puts an object into a batch, in the form that is tested.
-pub(super) fn put_in(batch: &mut WriteBatch<ConfigMap>, object: Arc<ConfigMap>) -> Option<Arc<ConfigMap>> {
+pub(super) fn put_in(batch: &mut WriteBatch, object: Arc<ConfigMap>) -> Option<Arc<ConfigMap>> {
     let old = match FORM {
         ItemForm::Typed => batch.upsert(object),
         ItemForm::Bytes => batch.upsert_raw(RawObject::of(&*object).unwrap()),
@@ -46,8 +46,8 @@ pub(super) fn put(indexer: &Indexer<ConfigMap>, object: Arc<ConfigMap>) {
     indexer.write(|batch| drop(put_in(batch, object)));
 }
 
-fn decoded(held: CachedObject<ConfigMap>) -> Arc<ConfigMap> {
-    held.object().unwrap()
+fn decoded(held: CachedObject) -> Arc<ConfigMap> {
+    held.object_as().unwrap()
 }
 
 fn tags_of(object: &ConfigMap) -> Vec<String> {
@@ -75,7 +75,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn published(indexer: &Indexer<ConfigMap>) -> StoreSnapshot<ConfigMap> {
+fn published(indexer: &Indexer<ConfigMap>) -> StoreSnapshot {
     StoreSnapshot::clone(&indexer.lister().snapshot())
 }
 
@@ -105,7 +105,7 @@ fn built((namespace, name, tier, tags): (usize, u8, usize, Vec<u8>)) -> Arc<Conf
 }
 
 /// Takes a step in the store and in the model.
-fn take(batch: &mut WriteBatch<ConfigMap>, model: &mut BTreeMap<ObjectKey, Arc<ConfigMap>>, step: Step) {
+fn take(batch: &mut WriteBatch, model: &mut BTreeMap<ObjectKey, Arc<ConfigMap>>, step: Step) {
     match step {
         Step::Upsert { namespace, name, tier, tags } => {
             let object = built((namespace, name, tier, tags));
@@ -285,7 +285,7 @@ fn what_was_read_does_not_change_with_later_writes() {
     put(&indexer, object("shop", "450", "silver", "y"));
     assert_eq!((listed.len(), before.objects.len()), (500, 500));
     assert_eq!(before.indexed("tag", &"x".into()).flatten().unwrap().len(), 500);
-    assert_eq!(tags_of(&before.get(Some("shop"), "450").unwrap().object().unwrap()), ["x"]);
+    assert_eq!(tags_of(&before.get(Some("shop"), "450").unwrap().object_as().unwrap()), ["x"]);
     assert_eq!(before.namespace("shop").unwrap().len(), 500);
 }
 

@@ -143,10 +143,10 @@ impl<F: Form> EventHandler<F::Object> for Ear<F> {
     }
 }
 
-impl<F: Form> Observer<F::Object> for Ear<F> {
-    fn changed(&self, change: &CacheChange<F::Object>) {
+impl<F: Form> Observer for Ear<F> {
+    fn changed(&self, change: &CacheChange) {
         let mut view = self.view();
-        let read = |held: &CachedObject<F::Object>| held.object().ok().map(|object| F::state(&object));
+        let read = |held: &CachedObject| held.object_as::<F::Object>().ok().map(|object| F::state(&object));
         match change {
             CacheChange::Added { object, .. } => {
                 read(object).into_iter().for_each(|state| view.add(object.key().clone(), state));

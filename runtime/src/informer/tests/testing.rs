@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    future::pending,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -16,17 +17,25 @@ use crate::{
         core::InformerParts,
         handler::EventHandler,
         handler::Observer,
-        reflector_task::{InformerSink, ReflectorTask},
+        reflector_task::ReflectorTask,
         shared::SharedInformer,
         watched::Watched,
     },
-    list_watch::{FetchedItem, Identity, ItemForm, RawObject, Unreadable},
+    list_watch::{
+        AnyItem, AnySource, FetchedItem, Identity, ItemForm, ListOptions, ListPage, ListWatchError,
+        ListerWatcher, RawObject, TypedSource, Unreadable, WatchStream,
+    },
     object::{Object, ObjectKey},
-    reflector::{Epoch, List, ReflectorConfig, ReflectorStore, StoreChange},
+    reflector::{AnyStore, Epoch, List, ReflectorConfig, StoreChange},
     store::{CachedObject, IndexDefinition, Indexer},
 };
 
-pub(super) type Item1 = FetchedItem<ConfigMap>;
+pub(super) type Item1 = AnyItem;
+
+/// An item of the informer's, or of a source of the user's.
+pub(super) trait Item: From<FetchedItem<ConfigMap>> {}
+
+impl<I: From<FetchedItem<ConfigMap>>> Item for I {}
 
 /// An object in namespace `shop`: `name:uid@version`, its data saying what `content` says.
 pub(super) fn object(text: &str, content: &str) -> Arc<ConfigMap> {
@@ -42,26 +51,27 @@ pub(super) fn object(text: &str, content: &str) -> Arc<ConfigMap> {
     Arc::new(object)
 }
 
-pub(super) fn item(text: &str) -> Item1 {
+pub(super) fn item<I: Item>(text: &str) -> I {
     item_with(text, "")
 }
 
 /// An object in the form that is tested.
-pub(super) fn item_with(text: &str, content: &str) -> Item1 {
+pub(super) fn item_with<I: Item>(text: &str, content: &str) -> I {
     let object = object(text, content);
-    match FORM {
+    let item = match FORM {
         ItemForm::Typed => FetchedItem::Object(object),
         ItemForm::Bytes => FetchedItem::Raw(RawObject::of(&*object).unwrap().into()),
-    }
+    };
+    item.into()
 }
 
 /// An object as a cache of the tested form holds it.
-pub(super) fn cached(text: &str) -> CachedObject<ConfigMap> {
-    Indexer::new().write(|batch| batch.hold(item(text))).unwrap()
+pub(super) fn cached(text: &str) -> CachedObject {
+    Indexer::<ConfigMap>::new().write(|batch| batch.hold(item(text))).unwrap()
 }
 
 /// The same object as it is when it can't be decoded.
-pub(super) fn broken(text: &str) -> Item1 {
+pub(super) fn broken<I: Item>(text: &str) -> I {
     let object = object(text, "");
     let identity = Identity {
         key: ObjectKey::of_meta(&object.metadata),
@@ -69,12 +79,13 @@ pub(super) fn broken(text: &str) -> Item1 {
         resource_version: object.metadata.resource_version.clone(),
         ..Identity::default()
     };
-    FetchedItem::Unreadable(Unreadable { identity, error: "data: not a map".to_owned() }.into())
+    FetchedItem::Unreadable(Unreadable { identity, error: "data: not a map".to_owned() }.into()).into()
 }
 
 /// An item that cannot be read at all.
-pub(super) fn nameless() -> Item1 {
+pub(super) fn nameless<I: Item>() -> I {
     FetchedItem::Unreadable(Unreadable { identity: Identity::default(), error: "no JSON".to_owned() }.into())
+        .into()
 }
 
 pub(super) fn key(name: &str) -> ObjectKey {
@@ -102,7 +113,7 @@ pub(super) async fn settle() {
 }
 
 /// What a started feed writes to.
-type Source = Arc<Mutex<Option<Arc<InformerSink<ConfigMap>>>>>;
+type Source = Arc<Mutex<Option<Arc<dyn AnyStore>>>>;
 
 /// An informer whose reflectors are played by the test.
 pub(super) struct Fed {
@@ -127,13 +138,17 @@ impl Fed {
     pub(super) fn of(extents: &[Extent], transform: Option<Transform<ConfigMap>>) -> Self {
         let sources: Vec<Source> = extents.iter().map(|_| Arc::default()).collect();
         let feeds = extents.iter().zip(&sources).map(|(extent, source)| feed(extent, source)).collect();
-        let parts =
-            InformerParts::new(ConfigMap::kind_of(&()), vec![by_content()], &ReflectorConfig::default());
-        let informer = SharedInformer::of_parts(InformerParts { feeds, transform, ..parts });
+        let parts = InformerParts::new::<ConfigMap>(ConfigMap::kind_of(&()), &ReflectorConfig::default());
+        let informer = SharedInformer::of_parts(InformerParts {
+            indexes: vec![by_content().erased()],
+            feeds,
+            transform: transform.map(Transform::erased),
+            ..parts
+        });
         Self { informer, sources }
     }
 
-    pub(super) fn source(&self, at: usize) -> Arc<InformerSink<ConfigMap>> {
+    pub(super) fn source(&self, at: usize) -> Arc<dyn AnyStore> {
         self.sources[at].lock().unwrap().clone().expect("the informer was started")
     }
 
@@ -166,11 +181,11 @@ impl Fed {
     }
 }
 
-fn feed(extent: &Extent, source: &Source) -> ReflectorTask<ConfigMap> {
+fn feed(extent: &Extent, source: &Source) -> ReflectorTask {
     let source = source.clone();
     ReflectorTask {
         server: Default::default(),
-        latest: Arc::new(|| Box::pin(async { Ok(None) })),
+        source: unasked(),
         extent: extent.clone(),
         run: Box::new(move |sink, stop| {
             *source.lock().unwrap() = Some(sink);
@@ -210,13 +225,13 @@ impl Log {
 }
 
 /// Shows what [`show`] would, without decoding the object.
-pub(super) fn show_held(held: &CachedObject<ConfigMap>) -> String {
+pub(super) fn show_held(held: &CachedObject) -> String {
     let uid = held.uid().unwrap_or_default();
     let uid = if uid == "u" { String::new() } else { format!(":{uid}") };
     format!("{}{uid}@{}", held.key().name(), held.resource_version().unwrap_or_default())
 }
 
-fn show_gone(gone: &Gone<ConfigMap>) -> String {
+fn show_gone(gone: &Gone) -> String {
     match gone {
         Gone::Final(held) => format!("-{} final", show_held(held)),
         Gone::Inferred(held) => format!("-{} inferred", show_held(held)),
@@ -250,8 +265,8 @@ impl EventHandler<ConfigMap> for Log {
     }
 }
 
-impl Observer<ConfigMap> for Log {
-    fn changed(&self, change: &CacheChange<ConfigMap>) {
+impl Observer for Log {
+    fn changed(&self, change: &CacheChange) {
         self.push(match change {
             CacheChange::Added { object, origin, via } => format!("+{} {origin} {via:?}", show_held(object)),
             CacheChange::Updated { old, new, via } => {
@@ -271,4 +286,21 @@ impl Observer<ConfigMap> for Log {
     fn progressed(&self, progress: Progress) {
         self.push(format!("@{:?} {:?}", progress.version.map(|version| version.0), progress.via));
     }
+}
+
+/// What nothing is read from: the test feeds the informer.
+struct Unasked;
+
+impl ListerWatcher<ConfigMap> for Unasked {
+    async fn list(&self, _: &ListOptions) -> Result<ListPage<ConfigMap>, ListWatchError> {
+        pending().await
+    }
+
+    async fn watch(&self, _: &ListOptions) -> Result<WatchStream<ConfigMap>, ListWatchError> {
+        pending().await
+    }
+}
+
+pub(super) fn unasked() -> Arc<dyn AnySource> {
+    Arc::new(TypedSource::new(Unasked))
 }
