@@ -73,6 +73,9 @@ pub enum Error {
         /// The answer of the server, if the server refused it.
         status: Option<Box<kube::core::Status>>,
     },
+    /// No manifests can be made of what was chosen; the text says what to do.
+    #[error("the manifests can't be made: {0}")]
+    Manifests(String),
     /// The HTTP server can't start with these settings.
     #[error("HTTP can't be served at {address:?}: {problem}")]
     Http {

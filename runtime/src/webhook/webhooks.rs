@@ -10,7 +10,7 @@ use super::{
     request::Operation,
 };
 use crate::{
-    object::Kind,
+    object::{Kind, ObjectKey},
     versions::{Conversions, Convert, Versioned},
     writes::TypedObject,
 };
@@ -91,6 +91,8 @@ pub struct Webhooks {
     pub(super) linger: Option<Duration>,
     /// A folder with `tls.crt` and `tls.key`, if certificates are not made by the program.
     pub(crate) files: Option<PathBuf>,
+    /// The program's own Lease, which it must be able to write before its webhooks answer.
+    pub(super) lease: Option<ObjectKey>,
     /// Namespace and name of cert-manager's Certificate.
     pub(super) certificate: Option<String>,
     pub(super) hooks: BTreeMap<String, Arc<AdmissionHook>>,
@@ -126,6 +128,7 @@ impl Webhooks {
             service: None,
             url: None,
             linger: None,
+            lease: None,
             files: None,
             certificate: None,
             hooks: BTreeMap::new(),
@@ -180,6 +183,11 @@ impl Webhooks {
         }
     }
 
+    /// Says by which Lease the program leads.
+    pub(crate) fn led_by(self, lease: Option<ObjectKey>) -> Self {
+        Self { lease, ..self }
+    }
+
     /// Names the Service in front of the webhooks, through which the API server calls them on port 443.
     pub fn service(self, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { service: Some(ServiceName { namespace: namespace.into(), name: name.into() }), ..self }
@@ -227,6 +235,17 @@ impl Webhooks {
     /// Returns the namespace of the Service, if one is named.
     pub(crate) fn namespace(&self) -> Option<&str> {
         self.service.as_ref().map(|service| service.namespace.as_str())
+    }
+
+    /// Returns the namespace and the name of the Service, if the API server calls one.
+    pub(crate) fn service_in(&self) -> Option<(&str, &str)> {
+        let service = self.service.as_ref().filter(|_| self.url.is_none())?;
+        Some((&service.namespace, &service.name))
+    }
+
+    /// Returns the name of cert-manager's Certificate, if one is named.
+    pub(crate) fn certificate_name(&self) -> Option<&str> {
+        self.certificate.as_deref()?.split('/').next_back()
     }
 
     /// Returns the names of the definitions whose objects are converted.
