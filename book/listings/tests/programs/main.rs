@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and says how long it took")]
 
+mod commands;
 mod kubectl;
 mod packages;
 mod pasted;
