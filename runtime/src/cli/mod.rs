@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-use self::options::{Command, LogFormat, MOST_USED_PORT, MadeManifests, Served, parse};
+use self::options::{CliCommand, MOST_USED_PORT, MadeManifests, RunOptions, parse};
 use crate::{
     error::Error,
     manager::{Http, Manager, Manifests, write_documents},
@@ -126,28 +126,28 @@ impl<E: Into<Error>> From<E> for Failure {
 }
 
 impl Program {
-    fn obey(&self, command: Command, build: Build<'_>) -> Result<(), Failure> {
+    fn obey(&self, command: CliCommand, build: Build<'_>) -> Result<(), Failure> {
         let threads = || Builder::new_multi_thread().enable_all().build();
         match command {
-            Command::Help => print(&options::help(&self.name)),
-            Command::Version => print(&self.versions()),
-            Command::Run(served) => {
-                log(served.log_format)?;
+            CliCommand::Help => print(&options::help(&self.name)),
+            CliCommand::Version => print(&self.versions()),
+            CliCommand::Run(served) => {
+                log(served.logs_json)?;
                 threads()?.block_on(operate(served, build)).map_err(Failure::from)
             }
-            Command::Rehearse(served) => {
-                log(served.log_format)?;
+            CliCommand::Rehearse(served) => {
+                log(served.logs_json)?;
                 let rehearsed = move |manager: Manager| build(manager.dry_run());
                 threads()?.block_on(operate(served, Box::new(rehearsed))).map_err(Failure::from)
             }
-            Command::Crd => self.offline(None, build, |manager| {
+            CliCommand::Crd => self.offline(None, build, |manager| {
                 let definitions = manager.definitions()?;
                 print(&write_documents(&definitions.iter().map(|one| json!(one)).collect::<Vec<_>>()))
             }),
-            Command::Rbac { namespace } => self.offline(namespace, build, |manager| {
+            CliCommand::Rbac { namespace } => self.offline(namespace, build, |manager| {
                 print(&manager.rules().with_name(&self.name).to_string())
             }),
-            Command::Manifests { namespace, image, made } => self.offline(namespace, build, |manager| {
+            CliCommand::Manifests { namespace, image, made } => self.offline(namespace, build, |manager| {
                 let manifests = self.manifests(manager, image)?;
                 match made {
                     MadeManifests::Yaml => print(&manifests.yaml()?),
@@ -157,7 +157,7 @@ impl Program {
                     MadeManifests::Chart(folder) => write(Path::new(&folder), &manifests.helm()?),
                 }
             }),
-            Command::Why { kind, key, http } => {
+            CliCommand::Why { kind, key, http } => {
                 let controllers = self
                     .offline(None, build, |manager| manager.controllers_of(&kind).map_err(Failure::Usage))?;
                 let address = http.unwrap_or_else(|| MOST_USED_PORT.to_owned());
@@ -192,7 +192,7 @@ impl Program {
 }
 
 /// Runs the operator until it is stopped.
-async fn operate(served: Served, build: Build<'_>) -> Result<(), Error> {
+async fn operate(served: RunOptions, build: Build<'_>) -> Result<(), Error> {
     let http = served.http.map(|address| match address.as_str() {
         "off" => Http::off(),
         _ => Http::on(address),
@@ -207,7 +207,7 @@ async fn operate(served: Served, build: Build<'_>) -> Result<(), Error> {
 }
 
 /// Logs to the standard error from now on.
-fn log(format: LogFormat) -> Result<(), Failure> {
+fn log(as_json: bool) -> Result<(), Failure> {
     let filter = std::env::var("RUST_LOG").ok().filter(|filter| !filter.trim().is_empty());
     let filter = filter.unwrap_or_else(|| "info".to_owned());
     let targets = filter.parse::<Targets>().map_err(|error| {
@@ -218,9 +218,9 @@ fn log(format: LogFormat) -> Result<(), Failure> {
     let registry = tracing_subscriber::registry().with(targets);
     let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     // If the program has set a subscriber of its own, that one stays.
-    let _ = match format {
-        LogFormat::Json => registry.with(layer.json()).try_init(),
-        LogFormat::Text => registry.with(layer.with_ansi(io::stderr().is_terminal())).try_init(),
+    let _ = match as_json {
+        true => registry.with(layer.json()).try_init(),
+        false => registry.with(layer.with_ansi(io::stderr().is_terminal())).try_init(),
     };
     Ok(())
 }

@@ -9,11 +9,11 @@ pub(super) const MOST_USED_PORT: &str = "127.0.0.1:8080";
 
 /// What the program is to do.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum CliCommand {
     Help,
     Version,
-    Run(Served),
-    Rehearse(Served),
+    Run(RunOptions),
+    Rehearse(RunOptions),
     Crd,
     Rbac { namespace: Option<String> },
     Manifests { namespace: Option<String>, image: Option<String>, made: MadeManifests },
@@ -22,18 +22,13 @@ pub(super) enum Command {
 
 /// How a program that runs can be watched.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Served {
+pub(super) struct RunOptions {
     /// The address that was said; `off` is none.
     pub(super) http: Option<String>,
     /// Whether HTTP is served unless somebody says otherwise.
     pub(super) serves_unless_said: bool,
-    pub(super) log_format: LogFormat,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LogFormat {
-    Text,
-    Json,
+    /// Whether lines of the log are JSON.
+    pub(super) logs_json: bool,
 }
 
 /// The form of manifests, and the folder that they are written to.
@@ -91,7 +86,7 @@ Usage: {name} [COMMAND] [OPTIONS]
 ///
 /// # Errors
 /// What can't be read, and what to write.
-pub(super) fn parse(name: &str, arguments: impl Iterator<Item = OsString>) -> Result<Command, String> {
+pub(super) fn parse(name: &str, arguments: impl Iterator<Item = OsString>) -> Result<CliCommand, String> {
     let mut arguments = arguments.map(|argument| {
         argument
             .into_string()
@@ -100,8 +95,8 @@ pub(super) fn parse(name: &str, arguments: impl Iterator<Item = OsString>) -> Re
     let (mut words, mut options) = (Vec::new(), Options(Vec::new()));
     while let Some(argument) = arguments.next().transpose()? {
         match argument.as_str() {
-            "--help" | "-h" | "help" => return Ok(Command::Help),
-            "--version" | "-V" => return Ok(Command::Version),
+            "--help" | "-h" | "help" => return Ok(CliCommand::Help),
+            "--version" | "-V" => return Ok(CliCommand::Version),
             option if option.starts_with('-') => {
                 let (option, value) = match option.split_once('=') {
                     Some((option, value)) => (option, Some(value.to_owned())),
@@ -146,13 +141,13 @@ impl Options {
         Some(self.0.remove(at).1)
     }
 
-    fn served(&mut self, serves_unless_said: bool) -> Result<Served, String> {
-        let log_format = match self.take("log-format").as_deref() {
-            None | Some("text") => LogFormat::Text,
-            Some("json") => LogFormat::Json,
+    fn served(&mut self, serves_unless_said: bool) -> Result<RunOptions, String> {
+        let logs_json = match self.take("log-format").as_deref() {
+            None | Some("text") => false,
+            Some("json") => true,
             Some(other) => return Err(format!("--log-format is {other:?}: write text or json")),
         };
-        Ok(Served { http: self.take("http"), serves_unless_said, log_format })
+        Ok(RunOptions { http: self.take("http"), serves_unless_said, logs_json })
     }
 }
 
@@ -175,10 +170,10 @@ impl Form {
     }
 }
 
-fn command_of(name: &str, operands: Vec<String>, mut options: Options) -> Result<Command, String> {
+fn command_of(name: &str, operands: Vec<String>, mut options: Options) -> Result<CliCommand, String> {
     Ok(match name {
-        "crd" => Command::Crd,
-        "rbac" => Command::Rbac { namespace: options.take("namespace") },
+        "crd" => CliCommand::Crd,
+        "rbac" => CliCommand::Rbac { namespace: options.take("namespace") },
         "manifests" => {
             let (namespace, image) = (options.take("namespace"), options.take("image"));
             let made = match (options.take("helm"), options.take("kustomize")) {
@@ -189,15 +184,15 @@ fn command_of(name: &str, operands: Vec<String>, mut options: Options) -> Result
                 (None, Some(folder)) => MadeManifests::Kustomization(folder),
                 (None, None) => MadeManifests::Yaml,
             };
-            Command::Manifests { namespace, image, made }
+            CliCommand::Manifests { namespace, image, made }
         }
-        "rehearse" => Command::Rehearse(options.served(false)?),
+        "rehearse" => CliCommand::Rehearse(options.served(false)?),
         "why" => {
             let mut operands = operands.into_iter();
             let (kind, key) = (operands.next().unwrap_or_default(), operands.next().unwrap_or_default());
-            Command::Why { kind, key, http: options.take("http") }
+            CliCommand::Why { kind, key, http: options.take("http") }
         }
-        _ => Command::Run(options.served(true)?),
+        _ => CliCommand::Run(options.served(true)?),
     })
 }
 
@@ -205,29 +200,29 @@ fn command_of(name: &str, operands: Vec<String>, mut options: Options) -> Result
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Command, String> {
+    fn read(line: &str) -> Result<CliCommand, String> {
         parse("ops", line.split_whitespace().map(OsString::from))
     }
 
     #[test]
     fn a_command_line_says_what_to_do() {
-        let served = |http: Option<&str>, serves_unless_said, log_format| Served {
+        let served = |http: Option<&str>, serves_unless_said, logs_json| RunOptions {
             http: http.map(str::to_owned),
             serves_unless_said,
-            log_format,
+            logs_json,
         };
         let some = |text: &str| Some(text.to_owned());
-        let why = |http| Command::Why { kind: "Website".to_owned(), key: "shop/a".to_owned(), http };
+        let why = |http| CliCommand::Why { kind: "Website".to_owned(), key: "shop/a".to_owned(), http };
         for (line, wanted) in [
-            ("", Command::Run(served(None, true, LogFormat::Text))),
-            ("run --http off", Command::Run(served(Some("off"), true, LogFormat::Text))),
-            ("--log-format=json", Command::Run(served(None, true, LogFormat::Json))),
-            ("rehearse", Command::Rehearse(served(None, false, LogFormat::Text))),
-            ("crd", Command::Crd),
-            ("rbac --namespace x", Command::Rbac { namespace: some("x") }),
+            ("", CliCommand::Run(served(None, true, false))),
+            ("run --http off", CliCommand::Run(served(Some("off"), true, false))),
+            ("--log-format=json", CliCommand::Run(served(None, true, true))),
+            ("rehearse", CliCommand::Rehearse(served(None, false, false))),
+            ("crd", CliCommand::Crd),
+            ("rbac --namespace x", CliCommand::Rbac { namespace: some("x") }),
             (
                 "manifests --image a:1 --helm out",
-                Command::Manifests {
+                CliCommand::Manifests {
                     namespace: None,
                     image: some("a:1"),
                     made: MadeManifests::Chart("out".to_owned()),
@@ -235,7 +230,7 @@ mod tests {
             ),
             (
                 "--kustomize=out manifests --namespace x",
-                Command::Manifests {
+                CliCommand::Manifests {
                     namespace: some("x"),
                     image: None,
                     made: MadeManifests::Kustomization("out".to_owned()),
@@ -243,8 +238,8 @@ mod tests {
             ),
             ("why Website shop/a", why(None)),
             ("why --http :1 Website shop/a", why(some(":1"))),
-            ("crd --help", Command::Help),
-            ("--version", Command::Version),
+            ("crd --help", CliCommand::Help),
+            ("--version", CliCommand::Version),
         ] {
             assert_eq!(read(line), Ok(wanted), "{line}");
         }

@@ -217,6 +217,9 @@ async fn what_is_printed_is_whole_and_the_same_each_time() {
         "Deployment",
     ];
     assert_eq!(kinds, wanted);
+    // The labels of a namespace that is not the program's own stay as they are.
+    let shared = Manager::offline("default").controller(Controller::new(Pages)).manifests().unwrap();
+    assert!(!shared.yaml().unwrap().contains("kind: Namespace\n"));
     let versions = of_kind(&objects, "CustomResourceDefinition")["spec"]["versions"].as_array().unwrap();
     assert_eq!(versions.len(), 2);
     let service = of_kind(&objects, "Service");

@@ -22,13 +22,14 @@ const LONGEST: [usize; 2] = [63, 253];
 
 /// The manifests of a program; made by [`Manager::manifests`](super::Manager::manifests).
 ///
-/// They are the Namespace, the CRDs of all [kinds](super::Manager::kind), the ServiceAccount with its [`Rules`], the
+/// They are the Namespace, the CRDs of all [kinds](super::Manager::kind), the ServiceAccount with its [`Rules`](super::Rules), the
 /// webhook configurations without `caBundle`, the Service of the webhooks, and the Deployment. The same program prints the
 /// same text. There are no Secrets: the program makes its certificates itself. Certificates from files are mounted from a
 /// Secret: for webhooks it is named like cert-manager's Certificate, or else after the Service with `-tls` at the end, and
-/// for [`Http::tls`] after the program with `-http-tls` at the end.
+/// for [`Http::tls`](super::Http::tls) after the program with `-http-tls` at the end.
 ///
-/// Everything is in the namespace of the manager's client, or of [`Manager::offline`](super::Manager::offline).
+/// Everything is in the namespace of the manager's client, or of [`Manager::offline`](super::Manager::offline). The
+/// namespace `default` itself is not printed.
 ///
 /// ```
 /// # use watchkeeper::prelude::*;
@@ -107,7 +108,8 @@ impl Manifests {
     /// Helm installs the CRDs, and never changes or deletes them; the program does the former. The webhook configurations
     /// have no webhooks: the program adds these, and Helm deletes them with the configurations. So a release is upgraded
     /// without a conflict, and before the old replicas are gone no call goes to a webhook that they do not have. The
-    /// release's namespace is the program's. Names are not the release's, so that a cluster has one release.
+    /// release's namespace is the program's; until the program runs, CRDs that are converted name the one that the chart was
+    /// printed for. Names are not the release's, so that a cluster has one release.
     ///
     /// # Errors
     /// As [`yaml`](Self::yaml).

@@ -50,7 +50,7 @@ impl Layout<'_> {
         let (chosen, api) = (&self.chosen, &self.program.api);
         let in_file = |file| move |object| Manifest { file, object };
         let mut all = Vec::new();
-        if !chosen.is_chart {
+        if !chosen.is_chart && chosen.namespace != "default" {
             let namespace = json!({
                 "apiVersion": "v1", "kind": "Namespace",
                 "metadata": {
@@ -58,6 +58,8 @@ impl Layout<'_> {
                 },
             });
             all.push(Manifest { file: "namespace.yaml", object: namespace });
+        }
+        if !chosen.is_chart {
             all.extend(api.definitions.iter().map(|one| json!(one)).map(in_file("crds.yaml")));
         }
         all.extend(self.rights().into_iter().map(in_file("rbac.yaml")));
