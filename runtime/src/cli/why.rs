@@ -42,14 +42,37 @@ pub(super) async fn ask(
     };
     let report: Value = serde_json::from_str(&report)
         .map_err(|_| wrong("what answers there is not an operator of watchkeeper".to_owned()))?;
-    let answers = report["search"]["answers"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let of_kind = |answer: &&str| {
-        let rest = controllers.iter().filter_map(|controller| answer.strip_prefix(&**controller));
-        rest.into_iter().any(|rest| rest.starts_with(" is "))
-    };
-    let lines: String = answers.filter(of_kind).map(|answer| format!("{answer}\n")).collect();
+    let lines = answers_of(&report, controllers);
     match lines.is_empty() {
         true => Err(wrong("another program answers there, which has no controller of this kind".to_owned())),
         false => Ok(lines),
+    }
+}
+
+/// Finds the answers of some controllers in a debug report, a line each.
+fn answers_of(report: &Value, controllers: &[Arc<str>]) -> String {
+    let answers = report["search"]["answers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let is_of = |answer: &&str| {
+        let mut rest = controllers.iter().filter_map(|controller| answer.strip_prefix(&**controller));
+        rest.any(|rest| rest.starts_with(" is "))
+    };
+    answers.filter(is_of).map(|answer| format!("{answer}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_the_controllers_of_the_kind_are_heard() {
+        let report = json!({"search": {"answers": ["sites is not reconciling a: idle", "sites.old is reconciling a", "other is idle"]}});
+        assert_eq!(answers_of(&report, &["sites".into()]), "sites is not reconciling a: idle\n");
+        assert_eq!(
+            answers_of(&report, &["sites.old".into(), "third".into()]),
+            "sites.old is reconciling a\n"
+        );
+        assert_eq!(answers_of(&json!({}), &["sites".into()]), "");
     }
 }
