@@ -11,6 +11,7 @@ use regex::Regex;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use watchkeeper::{
+    LeaderElection,
     manager::{Http, Manifests},
     prelude::*,
     webhook::{Change, Defaulter, Review, Validator, Webhooks},
@@ -96,7 +97,9 @@ fn webhooks(address: &str) -> Webhooks {
 /// An operator that uses everything; its port is free for the test that runs it.
 fn operator(manager: Manager, address: &str) -> Manager {
     let _settings = manager.informer::<Secret>().namespace("settings").lister();
-    idle(manager).webhooks(webhooks(address)).migrate_storage::<Book>().leader_election("books")
+    // Its Lease is in a namespace whose Leases are sent to its webhook.
+    let election = LeaderElection::new("books").namespace("settings");
+    idle(manager).webhooks(webhooks(address)).migrate_storage::<Book>().leader_election(election)
 }
 
 fn manifests() -> Manifests {
