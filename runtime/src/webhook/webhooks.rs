@@ -237,6 +237,12 @@ impl Webhooks {
         self.service.as_ref().map(|service| service.namespace.as_str())
     }
 
+    /// Returns the names of the definitions whose objects are converted.
+    pub(crate) fn converted(&self) -> Vec<String> {
+        let definitions = self.conversions.values().filter_map(|conversion| conversion.definition().ok());
+        definitions.filter_map(|definition| definition.metadata.name).collect()
+    }
+
     /// Returns the namespace and the name of the Service, if the API server calls one.
     pub(crate) fn service_in(&self) -> Option<(&str, &str)> {
         let service = self.service.as_ref().filter(|_| self.url.is_none())?;
@@ -246,12 +252,6 @@ impl Webhooks {
     /// Returns the name of cert-manager's Certificate, if one is named.
     pub(crate) fn certificate_name(&self) -> Option<&str> {
         self.certificate.as_deref()?.split('/').next_back()
-    }
-
-    /// Returns the names of the definitions whose objects are converted.
-    pub(crate) fn converted(&self) -> Vec<String> {
-        let definitions = self.conversions.values().filter_map(|conversion| conversion.definition().ok());
-        definitions.filter_map(|definition| definition.metadata.name).collect()
     }
 
     /// Lets handlers run that read caches.
