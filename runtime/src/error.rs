@@ -83,6 +83,9 @@ pub enum Error {
         /// The error of the system, if the system refused it.
         source: Option<std::io::Error>,
     },
+    /// No manifests can be made of what was chosen; the text says what to do.
+    #[error("the manifests can't be made: {0}")]
+    Manifests(String),
     /// A real write was sent before the dry run began.
     #[error("a dry run began only after `{0}` had been sent: call `.dry_run()` before anything is written")]
     WroteBeforeDryRun(String),

@@ -88,11 +88,15 @@ pub mod error;
 #[cfg(feature = "webhooks")]
 pub mod webhook;
 pub mod manager;
+#[cfg(feature = "cli")]
+mod cli;
 
 #[doc(hidden)]
 pub mod __private;
 pub mod prelude;
 
+#[cfg(feature = "cli")]
+pub use cli::{Program, cli};
 pub use controller::{Action, Cleanup, Context, Controller, Panics, Reconciler, Terminal};
 pub use error::Error;
 pub use informer::{SharedInformer, SharedInformerFactory, Watched};

@@ -16,6 +16,8 @@ pub mod http;
 mod lineage;
 mod install;
 mod rules;
+#[cfg(feature = "webhooks")]
+mod manifests;
 mod serve;
 mod running;
 mod signals;
@@ -30,6 +32,10 @@ pub use health::HealthReport;
 #[cfg(feature = "http")]
 pub use http::{Http, HttpService};
 pub use inspector::Inspector;
+#[cfg(feature = "webhooks")]
+pub use manifests::Manifests;
+#[cfg(feature = "cli")]
+pub(crate) use manifests::write_documents;
 pub use rules::Rules;
 pub use running::Running;
 pub use tasks::Stopping;
@@ -46,6 +52,8 @@ use std::{
 
 use dry_run::DryRun;
 use futures::future::BoxFuture;
+#[cfg(feature = "cli")]
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use parking_lot::Mutex;
 use process::{ClientOrigin, Clusters, ManagerProcess};
@@ -189,6 +197,23 @@ impl Manager {
         Ok(Self { cluster, ..Self::new(client) })
     }
 
+    /// Makes a manager without a cluster, for what only prints: [`rules`](Self::rules) and manifests.
+    ///
+    /// It is as if the program ran in this namespace. Every request is refused.
+    ///
+    /// ```
+    /// # use watchkeeper::prelude::*;
+    /// # fn print(operator: impl Fn(Manager) -> Manager) {
+    /// println!("{}", operator(Manager::offline("websites")).rules());
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn offline(namespace: impl Into<String>) -> Self {
+        Self::new(client::offline(namespace.into()))
+    }
+
     /// Returns the client that controllers use.
     ///
     /// With [`leader_election`](Self::leader_election) its requests are refused unless this replica leads.
@@ -220,6 +245,8 @@ impl Manager {
         if !self.dry_run.is_on() {
             self.client = gated(&self.direct, &gate);
         }
+        #[cfg(feature = "webhooks")]
+        self.api.lease.replace(leadership.lease().clone());
         self.election = Some((candidate, leadership));
         self
     }
@@ -306,6 +333,52 @@ impl Manager {
         #[cfg(feature = "webhooks")]
         self.api.rules(&mut rules, self.direct.default_namespace(), &self.role_name());
         rules
+    }
+
+    /// Returns what the program needs in a cluster, to be printed: see [`Manifests`]. Ask last, before it runs.
+    ///
+    /// # Errors
+    /// [`Error::Definition`] if the versions of a kind contradict each other, or nothing converts them;
+    /// [`Error::Manifests`] if an address has no fixed port.
+    #[cfg(feature = "webhooks")]
+    pub fn manifests(&self) -> Result<Manifests, Error> {
+        let (namespace, name) = (self.direct.default_namespace().to_owned(), self.role_name());
+        Ok(Manifests::new(manifests::ProgramFacts {
+            rules: self.rules(),
+            api: self.api.generated(&namespace, &name)?,
+            http: manifests::HttpPort::of(self.serve.http.as_ref())?,
+            is_elected: self.election.is_some(),
+            has_controllers: !self.plans.is_empty(),
+            grace_period: self.grace_period,
+            namespace,
+            name,
+        }))
+    }
+
+    /// Returns the definitions of the kinds that it installs.
+    #[cfg(feature = "cli")]
+    pub(crate) fn definitions(&self) -> Result<Vec<CustomResourceDefinition>, Error> {
+        Ok(self.api.generated(self.direct.default_namespace(), &self.role_name())?.definitions)
+    }
+
+    /// Returns the names of the controllers of a kind, which is written as kubectl reads it.
+    ///
+    /// # Errors
+    /// No controller is of this kind; the text lists the kinds.
+    #[cfg(feature = "cli")]
+    pub(crate) fn controllers_of(&self, kind: &str) -> Result<Vec<Arc<str>>, String> {
+        let is_meant = |plan: &&Plan| {
+            let known = &plan.definition.kind;
+            let names = [&*known.kind, &*known.plural, &known.to_string()];
+            names.iter().any(|name| name.eq_ignore_ascii_case(kind))
+        };
+        let found: Vec<_> = self.plans.iter().filter(is_meant).map(|plan| plan.name().clone()).collect();
+        let mut kinds: Vec<_> = self.plans.iter().map(|plan| &*plan.definition.kind.kind).collect();
+        kinds.dedup();
+        match found.is_empty() {
+            true => Err(format!("no controller reconciles {kind:?}: the kinds are {}", kinds.join(", "))),
+            false => Ok(found),
+        }
     }
 
     fn role_name(&self) -> String {

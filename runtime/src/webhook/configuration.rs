@@ -1,5 +1,7 @@
 //! The configurations that tell an API server when to call, generated from the kinds.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{
@@ -40,7 +42,7 @@ impl Webhooks {
         let of = |purpose| self.hooks.values().filter(move |hook| hook.purpose == purpose);
         let metadata = || ObjectMeta {
             name: Some(name.to_owned()),
-            annotations: self.certificate.as_ref().map(|name| [(INJECTION.to_owned(), name.clone())].into()),
+            annotations: self.injection(),
             ..ObjectMeta::default()
         };
         let mutating: Vec<_> = of(Purpose::Defaults).map(|hook| self.mutating(hook, bundle)).collect();
@@ -51,6 +53,11 @@ impl Webhooks {
             validating: (!validating.is_empty())
                 .then(|| ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(validating) }),
         }
+    }
+
+    /// Returns the annotation that has cert-manager write its authority into an object, if it is to.
+    pub(crate) fn injection(&self) -> Option<BTreeMap<String, String>> {
+        self.certificate.as_ref().map(|name| [(INJECTION.to_owned(), name.clone())].into())
     }
 
     /// Returns what a definition says of its conversions.
@@ -94,7 +101,7 @@ impl Webhooks {
             admission_review_versions: vec!["v1".to_owned()],
             client_config: self.client(hook, bundle),
             failure_policy: Some(hook.calls.failure_policy.as_str().to_owned()),
-            match_conditions: conditions(hook),
+            match_conditions: self.conditions(hook),
             match_policy: Some("Equivalent".to_owned()),
             namespace_selector: self.namespaces(hook),
             object_selector: None,
@@ -112,7 +119,7 @@ impl Webhooks {
             admission_review_versions: vec!["v1".to_owned()],
             client_config: self.client(hook, bundle),
             failure_policy: Some(hook.calls.failure_policy.as_str().to_owned()),
-            match_conditions: conditions(hook),
+            match_conditions: self.conditions(hook),
             match_policy: Some("Equivalent".to_owned()),
             namespace_selector: self.namespaces(hook),
             object_selector: None,
@@ -136,15 +143,35 @@ impl Webhooks {
         }
     }
 
-    /// Leaves out the program's own namespace.
+    /// Leaves out the program's own namespace: the objects in it, and the Namespace itself.
     fn namespaces(&self, hook: &AdmissionHook) -> Option<LabelSelector> {
-        let service = self.service.as_ref().filter(|_| hook.kind.scope == Scope::Namespaced)?;
+        let is_namespace = hook.kind.group.is_empty() && hook.kind.plural == "namespaces";
+        let service =
+            self.service.as_ref().filter(|_| is_namespace || hook.kind.scope == Scope::Namespaced)?;
         let requirement = LabelSelectorRequirement {
             key: NAMESPACE_NAME.to_owned(),
             operator: "NotIn".to_owned(),
             values: Some(vec![service.namespace.clone()]),
         };
         Some(LabelSelector { match_expressions: Some(vec![requirement]), match_labels: None })
+    }
+
+    /// Returns the conditions of a webhook. One for Leases leaves out the program's own, which may be in another
+    /// namespace.
+    fn conditions(&self, hook: &AdmissionHook) -> Option<Vec<MatchCondition>> {
+        let condition = |name: &str, expression: &str| MatchCondition {
+            name: name.to_owned(),
+            expression: expression.to_owned(),
+        };
+        let is_of_leases = hook.kind.group == "coordination.k8s.io" && hook.kind.plural == "leases";
+        let own = self.lease.as_ref().filter(|_| is_of_leases).map(|lease| {
+            let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name());
+            let expression = format!("request.namespace != '{namespace}' || request.name != '{name}'");
+            condition("not-its-own-lease", &expression)
+        });
+        let said = hook.calls.conditions.iter().map(|(name, expression)| condition(name, expression));
+        let all: Vec<_> = own.into_iter().chain(said).collect();
+        (!all.is_empty()).then_some(all)
     }
 }
 
@@ -163,24 +190,16 @@ fn rule(hook: &AdmissionHook) -> RuleWithOperations {
     }
 }
 
-fn conditions(hook: &AdmissionHook) -> Option<Vec<MatchCondition>> {
-    let condition = |(name, expression): &(String, String)| MatchCondition {
-        name: name.clone(),
-        expression: expression.clone(),
-    };
-    let all: Vec<_> = hook.calls.conditions.iter().map(condition).collect();
-    (!all.is_empty()).then_some(all)
-}
-
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::{apps::v1::Deployment, core::v1::Namespace};
+    use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Namespace};
     use serde_json::json;
 
     use super::{
         super::{Calls, Change, Defaulter, Request, Review, Validator},
         *,
     };
+    use crate::object::ObjectKey;
 
     struct Rules;
 
@@ -190,6 +209,18 @@ mod tests {
 
     impl Defaulter<Deployment> for Rules {
         fn default(&self, _: &mut Deployment, _: &Request) {}
+    }
+
+    #[test]
+    fn the_programs_own_lease_is_never_sent() {
+        let webhooks = Webhooks::new(":9443").validates::<Lease>(Rules).validates::<Deployment>(Rules);
+        let webhooks = Webhooks { lease: Some(ObjectKey::new("leases", "ops")), ..webhooks };
+        let made = serde_json::to_value(webhooks.configurations("ops", None).validating.unwrap()).unwrap();
+        let condition = json!([{"name": "not-its-own-lease",
+            "expression": "request.namespace != 'leases' || request.name != 'ops'"}]);
+        assert_eq!(made["webhooks"][1]["name"], "validates.leases.coordination.k8s.io");
+        assert_eq!(made["webhooks"][1]["matchConditions"], condition);
+        assert_eq!(made["webhooks"][0].get("matchConditions"), None);
     }
 
     #[test]
@@ -217,7 +248,8 @@ mod tests {
         assert_eq!(found["webhooks"][0], webhook);
         let of_namespaces = &found["webhooks"][1];
         assert_eq!(of_namespaces["name"], "validates.namespaces.core.k8s.io");
-        assert_eq!(of_namespaces.get("namespaceSelector"), None);
+        // A Namespace is selected by its own labels.
+        assert_eq!(of_namespaces["namespaceSelector"], webhook["namespaceSelector"]);
         assert_eq!(of_namespaces["failurePolicy"], "Fail");
         let mutating = serde_json::to_value(made.mutating.unwrap()).unwrap();
         assert_eq!(mutating["webhooks"][0]["reinvocationPolicy"], "IfNeeded");

@@ -10,7 +10,7 @@ use super::{
     request::Operation,
 };
 use crate::{
-    object::Kind,
+    object::{Kind, ObjectKey},
     versions::{Conversions, Convert, Versioned},
     writes::TypedObject,
 };
@@ -92,6 +92,8 @@ pub struct Webhooks {
     pub(super) linger: Option<Duration>,
     /// A folder with `tls.crt` and `tls.key`, if certificates are not made by the program.
     pub(crate) files: Option<PathBuf>,
+    /// The program's own Lease, which it must be able to write before its webhooks answer.
+    pub(super) lease: Option<ObjectKey>,
     /// Namespace and name of cert-manager's Certificate.
     pub(super) certificate: Option<String>,
     pub(super) hooks: BTreeMap<String, Arc<AdmissionHook>>,
@@ -127,6 +129,7 @@ impl Webhooks {
             service: None,
             url: None,
             linger: None,
+            lease: None,
             files: None,
             certificate: None,
             hooks: BTreeMap::new(),
@@ -179,6 +182,11 @@ impl Webhooks {
             true => self.service(namespace, name),
             false => self,
         }
+    }
+
+    /// Says by which Lease the program leads.
+    pub(crate) fn led_by(self, lease: Option<ObjectKey>) -> Self {
+        Self { lease, ..self }
     }
 
     /// Names the Service in front of the webhooks, through which the API server calls them on port 443.
@@ -248,6 +256,17 @@ impl Webhooks {
     pub(crate) fn converted(&self) -> Vec<String> {
         let definitions = self.conversions.values().filter_map(|conversion| conversion.definition().ok());
         definitions.filter_map(|definition| definition.metadata.name).collect()
+    }
+
+    /// Returns the namespace and the name of the Service, if the API server calls one.
+    pub(crate) fn service_in(&self) -> Option<(&str, &str)> {
+        let service = self.service.as_ref().filter(|_| self.url.is_none())?;
+        Some((&service.namespace, &service.name))
+    }
+
+    /// Returns the name of cert-manager's Certificate, if one is named.
+    pub(crate) fn certificate_name(&self) -> Option<&str> {
+        self.certificate.as_deref()?.split('/').next_back()
     }
 
     /// Lets handlers run that read caches.

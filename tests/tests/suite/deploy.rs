@@ -136,39 +136,13 @@ fn of_the_template(path: &str) -> String {
 }
 
 // P7
-#[tokio::test(start_paused = true)]
-async fn the_template_asks_for_no_more_than_it_needs_and_pins_what_it_runs() {
-    let text = of_the_template("deploy/operator.yaml");
-    let documents =
-        serde_yaml_ng::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap());
-    let manifests: Vec<(String, Value)> = documents.map(|document| (String::new(), document)).collect();
-    let server = ApiServer::in_memory().start().await;
-    let client = server.client();
-    for (_, object) in &manifests {
-        let request = Request::post(format!("{}?fieldValidation=Strict", collection(object)));
-        let request =
-            request.header("content-type", "application/json").body(object.to_string().into_bytes());
-        client.request::<Value>(request.unwrap()).await.unwrap();
-    }
-    let rules = kind(&manifests, "ClusterRole")["rules"].as_array().unwrap();
-    let of_definitions = rules.iter().filter(|rule| rule["resources"][0] == "customresourcedefinitions");
-    let named: Vec<&Value> = of_definitions.map(|rule| &rule["resourceNames"]).collect();
-    assert_eq!(named, [&json!(["websites.web.example.dev"])]);
-    let pod = &kind(&manifests, "Deployment")["spec"]["template"]["spec"];
-    let container = &pod["containers"][0];
-    // What the restricted pod security standard asks for.
-    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
-    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
-    assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
-    assert_eq!(container["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
-    assert!(container["resources"]["limits"]["memory"].is_string(), "{container}");
-
+#[test]
+fn the_template_pins_what_it_runs() {
     let (dockerfile, workflow) =
         (of_the_template("Dockerfile"), of_the_template(".github/workflows/ci.yaml"));
-    let images =
-        dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")).chain(container["image"].as_str());
+    let images: Vec<&str> = dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")).collect();
     let is_pinned = Regex::new(r"^[^ ]+(@sha256:[0-9a-f]{64}|:\d+\.\d+\.\d+[^ ]*)( AS \w+)?$").unwrap();
-    images.for_each(|image| assert!(is_pinned.is_match(image), "{image}"));
+    assert!(images.len() == 2 && images.iter().all(|image| is_pinned.is_match(image)), "{images:?}");
     let is_pinned = Regex::new(r"@[0-9a-f]{40} # v\d").unwrap();
     let actions: Vec<&str> = workflow.lines().filter(|line| line.contains("uses: ")).collect();
     assert!(!actions.is_empty() && actions.iter().all(|action| is_pinned.is_match(action)), "{actions:?}");

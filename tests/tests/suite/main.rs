@@ -27,6 +27,7 @@ mod late_informers;
 mod late_server;
 mod leaders;
 mod logs;
+mod manifests;
 mod metrics;
 mod narrowed;
 mod no_op;

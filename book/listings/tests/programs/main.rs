@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and says how long it took")]
 
+mod commands;
 mod kubectl;
 mod packages;
 mod pasted;
@@ -15,10 +16,10 @@ use printed::Printed;
 
 #[tokio::test]
 async fn readmes_operator_makes_the_child_and_makes_it_again() {
-    Printed::Websites.runs(Path::new(env!("CARGO_BIN_EXE_operator"))).await;
+    Printed::Websites.runs(Path::new(env!("CARGO_BIN_EXE_operator")), &[]).await;
 }
 
 #[tokio::test]
 async fn the_books_operator_makes_the_child_and_makes_it_again() {
-    Printed::Greetings.runs(Path::new(env!("CARGO_BIN_EXE_greetings"))).await;
+    Printed::Greetings.runs(Path::new(env!("CARGO_BIN_EXE_greetings")), &[]).await;
 }

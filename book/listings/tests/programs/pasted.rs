@@ -41,12 +41,12 @@ fn new_crate(folder: &Path, name: &str, block: &str) -> PathBuf {
     krate
 }
 
-/// Builds and tests a crate, and runs its program.
-pub(crate) async fn works(krate: &Path, printed: Printed) {
+/// Builds and tests a crate, and runs its program with arguments.
+pub(crate) async fn works(krate: &Path, printed: Printed, arguments: &[&str]) {
     cargo_with_this_watchkeeper(krate, &["build", "--all-targets"]);
     cargo_with_this_watchkeeper(krate, &["test"]);
     let program = krate.file_name().unwrap();
-    let [served, made, healed] = printed.runs(&target().join("debug").join(program)).await;
+    let [served, made, healed] = printed.runs(&target().join("debug").join(program), arguments).await;
     println!("  definition served after {served:?}, child made after {made:?}, made again after {healed:?}");
 }
 
@@ -58,13 +58,13 @@ async fn what_is_printed_works_in_a_new_crate_in_an_empty_folder() {
     println!("README");
     let readme = new_crate(folder.path(), "pasted-readme", block);
     fs::write(readme.join("src/main.rs"), &blocks("README.md", "rust")[0]).unwrap();
-    works(&readme, Printed::Websites).await;
+    works(&readme, Printed::Websites, &[]).await;
 
     println!("Ten minutes, no cluster");
     let greetings = new_crate(folder.path(), "pasted-greetings", block);
     let main = blocks("book/src/ten-minutes.md", "rust").join("\n");
     fs::write(greetings.join("src/main.rs"), &main).unwrap();
-    works(&greetings, Printed::Greetings).await;
+    works(&greetings, Printed::Greetings, &[]).await;
 
     println!("Controllers");
     let controllers = blocks("book/src/controllers.md", "rust").join("\n");
@@ -74,5 +74,5 @@ async fn what_is_printed_works_in_a_new_crate_in_an_empty_folder() {
     let (before, after) = main.split_once(one).expect("the program has one controller");
     // A `//!` must stay in front.
     fs::write(greetings.join("src/main.rs"), format!("{before}{two}{after}\nmod controllers;\n")).unwrap();
-    works(&greetings, Printed::Greetings).await;
+    works(&greetings, Printed::Greetings, &[]).await;
 }

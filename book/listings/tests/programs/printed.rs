@@ -117,14 +117,15 @@ impl Printed {
     /// Runs a program against an embedded server: its definition is served, its child is made, and made again.
     ///
     /// Returns how long each took.
-    pub(crate) async fn runs(self, program: &Path) -> [Duration; 3] {
+    pub(crate) async fn runs(self, program: &Path, arguments: &[&str]) -> [Duration; 3] {
         let server = ApiServer::http().namespace("default").start().await.unwrap();
         let folder = Folder::empty();
         let kubeconfig = folder.path().join("kubeconfig");
         fs::write(&kubeconfig, server.kubeconfig_yaml()).unwrap();
         let mut began = Instant::now();
         let mut lap = || std::mem::replace(&mut began, Instant::now()).elapsed();
-        let process = Command::new(program).env("KUBECONFIG", &kubeconfig).stdout(Stdio::null()).spawn();
+        let mut command = Command::new(program);
+        let process = command.args(arguments).env("KUBECONFIG", &kubeconfig).stdout(Stdio::null()).spawn();
         let _process = Process(process.unwrap_or_else(|error| panic!("{}: {error}", program.display())));
 
         // The operator installs the definition; until then there is nothing to create.

@@ -12,6 +12,7 @@ mod tests;
 use std::{path::Path, time::Duration};
 
 use futures::future::BoxFuture;
+use http::{Request, Response};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
     client::legacy::{Client as HttpClient, connect::HttpConnector},
@@ -22,7 +23,7 @@ use kube::{
     client::{Body, ClientBuilder, ConfigExt},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use tower::ServiceBuilder;
+use tower::{BoxError, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
 #[cfg(all(feature = "http", any(feature = "ring", feature = "aws-lc-rs")))]
@@ -98,6 +99,16 @@ pub fn client(config: Config) -> Result<Client, kube::Error> {
         .service(DirectWatches::new(pool, connector));
     let client = Client::new(service, config.default_namespace.clone());
     if ends { until_the_certificate_ends(client, config) } else { Ok(client) }
+}
+
+/// Makes a client without a server, which refuses each request.
+pub(super) fn offline(namespace: String) -> Client {
+    let refuse = async |_: Request<Body>| {
+        let why =
+            "this manager has no server: it was made by `Manager::offline`, which is for what only prints";
+        Err::<Response<Body>, BoxError>(why.into())
+    };
+    Client::new(tower::service_fn(refuse), namespace)
 }
 
 /// Opens connections that find out when their peers are gone.

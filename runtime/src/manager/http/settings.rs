@@ -98,6 +98,17 @@ impl Http {
         Self { most_connections: most.max(1), ..self }
     }
 
+    #[cfg(feature = "webhooks")]
+    pub(in crate::manager) fn address(&self) -> Option<&str> {
+        self.address.as_deref()
+    }
+
+    /// Returns the file of the certificate, under TLS.
+    #[cfg(feature = "webhooks")]
+    pub(in crate::manager) fn certificate(&self) -> Option<&std::path::Path> {
+        self.tls.as_ref().map(|files| &*files.certificate)
+    }
+
     pub(in crate::manager) fn reviews(&self) -> bool {
         self.reviewed
     }

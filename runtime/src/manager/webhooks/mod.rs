@@ -39,11 +39,13 @@ use super::{
     client::crypto_provider,
     http::{Bound, Http, PortLimits},
     install::Installer,
+    manifests::{GeneratedApi, WebhookPort, port_of},
     tasks::Task,
 };
 use crate::{
     clock::WallClock,
     error::Error,
+    object::ObjectKey,
     versions::Convert,
     webhook::{Rotation, Webhooks},
 };
@@ -72,6 +74,8 @@ pub(super) struct ProgramApi {
     pub(super) webhooks: Option<Webhooks>,
     /// The names of the definitions whose objects are migrated.
     pub(super) migrated: Vec<String>,
+    /// The Lease by which the program leads.
+    pub(super) lease: Option<ObjectKey>,
 }
 
 /// What a program's own API needs of its manager.
@@ -96,7 +100,8 @@ impl ProgramApi {
         let service = format!("{}-webhooks", name.split('.').next().unwrap_or_default());
         let webhooks = self.webhooks.clone().map(|webhooks| {
             let converted = self.kinds.iter().filter(|kind| kind.versions().len() > 1);
-            converted.fold(webhooks, |all, kind| all.converting(kind)).served_by(namespace, &service)
+            let webhooks = converted.fold(webhooks, |all, kind| all.converting(kind));
+            webhooks.served_by(namespace, &service).led_by(self.lease.clone())
         });
         (webhooks, format!("{name}-webhooks"))
     }
@@ -110,6 +115,30 @@ impl ProgramApi {
         let definitions = self.kinds.iter().filter_map(|kind| kind.definition().ok());
         definitions.for_each(|definition| rules.install(&definition.name_any()));
         self.migrated.iter().for_each(|name| rules.migrate(name));
+    }
+
+    /// Generates what an API server has of the program's own API, but for the authority that it trusts.
+    ///
+    /// # Errors
+    /// A kind has several versions, and nothing converts them; or a webhook port has no number.
+    pub(super) fn generated(&self, namespace: &str, name: &str) -> Result<GeneratedApi, Error> {
+        let (webhooks, name) = self.completed(namespace, name);
+        let definitions = self.kinds.iter().map(|kind| definition(kind.as_ref(), webhooks.as_ref()));
+        let definitions = definitions.collect::<Result<_, _>>()?;
+        let Some(webhooks) = webhooks else {
+            return Ok(GeneratedApi { definitions, ..GeneratedApi::default() });
+        };
+        let made = webhooks.configurations(&name, None);
+        let mutating = made.mutating.map(|made| json!(made));
+        let configurations = mutating.into_iter().chain(made.validating.map(|made| json!(made))).collect();
+        let service = webhooks.service_in().map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+        let secret = || match webhooks.certificate_name() {
+            Some(certificate) => certificate.to_owned(),
+            None => format!("{}-tls", service.as_ref().map_or(name.as_str(), |(_, service)| service)),
+        };
+        let files = webhooks.files.clone().map(|folder| (folder, secret()));
+        let port = port_of(&webhooks.address)?;
+        Ok(GeneratedApi { definitions, configurations, port: Some(WebhookPort { port, service, files }) })
     }
 
     /// Makes the tasks that install kinds, migrate objects and serve webhooks.
@@ -171,6 +200,7 @@ fn definition(kind: &dyn Convert, webhooks: Option<&Webhooks>) -> Result<CustomR
             return Err(Error::Definition { name, why, status });
         };
         definition.spec.conversion = Some(webhooks.conversion(None));
+        definition.metadata.annotations = webhooks.injection();
     }
     Ok(definition)
 }

@@ -1,0 +1,78 @@
+//! Asks a running operator, over HTTP, why it does not reconcile an object.
+
+use std::sync::Arc;
+
+use form_urlencoded::Serializer;
+use http::Request;
+use serde_json::Value;
+
+use crate::{chain::one_line, error::Error, manager};
+
+/// Asks at an address; returns what the controllers of the kind answer, a line each.
+///
+/// # Errors
+/// The operator does not answer there, or does not show it.
+pub(super) async fn ask(
+    program: &str,
+    address: &str,
+    key: &str,
+    controllers: &[Arc<str>],
+) -> Result<String, Error> {
+    // As it is written for `run`: all interfaces.
+    let host = if address.starts_with(':') { "127.0.0.1" } else { "" };
+    let url = match address.contains("://") {
+        true => address.to_owned(),
+        false => format!("http://{host}{address}"),
+    };
+    let wrong = |why: String| {
+        Error::other(format!(
+            "the operator can't be asked at {url}: {why}; say where it serves HTTP by --http, run this command in its pod \
+             (`kubectl exec deploy/{program} -- PROGRAM why ..`), or forward its port (`kubectl port-forward \
+             deploy/{program} 8080`)"
+        ))
+    };
+    let server = url.parse().map_err(|_| wrong("it is not an address such as 127.0.0.1:8080".to_owned()))?;
+    let client = manager::client(kube::Config::new(server))?;
+    let query = Serializer::new(String::new()).append_pair("format", "json").append_pair("key", key).finish();
+    let request = Request::get(format!("/debug?{query}")).body(Vec::new()).map_err(Error::other)?;
+    let report = match client.request_text(request).await {
+        Ok(report) => report,
+        Err(kube::Error::Api(status)) => return Err(wrong(status.message.trim().to_owned())),
+        Err(error) => return Err(wrong(one_line(&error))),
+    };
+    let report: Value = serde_json::from_str(&report)
+        .map_err(|_| wrong("what answers there is not an operator of watchkeeper".to_owned()))?;
+    let lines = answers_of(&report, controllers);
+    match lines.is_empty() {
+        true => Err(wrong("another program answers there, which has no controller of this kind".to_owned())),
+        false => Ok(lines),
+    }
+}
+
+/// Finds the answers of some controllers in a debug report, a line each.
+fn answers_of(report: &Value, controllers: &[Arc<str>]) -> String {
+    let answers = report["search"]["answers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let is_of = |answer: &&str| {
+        let mut rest = controllers.iter().filter_map(|controller| answer.strip_prefix(&**controller));
+        rest.any(|rest| rest.starts_with(" is "))
+    };
+    answers.filter(is_of).map(|answer| format!("{answer}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_the_controllers_of_the_kind_are_heard() {
+        let report = json!({"search": {"answers": ["sites is not reconciling a: idle", "sites.old is reconciling a", "other is idle"]}});
+        assert_eq!(answers_of(&report, &["sites".into()]), "sites is not reconciling a: idle\n");
+        assert_eq!(
+            answers_of(&report, &["sites.old".into(), "third".into()]),
+            "sites.old is reconciling a\n"
+        );
+        assert_eq!(answers_of(&json!({}), &["sites".into()]), "");
+    }
+}
