@@ -74,6 +74,8 @@ mod data_tests;
 #[cfg(test)]
 mod flow_tests;
 #[cfg(test)]
+mod policy_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod truth_tests;

@@ -2,7 +2,7 @@
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{
-    CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr, operators,
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr, StructExpr, operators,
 };
 
 use super::functions::{FUNCTIONS, NAMES, Takes};
@@ -12,13 +12,20 @@ use super::types::Type;
 pub(super) struct Checker<'a, 's> {
     source: &'s str,
     scope: Vec<(String, Type<'a>)>,
+    /// Whether it may make the objects of a mutation.
+    makes_objects: bool,
     /// The errors, in the server's words.
     pub(super) errors: Vec<String>,
 }
 
 impl<'a, 's> Checker<'a, 's> {
     pub(super) fn new(source: &'s str, scope: Vec<(String, Type<'a>)>) -> Self {
-        Self { source, scope, errors: Vec::new() }
+        Self { source, scope, makes_objects: false, errors: Vec::new() }
+    }
+
+    /// Lets the expression make `Object` and `JSONPatch`.
+    pub(super) fn with_objects(self) -> Self {
+        Self { makes_objects: true, ..self }
     }
 
     /// Records an error at the place of a text in the source.
@@ -41,7 +48,8 @@ impl<'a, 's> Checker<'a, 's> {
 
     pub(super) fn infer(&mut self, expression: &IdedExpr) -> Type<'a> {
         match &expression.expr {
-            Expr::Unspecified | Expr::Struct(_) => Type::Dyn,
+            Expr::Unspecified => Type::Dyn,
+            Expr::Struct(made) => self.made(made),
             Expr::Literal(literal) => match literal {
                 LiteralValue::Boolean(_) => Type::Bool,
                 LiteralValue::Bytes(_) => Type::Bytes,
@@ -70,6 +78,23 @@ impl<'a, 's> Checker<'a, 's> {
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
             Expr::Call(call) => self.call(call),
         }
+    }
+
+    /// Returns the type of an object that is made, with the fields that it may have.
+    fn made(&mut self, made: &StructExpr) -> Type<'a> {
+        let name = made.type_name.as_str();
+        let is_patch = name == "JSONPatch";
+        if !(self.makes_objects && (is_patch || name == "Object" || name.starts_with("Object."))) {
+            self.complain(name, 0, &format!("undeclared reference to '{name}' (in container '')"));
+        }
+        for entry in &made.entries {
+            let EntryExpr::StructField(field) = &entry.expr else { continue };
+            self.infer(&field.value);
+            if is_patch && !["op", "path", "from", "value"].contains(&field.field.as_str()) {
+                self.complain(&field.field, 0, &format!("undefined field '{}'", field.field));
+            }
+        }
+        Type::Made(name.to_owned())
     }
 
     fn variable(&mut self, name: &str) -> Type<'a> {
