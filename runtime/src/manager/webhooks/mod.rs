@@ -9,6 +9,7 @@ mod objects;
 mod keeper;
 mod port;
 mod migrate;
+mod policies;
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,6 +28,7 @@ use self::{
     keeper::{Keeper, ServedLeaf},
     migrate::Migration,
     objects::{BundleHolder, RawObjects},
+    policies::PolicyKeeper,
     port::WebhookService,
 };
 use super::{
@@ -40,7 +42,7 @@ use crate::{
     clock::WallClock,
     error::Error,
     versions::Convert,
-    webhook::{Rotation, Webhooks},
+    webhook::{GeneratedPolicy, Rotation, Webhooks},
 };
 
 /// The field manager of configurations.
@@ -63,6 +65,8 @@ const LIMITS: PortLimits = PortLimits {
 pub(super) struct ProgramApi {
     pub(super) kinds: Vec<Arc<dyn Convert>>,
     pub(super) webhooks: Option<Webhooks>,
+    /// The policies and their bindings.
+    pub(super) policies: Vec<GeneratedPolicy>,
     /// The names of the definitions whose objects are migrated.
     pub(super) migrated: Vec<String>,
 }
@@ -103,6 +107,7 @@ impl ProgramApi {
         let definitions = self.kinds.iter().filter_map(|kind| kind.definition().ok());
         definitions.for_each(|definition| rules.install(&definition.name_any()));
         self.migrated.iter().for_each(|name| rules.migrate(name));
+        self.policies.iter().for_each(|policy| rules.install_policy(&policy.plural(), &policy.name));
     }
 
     /// Makes the tasks that install kinds, migrate objects and serve webhooks.
@@ -123,6 +128,11 @@ impl ProgramApi {
                     migration.clone().run(stopping)
                 }));
             }
+        }
+        if !self.policies.is_empty() && !parts.dry_run {
+            let (objects, policies) = (RawObjects::new(parts.client.clone()), self.policies.clone());
+            let keeper = PolicyKeeper { objects, policies };
+            tasks.push(Task::new("policies".to_owned(), true, move |stopping| keeper.clone().run(stopping)));
         }
         if let Some(webhooks) = webhooks.clone().filter(|_| !parts.dry_run) {
             let (client, clock, inspector) =
