@@ -43,6 +43,9 @@ fn policy(spec: &Value, is_mutating: bool, causes: &mut Vec<Cause>) {
     }
     conditions(spec, &FormulaNames::new(has_params), causes);
     let mut names = FormulaNames::new(has_params);
+    if is_mutating || !list(spec, "variables").is_empty() {
+        names = names.with_variables();
+    }
     for (index, variable) in list(spec, "variables").iter().enumerate() {
         let at = format!("spec.variables[{index}]");
         let (name, text) = (text(variable, "name"), text(variable, "expression"));
@@ -128,13 +131,7 @@ fn validations(spec: &Value, names: &FormulaNames, causes: &mut Vec<Cause>) {
             let shown = format!("{:?}", given("message"));
             causes.push(Cause::invalid(format!("{at}.message"), &shown, "must not contain line breaks"));
         }
-        among(
-            validation,
-            "reason",
-            &["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"],
-            &at,
-            causes,
-        );
+        among(validation, "reason", &["Forbidden", "Invalid", "RequestEntityTooLarge"], &at, causes);
     }
     if audits.len() > AUDITS {
         let why = format!("must not have more than {AUDITS} auditAnnotations");

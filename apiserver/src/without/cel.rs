@@ -125,6 +125,11 @@ impl FormulaNames {
         Self
     }
 
+    /// Lets formulas name the results of earlier ones.
+    pub(crate) fn with_variables(self) -> Self {
+        self
+    }
+
     /// Refuses every variable.
     ///
     /// # Errors

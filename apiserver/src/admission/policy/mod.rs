@@ -130,7 +130,10 @@ impl Policy {
 
 /// The policies that were read, so that each request need not parse them.
 #[derive(Debug, Default)]
-pub(crate) struct PolicyCache(BTreeMap<(PolicyFamily, Arc<str>), (Arc<Stored>, Arc<Policy>)>);
+pub(crate) struct PolicyCache(BTreeMap<(PolicyFamily, Arc<str>), Parsed>);
+
+/// A stored policy, and what was parsed of it.
+type Parsed = (Arc<Stored>, Arc<Policy>);
 
 impl PolicyCache {
     /// Returns a policy, parsed once.

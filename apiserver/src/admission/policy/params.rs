@@ -31,9 +31,9 @@ impl ParamKind {
         let (group, version) = object::group_version(text("apiVersion"));
         let found = state.registry.stored().find_map(|resource| {
             let is_it = resource.group() == group && resource.kind == text("kind");
-            let versions =
+            let mut versions =
                 resource.versions.iter().filter(|served| served.served && served.version == version);
-            Some(Self { resource: resource.clone(), served: versions.cloned().next()? }).filter(|_| is_it)
+            Some(Self { resource: resource.clone(), served: versions.next().cloned()? }).filter(|_| is_it)
         });
         let unknown = || {
             let (version, kind) = (text("apiVersion"), text("kind"));

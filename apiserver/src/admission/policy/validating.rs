@@ -1,6 +1,7 @@
 //! Validating policies: what they say about a request, and what their bindings do with it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -43,10 +44,11 @@ pub(crate) fn check(state: &mut State, asked: &Asked, object: Option<&Value>) ->
             }
         };
         let version = invocation.version.id;
-        if !views.contains_key(&version) {
-            views.insert(version, PolicyView::of(state, asked, &invocation.version, object)?);
-        }
-        let findings = judge(&views[&version], &invocation);
+        let view = match views.entry(version) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(PolicyView::of(state, asked, &invocation.version, object)?),
+        };
+        let findings = judge(view, &invocation);
         let actions = invocation.binding.pinned()["spec"]["validationActions"].clone();
         for Finding { message, reason, always } in findings {
             let has =
@@ -153,7 +155,6 @@ impl Denial {
         let mut status = forbidden(asked, object, &message);
         (status.code, status.reason) = match reason.as_str() {
             "Forbidden" => (403, Some("Forbidden")),
-            "Unauthorized" => (401, Some("Unauthorized")),
             "RequestEntityTooLarge" => (413, Some("RequestEntityTooLarge")),
             _ => (422, Some("Invalid")),
         };

@@ -61,7 +61,7 @@ impl Wanted {
 }
 
 /// Returns whether an expression only takes a part of a value.
-fn is_path(expression: &IdedExpr) -> bool {
+pub(super) fn is_path(expression: &IdedExpr) -> bool {
     match &expression.expr {
         Expr::Ident(_) => true,
         Expr::Select(select) => !select.test && is_path(&select.operand),
@@ -74,13 +74,19 @@ fn is_path(expression: &IdedExpr) -> bool {
 #[derive(Debug)]
 pub(crate) struct FormulaNames {
     has_params: bool,
-    variables: Arc<BTreeMap<String, Type<'static>>>,
+    /// `None` where nothing can be named.
+    variables: Option<Arc<BTreeMap<String, Type<'static>>>>,
 }
 
 impl FormulaNames {
     /// Names what every policy's formulas see; `params` only if the policy has any.
     pub(crate) fn new(has_params: bool) -> Self {
-        Self { has_params, variables: Arc::default() }
+        Self { has_params, variables: None }
+    }
+
+    /// Lets formulas name the results of earlier ones.
+    pub(crate) fn with_variables(self) -> Self {
+        Self { variables: Some(Arc::default()), ..self }
     }
 
     /// Checks a variable and adds it to the names.
@@ -90,7 +96,7 @@ impl FormulaNames {
     pub(crate) fn add(&mut self, name: &str, text: &str) -> Result<(), String> {
         let found = self.type_of(text, Wanted::Anything);
         let given = found.as_ref().map_or(Type::Dyn, Type::clone);
-        Arc::make_mut(&mut self.variables).insert(name.to_owned(), given);
+        Arc::make_mut(self.variables.get_or_insert_default()).insert(name.to_owned(), given);
         found.map(drop)
     }
 
@@ -122,7 +128,7 @@ impl FormulaNames {
                 "`authorizer` needs a real API server: this one has no authorizer in expressions".to_owned(),
             );
         }
-        let mut checker = Checker::new(text, self.scope());
+        let mut checker = Checker::new(text, self.scope()).with_even_literals();
         if wanted.is_mutation() {
             checker = checker.with_objects();
         }
@@ -172,7 +178,9 @@ impl FormulaNames {
         if self.has_params {
             scope.push(("params".to_owned(), Type::Dyn));
         }
-        scope.push(("variables".to_owned(), Type::Record(self.variables.clone())));
+        if let Some(variables) = &self.variables {
+            scope.push(("variables".to_owned(), Type::Record(variables.clone())));
+        }
         scope
     }
 }
