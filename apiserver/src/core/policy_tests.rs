@@ -85,6 +85,7 @@ fn rule(expression: &str) -> Value {
     json!({"validations": [{"expression": expression}]})
 }
 
+// A58
 #[tokio::test]
 async fn a_policy_refuses_a_request_in_the_words_of_the_server() {
     let core = core();
@@ -153,6 +154,7 @@ async fn updates_and_deletions_have_an_old_object() {
     assert_eq!(send(&core, Method::DELETE, &format!("{MAPS}/b"), Value::Null).await.code, 200);
 }
 
+// A58
 #[tokio::test]
 async fn variables_are_evaluated_when_they_are_used_and_once() {
     let core = core();
@@ -281,6 +283,7 @@ async fn selectors_exclusions_and_conditions_narrow_what_a_policy_is_for() {
     }
 }
 
+// A58
 #[tokio::test]
 async fn parameters_come_from_the_binding() {
     let policy = json!({
@@ -369,6 +372,7 @@ fn operations(expression: &str) -> Value {
     json!({"mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]})
 }
 
+// A59
 #[tokio::test]
 async fn a_mutation_merges_a_part_or_patches() {
     let made = "[JSONPatch{op: 'add', path: '/data/' + jsonpatch.escapeKey('a.b'), value: 'c'}]";
@@ -456,6 +460,7 @@ async fn made_pods(core: &Core, spec: Value) {
     assert!(refused.message().ends_with(why), "{}", refused.message());
 }
 
+// A59
 #[tokio::test]
 async fn a_policy_runs_again_if_a_later_one_changed_the_object() {
     for (policy, expected) in [("Never", "0"), ("IfNeeded", "1")] {
@@ -494,6 +499,7 @@ async fn refused(plural: &str, spec: Value) -> Vec<String> {
     causes.iter().map(line).collect()
 }
 
+// A60
 #[tokio::test]
 async fn a_policy_that_can_not_work_is_refused_when_it_is_written() {
     let validations = |expression: &str| with(json!({"matchConstraints": rules(&["*"])}), &rule(expression));
@@ -563,6 +569,7 @@ async fn a_policy_that_can_not_work_is_refused_when_it_is_written() {
     }
 }
 
+// A61
 #[tokio::test]
 async fn expressions_are_bounded_in_time_and_memory() {
     let nested = "object.data.k.split('').all(a, object.data.k.split('').all(b, a == b))";
