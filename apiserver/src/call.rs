@@ -85,6 +85,11 @@ impl fmt::Debug for Caller {
 }
 
 impl Caller {
+    /// Makes the caller of another server, which another program answers.
+    pub(crate) fn of_another_server(&self) -> Self {
+        Self { program: Arc::default(), ..self.clone() }
+    }
+
     /// Adds a webhook of this process.
     pub(crate) fn handle(&mut self, place: WebhookAddress, handler: Handler) {
         self.handlers.insert(place, handler);

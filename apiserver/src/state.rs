@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid_text::format_uuid;
 
+use crate::admission::PolicyCache;
 use crate::call::Caller;
 use crate::clock::Clock;
 use crate::kinds::Registry;
@@ -98,6 +99,8 @@ pub(crate) struct State {
     pub(crate) cleans_up: bool,
     /// Calls the webhooks that streams need.
     pub(crate) caller: Caller,
+    /// The policies that were read.
+    pub(crate) policies: PolicyCache,
     /// The webhook answers of the current request.
     pub(crate) session: Session,
     random: SmallRng,
@@ -124,6 +127,7 @@ impl State {
             unsettled: false,
             cleans_up: true,
             caller: Caller::default(),
+            policies: PolicyCache::default(),
             session: Session::default(),
             random: SmallRng::seed_from_u64(seed),
         }
@@ -149,6 +153,7 @@ impl State {
             unsettled: self.unsettled,
             cleans_up: self.cleans_up,
             caller: self.caller.clone(),
+            policies: PolicyCache::default(),
             session: Session::default(),
             random: self.random.clone(),
         }

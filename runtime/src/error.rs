@@ -73,6 +73,18 @@ pub enum Error {
         /// The answer of the server, if the server refused it.
         status: Option<Box<kube::core::Status>>,
     },
+    /// A policy could not be installed.
+    #[error("{kind} {name} can't be installed: {why}")]
+    Policy {
+        /// The kind of the object: a policy or its binding.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// Why not, and what to do.
+        why: String,
+        /// The answer of the server.
+        status: Box<kube::core::Status>,
+    },
     /// The HTTP server can't start with these settings.
     #[error("HTTP can't be served at {address:?}: {problem}")]
     Http {

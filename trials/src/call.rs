@@ -150,6 +150,10 @@ impl Call {
                 }
                 Ok(answer.0)
             }
+            Trouble::Webhooks(how) => {
+                self.harness.trouble_webhooks(how);
+                self.serve().await
+            }
             Trouble::Server(event) => {
                 if !self.event(event).await {
                     self.harness.inert(at);
@@ -171,10 +175,12 @@ impl Call {
         }
         let custom = event::definition(&self.harness, &self.info).is_some();
         let before = foreign::targets(&self.harness, &self.hand(None));
+        let calls = self.harness.state().webhook_calls;
         let (response, answer) = self.serve_read().await?;
+        let hooked = self.harness.state().webhook_calls > calls;
         let after = foreign::targets(&self.harness, &self.hand(answer.as_ref()));
         if let Some(sent) = self.harness.state().sent.get_mut(self.at) {
-            sent.there = RequestTargets { before, after, custom };
+            sent.there = RequestTargets { before, after, custom, hooked };
         }
         Ok(response)
     }

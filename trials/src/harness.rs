@@ -16,7 +16,7 @@ use crate::diff::changed_fields;
 use crate::schedule::{PlannedTrouble, RequestPoint, Schedule, describe};
 use crate::timeline::{Actor, Line};
 use crate::times;
-use crate::trouble::{ForeignChange, RequestTargets, Trouble};
+use crate::trouble::{ForeignChange, RequestTargets, Trouble, WebhookTrouble};
 use crate::world::seen_as;
 
 /// How many writes of others lie between two of a trial whose server will be restored.
@@ -83,6 +83,10 @@ pub(crate) struct RunState {
     pub(crate) undone: BTreeSet<String>,
     pub(crate) denied: Option<Denied>,
     pub(crate) paging: Option<Paging>,
+    /// The trouble that webhooks are in, and until when.
+    pub(crate) webhooks: Option<(WebhookTrouble, Instant)>,
+    /// How often webhooks were called.
+    pub(crate) webhook_calls: usize,
     /// How often the operator ended by itself, and how at last.
     pub(crate) ended: Vec<String>,
     /// The steps of the script that were refused, by number.
@@ -229,6 +233,8 @@ impl Harness {
             undone: BTreeSet::new(),
             denied: None,
             paging: None,
+            webhooks: None,
+            webhook_calls: 0,
             ended: Vec::new(),
             refused: BTreeSet::new(),
             in_vain: Vec::new(),

@@ -61,6 +61,7 @@ mod timeline;
 mod times;
 mod trouble;
 mod visit;
+mod webhooks;
 mod world;
 
 #[cfg(test)]
@@ -81,8 +82,9 @@ pub use changes::{By, Change, Changes};
 pub use oracle::Violation;
 pub use replay::{REPLAY, SHARE};
 pub use report::{Failure, Report};
-pub use trouble::{Event, ForeignChange, Moment, Trouble, Whose};
+pub use trouble::{Event, ForeignChange, Moment, Trouble, WebhookTrouble, Whose};
 pub use visit::Visit;
+pub use webhooks::Webhooks;
 pub use world::Difference;
 
 use self::plan::{Operator, Plan};
@@ -116,8 +118,35 @@ impl Trials {
         F: Future + 'static,
         F::Output: fmt::Debug,
     {
-        let operator: Operator = Arc::new(move |client| {
-            let running = operator(client);
+        Self::of_served(move |client, _| operator(client))
+    }
+
+    /// Tries an operator that serves webhooks, as [`of`](Self::of) does any: it hands them to the trial's server.
+    ///
+    /// ```no_run
+    /// # use watchkeeper_apiserver::WebhookService;
+    /// # use watchkeeper_trials::{Trials, Webhooks};
+    /// # struct Running;
+    /// # impl From<&Running> for WebhookService { fn from(_: &Running) -> Self { unimplemented!() } }
+    /// # impl Running { async fn ended(self) {} }
+    /// # fn start_the_operator(client: kube::Client) -> Running { Running }
+    /// Trials::of_served(async |client, webhooks: Webhooks| {
+    ///     let running = start_the_operator(client);
+    ///     webhooks.serve(&running);
+    ///     running.ended().await
+    /// });
+    /// ```
+    ///
+    /// Where a request of the operator has a webhook called, webhooks are [slow, down, or refuse](WebhookTrouble) from then
+    /// on, for 20 s, also for what users write. While the operator is down, so are its webhooks.
+    pub fn of_served<O, F>(operator: O) -> Self
+    where
+        O: Fn(kube::Client, Webhooks) -> F + Send + Sync + 'static,
+        F: Future + 'static,
+        F::Output: fmt::Debug,
+    {
+        let operator: Operator = Arc::new(move |client, webhooks| {
+            let running = operator(client, webhooks);
             Box::pin(async move { format!("{:?}", running.await) })
         });
         let plan = Plan {

@@ -12,9 +12,11 @@ use watchkeeper_apiserver::{ApiServer, Builder, ForMemory, Kit};
 
 use crate::changes::Changes;
 use crate::visit::Visit;
+use crate::webhooks::Webhooks;
 use crate::world::RandomField;
 
-pub(crate) type Operator = Arc<dyn Fn(kube::Client) -> LocalBoxFuture<'static, String> + Send + Sync>;
+pub(crate) type Operator =
+    Arc<dyn Fn(kube::Client, Webhooks) -> LocalBoxFuture<'static, String> + Send + Sync>;
 pub(crate) type Visitor = Arc<dyn Fn(Visit) -> LocalBoxFuture<'static, ()> + Send + Sync>;
 pub(crate) type Claim = Arc<dyn Fn(Kit) -> LocalBoxFuture<'static, ()> + Send + Sync>;
 

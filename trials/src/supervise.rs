@@ -8,6 +8,7 @@ use crate::call::client;
 use crate::harness::{Harness, panic_text};
 use crate::plan::Operator;
 use crate::timeline::Actor;
+use crate::webhooks::Webhooks;
 
 /// How long an operator that ended by itself waits for its next start, as the kubelet has it: at first, and at most.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
@@ -27,7 +28,10 @@ pub(crate) async fn supervise(harness: Harness, operator: Operator) {
             state.generation
         };
         harness.tell(Actor::Operator, || if generation == 1 { "starts".into() } else { "restarts".into() });
-        let mut running = tokio::task::spawn_local(operator(client(&harness, generation)));
+        let mut running = tokio::task::spawn_local(operator(
+            client(&harness, generation),
+            Webhooks::new(&harness, generation),
+        ));
         tokio::select! {
             biased;
             () = dead(&harness, generation) => {

@@ -40,6 +40,19 @@ pub enum Trouble {
     Stranger(ForeignChange, Whose, Moment),
     /// Something happens to the server or to watches, just before the request.
     Server(Event),
+    /// The webhooks of the operator are in trouble for 20 s, from just before a request for which one is called.
+    Webhooks(WebhookTrouble),
+}
+
+/// What goes wrong with webhooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WebhookTrouble {
+    /// They answer after 8 s, for which many configurations do not wait.
+    Slow,
+    /// Nobody answers.
+    Down,
+    /// They refuse everything.
+    Refuse,
 }
 
 /// Before the request is carried out, or after, before its reply.
@@ -149,6 +162,12 @@ const EVENTS: [(Event, &str); 11] = [
     (Event::ClockAhead, "clock-ahead"),
 ];
 
+const WEBHOOKS: [(WebhookTrouble, &str); 3] = [
+    (WebhookTrouble::Slow, "webhooks-slow"),
+    (WebhookTrouble::Down, "webhooks-down"),
+    (WebhookTrouble::Refuse, "webhooks-refuse"),
+];
+
 fn word<T: PartialEq>(words: &[(T, &'static str)], of: &T) -> &'static str {
     words.iter().find(|(one, _)| one == of).map_or("?", |(_, word)| word)
 }
@@ -173,6 +192,7 @@ impl fmt::Display for Trouble {
                 write!(f, "stranger-{change}-{whose}-{}", word(&MOMENTS, moment))
             }
             Self::Server(event) => f.write_str(word(&EVENTS, event)),
+            Self::Webhooks(how) => f.write_str(word(&WEBHOOKS, how)),
         }
     }
 }
@@ -188,7 +208,10 @@ impl FromStr for Trouble {
             "done-late" => Some(Self::DoneLate),
             "slow" => Some(Self::Slow),
             "frozen" => Some(Self::Frozen),
-            _ => meaning(&EVENTS, text).map(Self::Server),
+            _ => {
+                let of_webhooks = || meaning(&WEBHOOKS, text).map(Self::Webhooks);
+                meaning(&EVENTS, text).map(Self::Server).or_else(of_webhooks)
+            }
         };
         let found = plain.or_else(|| {
             let (first, rest) = text.split_once('-')?;
@@ -250,6 +273,15 @@ impl Trouble {
                 };
                 format!("just {} it, somebody else {change}", word(&MOMENTS, &moment))
             }
+            Self::Webhooks(how) => match how {
+                WebhookTrouble::Slow => {
+                    format!("from just before it, webhooks answer after {SLOW:?}, for {AWAY:?}")
+                }
+                WebhookTrouble::Down => format!("from just before it, no webhook answers for {AWAY:?}"),
+                WebhookTrouble::Refuse => {
+                    format!("from just before it, webhooks refuse everything for {AWAY:?}")
+                }
+            },
             Self::Server(event) => match event {
                 Event::WatchesCut => "just before it, all watches break".to_owned(),
                 Event::WatchesSilent => "from just before it, the open watches bring nothing more".to_owned(),
@@ -294,6 +326,7 @@ impl Trouble {
                 let events = EVENTS.iter().map(|(event, _)| *event);
                 let events = events.filter(|event| *event != Event::DefinitionGone || there.custom);
                 all.extend(events.map(Self::Server));
+                all.extend(WEBHOOKS.iter().filter(|_| there.hooked).map(|(how, _)| Self::Webhooks(*how)));
                 all.extend(strangers(info, there));
             }
             Some(_) => {
@@ -344,6 +377,8 @@ pub(crate) struct RequestTargets {
     pub(crate) after: Targets,
     /// The kind has a definition that can be deleted.
     pub(crate) custom: bool,
+    /// A webhook was called for it.
+    pub(crate) hooked: bool,
 }
 
 fn strangers(info: &RequestInfo, there: &RequestTargets) -> Vec<Trouble> {
@@ -383,7 +418,7 @@ mod tests {
     fn every_trouble() -> Vec<Trouble> {
         let info = |method: Method, uri: &'static str| RequestInfo::of(&method, &Uri::from_static(uri));
         let targets = Targets { its: true, owner: true, child: true, its_copy: true, owners_copy: true };
-        let there = RequestTargets { before: targets, after: targets, custom: true };
+        let there = RequestTargets { before: targets, after: targets, custom: true, hooked: true };
         let mut all = Trouble::at(
             &info(Method::POST, "/api/v1/namespaces/shop/configmaps"),
             &RequestTargets { before: Targets::default(), ..there },
@@ -413,5 +448,6 @@ mod tests {
             all.iter().filter(|one| matches!(one, Trouble::Stranger(..))).collect();
         assert_eq!(strangers, [&Trouble::Stranger(ForeignChange::TakesTheName, Whose::Its, Moment::Before)]);
         assert!(!all.contains(&Trouble::Server(Event::DefinitionGone)), "it has none");
+        assert!(!all.contains(&Trouble::Webhooks(WebhookTrouble::Down)), "none is called");
     }
 }

@@ -1,4 +1,4 @@
-//! Dispatch: which webhooks are called, in which order, and how their answers are used.
+//! Dispatch: which policies and webhooks are asked, in which order, and how their answers are used.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::hook::{Family, Hook, Unclear, are_there, hooks, is_object};
+use super::policy::{PolicyFamily, PolicyRounds, are_bound, change, check};
 use super::request::{Asked, Operation};
 use super::review::{ReviewVerdict, patched, review, verdict};
 use crate::conversion::turned;
@@ -24,30 +25,35 @@ enum Said {
     Verdict(ReviewVerdict),
 }
 
-/// Returns whether there are mutating webhooks.
+/// Returns whether there are mutating policies or webhooks.
 pub(crate) fn are_to_mutate(state: &State) -> bool {
-    are_there(state, Family::Mutating)
+    are_there(state, Family::Mutating) || are_bound(state, PolicyFamily::Mutating)
 }
 
-/// Returns whether there are validating webhooks.
+/// Returns whether there are validating policies or webhooks.
 pub(crate) fn are_to_validate(state: &State) -> bool {
-    are_there(state, Family::Validating)
+    are_there(state, Family::Validating) || are_bound(state, PolicyFamily::Validating)
 }
 
-/// Lets the mutating webhooks change an object; returns whether it has changed.
+/// Lets the mutating policies and webhooks change an object; returns whether it has changed.
 ///
 /// # Errors
-/// A webhook's no, a failure that is not passed over, or that an answer is waited for.
+/// A no, a failure that is not passed over, or that an answer is waited for.
 pub(crate) fn mutate(state: &mut State, asked: &Asked, object: &mut Option<Value>) -> Result<bool, Status> {
     if !are_to_mutate(state) {
         return Ok(false);
     }
     let hooks = hooks(state, Family::Mutating);
     let (mut again, mut may_be_again) = (BTreeSet::new(), BTreeSet::new());
+    let mut policies = PolicyRounds::default();
     let mut changed = false;
     for round in [Round::First, Round::Second] {
         if round == Round::Second && !changed {
             break;
+        }
+        if change(state, asked, object, round, &mut policies)? {
+            changed = true;
+            again.append(&mut may_be_again);
         }
         for hook in &hooks {
             let Some(version) = wants(state, hook, asked, object.as_ref())? else { continue };
@@ -76,7 +82,7 @@ pub(crate) fn mutate(state: &mut State, asked: &Asked, object: &mut Option<Value
 
 /// Whether all are called, or only those that want to be called again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Round {
+pub(super) enum Round {
     First,
     Second,
 }
@@ -101,6 +107,22 @@ fn apply(
     if after == shown {
         return Ok(false);
     }
+    *before = taken(state, asked, version, before, after, &format!("admission webhook {:?}", hook.name()))?;
+    Ok(true)
+}
+
+/// Takes a changed object back from the version in which it was shown.
+///
+/// # Errors
+/// It is no object of its kind any more, has another name, or its conversion is waited for.
+pub(super) fn taken(
+    state: &mut State,
+    asked: &Asked,
+    version: &Served,
+    before: &Value,
+    after: Value,
+    who: &str,
+) -> Result<Value, Status> {
     let mut after = match asked.is_converted(version) {
         true => turned(state, &asked.served, &after)?.ok_or_else(Status::waiting)?,
         false => asked.taken_back(after, version),
@@ -109,17 +131,14 @@ fn apply(
         asked.served.schema.decode(&mut after).map_err(|why| Status::internal_error(&why))?;
     }
     if asked.kind.is_none() && (!is_object(&after) || !asked.may_become(before, &after)) {
-        let name = hook.name();
-        let why =
-            format!("admission webhook {name:?} attempted to change the name or namespace of the object");
+        let why = format!("{who} attempted to change the name or namespace of the object");
         return Err(Status::internal_error(&why));
     }
-    *before = after;
-    Ok(true)
+    Ok(after)
 }
 
 /// Shows an object in the version that a webhook accepts; `None` while its conversion is pending.
-fn shown(
+pub(super) fn shown(
     state: &mut State,
     asked: &Asked,
     object: &Value,
@@ -131,7 +150,7 @@ fn shown(
     }
 }
 
-/// Calls the validating webhooks, all at once.
+/// Asks the validating policies, then the validating webhooks, all at once.
 ///
 /// # Errors
 /// The first no, a failure that is not passed over, or that answers are waited for.
@@ -139,6 +158,7 @@ pub(crate) fn validate(state: &mut State, asked: &Asked, object: Option<&Value>)
     if !are_to_validate(state) {
         return Ok(());
     }
+    check(state, asked, object)?;
     let (mut waits, mut refused) = (false, None);
     for hook in hooks(state, Family::Validating) {
         let Some(version) = wants(state, &hook, asked, object)? else { continue };

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::matching::{Matching, NoNamespace};
 use super::request::{Asked, Trial};
 use crate::kinds::Served;
 use crate::object;
 use crate::schema::evaluate_condition;
-use crate::selector::matches_labels;
 use crate::state::State;
 use crate::store::{ResourceId, Stored};
 
 /// The group of configurations.
-const GROUP: &str = "admissionregistration.k8s.io";
+pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 
 /// The kind of webhooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,12 @@ pub(super) enum Unclear {
     NoNamespace,
     /// A condition could not be evaluated.
     Conditions(String),
+}
+
+impl From<NoNamespace> for Unclear {
+    fn from(_: NoNamespace) -> Self {
+        Self::NoNamespace
+    }
 }
 
 impl Hook {
@@ -124,44 +130,10 @@ impl Hook {
         if asked.resource.group() == GROUP {
             return Ok(None);
         }
-        let objects = [object, asked.old.as_ref()];
-        let selector = &self.value()["objectSelector"];
-        let none = json!({});
-        let chosen = |selector: &Value| {
-            is_empty(selector) || objects.iter().flatten().any(|object| matches_labels(selector, object))
-        };
-        if !chosen(selector) {
+        let Some(version) = Matching::of_webhook(self.value()).matches(state, asked, object)? else {
             return Ok(None);
-        }
-        let Some(version) = self.version(asked) else { return Ok(None) };
-        let selector = &self.value()["namespaceSelector"];
-        if !is_empty(selector) && asked.is_namespace() {
-            let namespace = object.or(asked.old.as_ref()).unwrap_or(&none);
-            if !matches_labels(selector, namespace) {
-                return Ok(None);
-            }
-        } else if !is_empty(selector) && asked.is_namespaced() {
-            let namespace = state.store.get(&ResourceId::new("", "namespaces"), &asked.namespace);
-            let namespace = namespace.ok_or(Unclear::NoNamespace)?;
-            if !matches_labels(selector, namespace.pinned()) {
-                return Ok(None);
-            }
-        }
+        };
         Ok(self.meets_conditions(asked, &version, object)?.then_some(version))
-    }
-
-    /// Returns the first version that a rule names.
-    fn version(&self, asked: &Asked) -> Option<Arc<Served>> {
-        let rules = self.value()["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let exact = rules.iter().any(|rule| fits(rule, asked, &asked.served));
-        if exact {
-            return Some(asked.served.clone());
-        }
-        if self.text("matchPolicy", "Equivalent") != "Equivalent" {
-            return None;
-        }
-        let versions = asked.versions();
-        rules.iter().find_map(|rule| versions.iter().find(|version| fits(rule, asked, version)).cloned())
     }
 
     fn meets_conditions(
@@ -196,41 +168,6 @@ impl Hook {
             many => Err(Unclear::Conditions(format!("[{}]", many.join(", ")))),
         }
     }
-}
-
-fn is_empty(selector: &Value) -> bool {
-    let none = |key: &str| match &selector[key] {
-        Value::Object(map) => map.is_empty(),
-        Value::Array(list) => list.is_empty(),
-        _ => true,
-    };
-    none("matchLabels") && none("matchExpressions")
-}
-
-/// Returns whether a rule names a request in a version.
-fn fits(rule: &Value, asked: &Asked, served: &Served) -> bool {
-    let names = |key: &str, wanted: &str| {
-        let list = rule[key].as_array().map(Vec::as_slice).unwrap_or_default();
-        list.iter().filter_map(Value::as_str).any(|text| text == "*" || text == wanted)
-    };
-    let scope = match rule["scope"].as_str().unwrap_or("*") {
-        "Namespaced" => asked.is_namespaced() && !asked.is_namespace(),
-        "Cluster" => !asked.is_namespaced() || asked.is_namespace(),
-        _ => true,
-    };
-    let resources = rule["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
-    scope
-        && names("operations", asked.operation.as_str())
-        && names("apiGroups", asked.resource.group())
-        && names("apiVersions", &served.version)
-        && resources.iter().filter_map(Value::as_str).any(|text| is_named(text, asked))
-}
-
-/// Returns whether `pods`, `pods/log`, `*`, `*/log`, `pods/*` or `*/*` matches the request's resource.
-fn is_named(text: &str, asked: &Asked) -> bool {
-    let (plural, subresource) = text.split_once('/').unwrap_or((text, ""));
-    let below = subresource == "*" || subresource == asked.subresource;
-    (plural == "*" || plural == asked.resource.plural()) && below
 }
 
 /// Returns whether an object's metadata is that of an object at all; patches may make anything.

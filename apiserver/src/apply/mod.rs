@@ -1,6 +1,7 @@
 //! Ownership of fields: server-side apply and the tracking of updates.
 
 mod compare;
+mod configuration;
 mod conflict;
 mod input;
 mod kubectl;
@@ -13,6 +14,7 @@ mod update;
 
 use serde_json::Value;
 
+pub(crate) use self::configuration::configure;
 pub(crate) use self::input::{ApplyError, ApplyInput, Force, UpdateInput};
 pub(crate) use self::update::track_update;
 

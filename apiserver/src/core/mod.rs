@@ -74,6 +74,8 @@ mod data_tests;
 #[cfg(test)]
 mod flow_tests;
 #[cfg(test)]
+mod policy_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod truth_tests;
@@ -221,14 +223,15 @@ impl Core {
 
     fn over(mut state: State, committer: Option<Committer>, config: &CoreConfig) -> Self {
         let unsettled = Arc::new(Notify::new());
-        state.caller = config.caller.clone();
+        let caller = config.caller.of_another_server();
+        state.caller = caller.clone();
         let due = state.unsettled || state.store.owners.has_suspects();
         let inner = Arc::new_cyclic(|me| Inner {
             state: Mutex::new(state),
             first_version: config.first_version,
             unsettled: unsettled.clone(),
             committer,
-            caller: config.caller.clone(),
+            caller,
             flows: Mutex::default(),
             me: me.clone(),
         });

@@ -22,6 +22,7 @@ mod fixed;
 mod life;
 mod maps;
 mod more;
+mod policies;
 pub(crate) mod prepare;
 mod registry;
 mod row;

@@ -173,6 +173,7 @@ pub(crate) fn faults(resource: &Resource, object: &Value, before: Option<&Value>
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
             causes.extend(super::webhooks::faults(object));
         }
+        kind if kind.contains("AdmissionPolicy") => causes.extend(super::policies::faults(kind, object)),
         "Event" => causes.extend(event_faults(resource, object)),
         "Lease" => {
             if object["spec"]["leaseDurationSeconds"].as_i64().is_some_and(|seconds| seconds <= 0) {

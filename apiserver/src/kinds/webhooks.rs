@@ -32,13 +32,7 @@ fn one(hook: &Value, at: &str, causes: &mut Vec<Cause>) {
         let why = "should be a domain with at least three segments separated by dots";
         causes.push(Cause::invalid(field("name"), &format!("{name:?}"), why));
     }
-    for (index, rule) in hook["rules"].as_array().into_iter().flatten().enumerate() {
-        for list in ["operations", "apiGroups", "apiVersions", "resources"] {
-            if rule[list].as_array().is_none_or(Vec::is_empty) {
-                causes.push(Cause::required(field(&format!("rules[{index}].{list}")), ""));
-            }
-        }
-    }
+    rules(&hook["rules"], &field("rules"), causes);
     for (key, known) in [("failurePolicy", ["Fail", "Ignore"]), ("matchPolicy", ["Equivalent", "Exact"])] {
         among(hook, key, &known, at, causes);
     }
@@ -64,7 +58,18 @@ fn one(hook: &Value, at: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn among(hook: &Value, key: &str, known: &[&str], at: &str, causes: &mut Vec<Cause>) {
+/// Checks that each rule names operations, groups, versions and resources.
+pub(super) fn rules(rules: &Value, at: &str, causes: &mut Vec<Cause>) {
+    for (index, rule) in rules.as_array().into_iter().flatten().enumerate() {
+        for list in ["operations", "apiGroups", "apiVersions", "resources"] {
+            if rule[list].as_array().is_none_or(Vec::is_empty) {
+                causes.push(Cause::required(format!("{at}[{index}].{list}"), ""));
+            }
+        }
+    }
+}
+
+pub(super) fn among(hook: &Value, key: &str, known: &[&str], at: &str, causes: &mut Vec<Cause>) {
     if let Some(given) = hook[key].as_str().filter(|given| !known.contains(given)) {
         let known: Vec<String> = known.iter().map(|known| format!("{known:?}")).collect();
         let message = format!("Unsupported value: {given:?}: supported values: {}", known.join(", "));

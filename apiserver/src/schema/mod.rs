@@ -17,7 +17,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub(crate) use self::cel::{compile_condition, evaluate_condition};
+pub(crate) use self::cel::{
+    Formula, FormulaError, FormulaNames, FormulaScope, TYPE_NAME, Wanted, compile_condition,
+    evaluate_condition,
+};
 pub(crate) use self::error::FieldError;
 pub(crate) use self::node::MapKind;
 pub use self::node::{JsonType, ListKind, NodeRef};

@@ -52,6 +52,101 @@ pub(crate) fn evaluate_condition(_: &str, _: &[(&'static str, &Value)]) -> Resul
     Err(MISSING.to_owned())
 }
 
+/// The key of the type in an object that an expression made.
+pub(crate) const TYPE_NAME: &str = "";
+
+/// An expression of a policy, which nothing evaluates: no policy is ever stored.
+#[derive(Clone, Debug)]
+pub(crate) struct Formula(String);
+
+impl Formula {
+    /// Keeps an expression.
+    pub(crate) fn read(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// Returns the expression.
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why a formula has no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FormulaError {
+    /// It failed.
+    Failed(String),
+    /// Its budget is used up, which never happens here.
+    #[expect(dead_code, reason = "nothing is evaluated")]
+    Spent,
+}
+
+/// The values that the formulas of a policy would see.
+#[derive(Debug)]
+pub(crate) struct FormulaScope<'v>(std::marker::PhantomData<&'v Value>);
+
+impl<'v> FormulaScope<'v> {
+    /// Takes the values.
+    pub(crate) fn new(_: Vec<(&'static str, &'v Value)>, _: &'v [(String, Formula)], _: u64) -> Self {
+        Self(std::marker::PhantomData)
+    }
+
+    /// Refuses every formula.
+    ///
+    /// # Errors
+    /// Always.
+    pub(crate) fn evaluate(&mut self, _: &Formula) -> Result<Value, FormulaError> {
+        Err(FormulaError::Failed(MISSING.to_owned()))
+    }
+}
+
+/// What a formula must give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Whether something is true.
+    Bool,
+    /// A text.
+    Text,
+    /// A text, or none.
+    TextOrNull,
+    /// A part of the object.
+    Configuration,
+    /// The operations of a JSON patch.
+    Patches,
+}
+
+/// The names that the formulas of one policy may use.
+#[derive(Debug)]
+pub(crate) struct FormulaNames;
+
+impl FormulaNames {
+    /// Takes whether there are parameters.
+    pub(crate) fn new(_: bool) -> Self {
+        Self
+    }
+
+    /// Lets formulas name the results of earlier ones.
+    pub(crate) fn with_variables(self) -> Self {
+        self
+    }
+
+    /// Refuses every variable.
+    ///
+    /// # Errors
+    /// Always.
+    pub(crate) fn add(&mut self, _: &str, _: &str) -> Result<(), String> {
+        Err(MISSING.to_owned())
+    }
+
+    /// Refuses every formula.
+    ///
+    /// # Errors
+    /// Always.
+    pub(crate) fn check(&self, _: &str, _: Wanted) -> Result<(), String> {
+        Err(MISSING.to_owned())
+    }
+}
+
 /// Refuses every condition.
 ///
 /// # Errors

@@ -617,6 +617,25 @@ impl Manager {
         self
     }
 
+    /// Has the API server decide about a kind by itself: see [`Policy`](crate::webhook::Policy).
+    ///
+    /// The replica that leads applies the policy and its binding, and applies them again when somebody has edited them. A
+    /// server that does not have such policies, or refuses this one, ends the manager with [`Error::Policy`]. A policy that
+    /// a later release of the program leaves out stays in the cluster until somebody deletes it.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use watchkeeper::{prelude::*, webhook::Policy};
+    /// # fn guarded(manager: Manager) -> Manager {
+    /// manager.policy(Policy::<ConfigMap>::new("small").rule("size(object.data) < 9", "has too much data"))
+    /// # }
+    /// ```
+    #[cfg(feature = "webhooks")]
+    pub fn policy<K: crate::writes::TypedObject>(mut self, policy: crate::webhook::Policy<K>) -> Self {
+        self.api.policies.extend(policy.generated());
+        self
+    }
+
     /// Rewrites the objects of a kind that are stored in an older version, and then drops that version from
     /// `status.storedVersions`.
     ///

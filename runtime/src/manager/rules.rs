@@ -144,6 +144,14 @@ impl Rules {
         }
     }
 
+    /// Adds what it takes to install a policy or its binding.
+    #[cfg(feature = "webhooks")]
+    pub(super) fn install_policy(&mut self, plural: &str, name: &str) {
+        let named = |name| RuleResource::new("admissionregistration.k8s.io", plural, name);
+        self.grant(None, named(Some(name)), &[ApiVerb::Patch]);
+        self.grant(None, named(None), &[ApiVerb::Create]);
+    }
+
     /// Names the roles; after the program's first controller unless named.
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();

@@ -9,7 +9,7 @@ use super::schema::COMMON;
 const DEEP: usize = 6;
 
 /// Generates an object of a version, with metadata.
-pub(super) fn object(rng: &mut SmallRng, schema: &Value, api_version: &str, kind: &str) -> Value {
+pub(crate) fn object(rng: &mut SmallRng, schema: &Value, api_version: &str, kind: &str) -> Value {
     let mut object = value(rng, schema, 0);
     if !object.is_object() {
         object = json!({});

@@ -30,4 +30,8 @@ pub use round_trip::{RoundTrip, conversions_round_trip};
 pub use spoke::{Spoke, Versioned};
 
 #[cfg(feature = "webhooks")]
-pub(crate) use convert::{Conversions, Convert};
+pub(crate) use {
+    convert::{Conversions, Convert},
+    generate::object as generated_object,
+    schema::of as schema_of,
+};

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 pub(super) const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Returns the schema of a definition's only version; null if it has none.
-pub(super) fn of(definition: &CustomResourceDefinition) -> Value {
+pub(crate) fn of(definition: &CustomResourceDefinition) -> Value {
     let version = definition.spec.versions.first();
     let schema = version.and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
     schema.and_then(|schema| serde_json::to_value(schema).ok()).unwrap_or_default()

@@ -224,7 +224,10 @@ impl Webhooks {
 
     /// Sets how long the port goes on to answer after a stop: ten seconds behind a Service, not at all at a URL.
     ///
-    /// In this time an API server learns that the replica goes.
+    /// In this time an API server learns that the replica goes. After that, the port goes on to answer on connections that are
+    /// open until the API server closes them, which it does after 90 s without a call, or until the
+    /// [grace period](crate::Manager::grace_period) is over. So no call at all is lost with a grace period of 110 s, in the
+    /// pod's `terminationGracePeriodSeconds` as well.
     pub fn linger_for(self, linger: Duration) -> Self {
         Self { linger: Some(linger), ..self }
     }

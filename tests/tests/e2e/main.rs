@@ -24,6 +24,7 @@ mod manifests;
 mod outages;
 mod own_writes;
 mod page;
+mod policies;
 mod restored;
 mod rights;
 mod roles;
@@ -44,6 +45,7 @@ fn main() -> std::process::ExitCode {
         outages::TESTS,
         own_writes::TESTS,
         page::TESTS,
+        policies::TESTS,
         restored::TESTS,
         rights::TESTS,
         roles::TESTS,

@@ -37,6 +37,7 @@ mod overload;
 mod own_writes;
 mod panics;
 mod pending_writes;
+mod policies;
 mod probes;
 mod rate;
 mod refusals;

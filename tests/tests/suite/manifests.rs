@@ -14,7 +14,7 @@ use watchkeeper::{
     LeaderElection,
     manager::{Http, Manifests},
     prelude::*,
-    webhook::{Change, Defaulter, Review, Validator, Webhooks},
+    webhook::{Change, Defaulter, Policy, Review, Validator, Webhooks},
 };
 use watchkeeper_apiserver::ApiServer;
 
@@ -99,7 +99,13 @@ fn operator(manager: Manager, address: &str) -> Manager {
     let _settings = manager.informer::<Secret>().namespace("settings").lister();
     // Its Lease is in a namespace whose Leases are sent to its webhook.
     let election = LeaderElection::new("books").namespace("settings");
-    idle(manager).webhooks(webhooks(address)).migrate_storage::<Book>().leader_election(election)
+    let short =
+        Policy::<Book>::new("titles-are-short").rule("size(object.spec.title) < 99", "the title is too long");
+    idle(manager)
+        .webhooks(webhooks(address))
+        .policy(short)
+        .migrate_storage::<Book>()
+        .leader_election(election)
 }
 
 fn manifests() -> Manifests {
@@ -118,7 +124,8 @@ fn of_kind<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
 
 /// Where an object of a kind is created.
 fn collection(object: &Value) -> String {
-    let resource = format!("{}s", object["kind"].as_str().unwrap().to_ascii_lowercase());
+    let kind = object["kind"].as_str().unwrap().to_ascii_lowercase();
+    let resource = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
     let version = object["apiVersion"].as_str().unwrap();
     let root = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
     match object["metadata"]["namespace"].as_str() {

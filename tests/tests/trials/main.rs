@@ -7,3 +7,4 @@ mod ours;
 mod patterns;
 mod replicas;
 mod usage;
+mod webhooks;

@@ -4,11 +4,8 @@ use serde_json::Value;
 
 use super::cost::cost;
 use super::library::evaluate;
-use super::{depth, parse, roomy, value};
+use super::{SHALLOW, depth, parse, roomy, value};
 use crate::limits;
-
-/// The depth that any stack has room for.
-const SHALLOW: usize = 40;
 
 /// Evaluates a condition on named values.
 ///

@@ -394,7 +394,7 @@ fn is_linear(expression: &IdedExpr) -> bool {
     }
 }
 
-fn literal(expression: &IdedExpr) -> Option<&str> {
+pub(super) fn literal(expression: &IdedExpr) -> Option<&str> {
     match &expression.expr {
         Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
         _ => None,

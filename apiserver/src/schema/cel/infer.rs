@@ -2,23 +2,61 @@
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{
-    CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr, operators,
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr, StructExpr, operators,
 };
 
+use super::cost::literal;
 use super::functions::{FUNCTIONS, NAMES, Takes};
+use super::names::is_path;
 use super::types::Type;
 
 /// Finds the type of an expression, and its errors.
 pub(super) struct Checker<'a, 's> {
     source: &'s str,
     scope: Vec<(String, Type<'a>)>,
+    /// Whether it may make the objects of a mutation.
+    makes_objects: bool,
+    /// Whether all values of a literal must have one type.
+    has_even_literals: bool,
     /// The errors, in the server's words.
     pub(super) errors: Vec<String>,
 }
 
 impl<'a, 's> Checker<'a, 's> {
     pub(super) fn new(source: &'s str, scope: Vec<(String, Type<'a>)>) -> Self {
-        Self { source, scope, errors: Vec::new() }
+        Self { source, scope, makes_objects: false, has_even_literals: false, errors: Vec::new() }
+    }
+
+    /// Lets the expression make `Object` and `JSONPatch`.
+    pub(super) fn with_objects(self) -> Self {
+        Self { makes_objects: true, ..self }
+    }
+
+    /// Refuses lists and maps of several types, as the real server does in expressions of policies.
+    pub(super) fn with_even_literals(self) -> Self {
+        Self { has_even_literals: true, ..self }
+    }
+
+    /// Finds the type of all values of a literal.
+    fn together(&mut self, values: &[&IdedExpr]) -> Type<'a> {
+        let types: Vec<Type<'a>> = values.iter().map(|value| self.infer(value)).collect();
+        // The type of a function's result may be unknown here, but not there.
+        let is_sure = |value: &IdedExpr, given: &Type<'_>| !given.is_dyn() || is_path(value);
+        if let (true, [first, ..], [value, ..]) = (self.has_even_literals, types.as_slice(), values)
+            && is_sure(value, first)
+        {
+            for (value, given) in values.iter().zip(&types).skip(1) {
+                let differs = first.is_dyn() != given.is_dyn() || !first.meets(given);
+                if is_sure(value, given)
+                    && differs
+                    && !matches!((first, given), (Type::Null, _) | (_, Type::Null))
+                {
+                    let at = literal(value).map(|text| format!("'{text}'")).unwrap_or_default();
+                    self.complain(&at, 0, &format!("expected type '{first}' but found '{given}'"));
+                }
+            }
+        }
+        types.into_iter().reduce(Type::join).unwrap_or(Type::Dyn)
     }
 
     /// Records an error at the place of a text in the source.
@@ -41,7 +79,8 @@ impl<'a, 's> Checker<'a, 's> {
 
     pub(super) fn infer(&mut self, expression: &IdedExpr) -> Type<'a> {
         match &expression.expr {
-            Expr::Unspecified | Expr::Struct(_) => Type::Dyn,
+            Expr::Unspecified => Type::Dyn,
+            Expr::Struct(made) => self.made(made),
             Expr::Literal(literal) => match literal {
                 LiteralValue::Boolean(_) => Type::Bool,
                 LiteralValue::Bytes(_) => Type::Bytes,
@@ -54,22 +93,38 @@ impl<'a, 's> Checker<'a, 's> {
             Expr::Ident(name) => self.variable(name),
             Expr::Select(select) => self.select(select),
             Expr::List(list) => {
-                let types: Vec<Type<'a>> = list.elements.iter().map(|item| self.infer(item)).collect();
-                Type::List(Box::new(types.into_iter().reduce(Type::join).unwrap_or(Type::Dyn)))
+                Type::List(Box::new(self.together(&list.elements.iter().collect::<Vec<_>>())))
             }
             Expr::Map(map) => {
-                let mut types = Vec::new();
+                let mut values = Vec::new();
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
                         self.infer(&entry.key);
-                        types.push(self.infer(&entry.value));
+                        values.push(&entry.value);
                     }
                 }
-                Type::Map(Box::new(types.into_iter().reduce(Type::join).unwrap_or(Type::Dyn)))
+                Type::Map(Box::new(self.together(&values)))
             }
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
             Expr::Call(call) => self.call(call),
         }
+    }
+
+    /// Returns the type of an object that is made, with the fields that it may have.
+    fn made(&mut self, made: &StructExpr) -> Type<'a> {
+        let name = made.type_name.as_str();
+        let is_patch = name == "JSONPatch";
+        if !(self.makes_objects && (is_patch || name == "Object" || name.starts_with("Object."))) {
+            self.complain(name, 0, &format!("undeclared reference to '{name}' (in container '')"));
+        }
+        for entry in &made.entries {
+            let EntryExpr::StructField(field) = &entry.expr else { continue };
+            self.infer(&field.value);
+            if is_patch && !["op", "path", "from", "value"].contains(&field.field.as_str()) {
+                self.complain(&field.field, 0, &format!("undefined field '{}'", field.field));
+            }
+        }
+        Type::Made(name.to_owned())
     }
 
     fn variable(&mut self, name: &str) -> Type<'a> {

@@ -3,9 +3,11 @@
 mod check;
 mod condition;
 mod cost;
+mod formula;
 mod functions;
 mod infer;
 mod library;
+mod names;
 mod run;
 mod types;
 mod value;
@@ -24,7 +26,12 @@ use crate::limits::{CEL_DEPTH, CEL_TEXT};
 
 pub(super) use self::check::check;
 pub(crate) use self::condition::{compile_condition, evaluate_condition};
+pub(crate) use self::formula::{Formula, FormulaError, FormulaScope, TYPE_NAME};
+pub(crate) use self::names::{FormulaNames, Wanted};
 pub(super) use self::run::{deepest, run};
+
+/// The depth of expressions that any stack has room for.
+const SHALLOW: usize = 40;
 
 /// The reason of the error that a violated rule gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,14 +8,11 @@ use serde_json::Value;
 
 use super::cost::cost;
 use super::library::evaluate;
-use super::{CelRule, Reason, roomy, value};
+use super::{CelRule, Reason, SHALLOW, roomy, value};
 use crate::limits;
 use crate::schema::error::FieldError;
 use crate::schema::node::{JsonType, NodeRef};
 use crate::schema::validate::{Counterparts, join};
-
-/// The depth of rules that any stack has room for.
-const SHALLOW: usize = 40;
 
 /// The most bytes of an evaluated message.
 const LONGEST_MESSAGE: usize = 5 * 1024;

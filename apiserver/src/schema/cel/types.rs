@@ -1,6 +1,8 @@
 //! Types: the result of an expression, as far as the schema and the library define it.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -27,6 +29,10 @@ pub(super) enum Type<'a> {
     /// The metadata of a whole object; rules see its names, and what the object's schema declares.
     Metadata(NodeRef<'a>),
     Optional(Box<Type<'a>>),
+    /// An object of the server with these fields.
+    Record(Arc<BTreeMap<String, Type<'a>>>),
+    /// An object that an expression makes, such as `Object.spec`.
+    Made(String),
 }
 
 /// Returns whether a whole object's schema declares its built-in fields: then rules also see the other metadata that
@@ -66,7 +72,8 @@ impl fmt::Display for Type<'_> {
             Type::Timestamp => f.write_str("google.protobuf.Timestamp"),
             Type::List(item) => write!(f, "list({item})"),
             Type::Map(value) => write!(f, "map(string, {value})"),
-            Type::Object(_) | Type::Metadata(_) => f.write_str("object"),
+            Type::Object(_) | Type::Metadata(_) | Type::Record(_) => f.write_str("object"),
+            Type::Made(name) => f.write_str(name),
             Type::Optional(inner) => write!(f, "optional_type({inner})"),
         }
     }
@@ -97,7 +104,10 @@ impl<'a> Type<'a> {
     /// Returns the type of a field; `Err` describes why it is missing.
     pub(super) fn field(&self, name: &str) -> Result<Type<'a>, String> {
         match self {
-            Type::Dyn => Ok(Type::Dyn),
+            Type::Dyn | Type::Made(_) => Ok(Type::Dyn),
+            Type::Record(fields) => {
+                fields.get(name).cloned().ok_or_else(|| format!("undefined field '{name}'"))
+            }
             Type::Map(value) => Ok((**value).clone()),
             Type::Optional(inner) => Ok(Type::Optional(Box::new(inner.field(name)?))),
             Type::Metadata(node) if shows_metadata(*node, name) => {
@@ -141,6 +151,7 @@ impl<'a> Type<'a> {
             | (Type::Optional(a), Type::Optional(b)) => a.meets(b),
             (Type::Object(_) | Type::Metadata(_), Type::Object(_) | Type::Metadata(_) | Type::Map(_)) => true,
             (Type::Map(_), Type::Object(_) | Type::Metadata(_)) => true,
+            (Type::Made(a), Type::Made(b)) => a == b,
             (a, b) => std::mem::discriminant(a) == std::mem::discriminant(b),
         }
     }

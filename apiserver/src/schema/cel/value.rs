@@ -6,13 +6,16 @@ use std::sync::{Arc, LazyLock};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kube_cel::cel::Value as Cel;
-use kube_cel::cel::objects::{Key, Map};
+use kube_cel::cel::objects::{Key, Map, OptionalValue};
 use serde_json::{Number, Value};
 
 use super::library::evaluate;
 use super::types::declares_metadata;
 use super::{Parsed, escaped, has_two_names, parse};
 use crate::schema::node::{JsonType, NodeRef};
+
+/// The numbers from which on a float does not hold every integer.
+const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Returns a value as its node declares it.
 pub(super) fn of(node: NodeRef<'_>, value: &Value) -> Cel {
@@ -77,6 +80,34 @@ pub(super) fn plain(value: &Value) -> Cel {
                 fields.iter().map(|(name, value)| (Key::String(Arc::new(name.clone())), plain(value)));
             Cel::Map(Map { map: Arc::new(fields.collect()) })
         }
+    }
+}
+
+/// Converts a result to JSON; what JSON does not have becomes a text.
+pub(super) fn json(value: &Cel) -> Value {
+    match value {
+        Cel::Bool(flag) => Value::Bool(*flag),
+        Cel::Int(number) => (*number).into(),
+        Cel::UInt(number) => (*number).into(),
+        Cel::Float(number) if number.fract() == 0.0 && number.abs() < EXACT => (*number as i64).into(),
+        Cel::Float(number) => (*number).into(),
+        Cel::String(text) => text.as_str().into(),
+        Cel::Bytes(bytes) => STANDARD.encode(bytes.as_slice()).into(),
+        Cel::List(items) => items.iter().map(json).collect(),
+        Cel::Map(map) => {
+            let entry = |(key, value): (&Key, &Cel)| match key {
+                Key::String(text) => (text.as_str().to_owned(), json(value)),
+                other => (other.to_string(), json(value)),
+            };
+            Value::Object(map.map.iter().map(entry).collect())
+        }
+        Cel::Duration(duration) => format!("{}s", duration.as_seconds_f64()).into(),
+        Cel::Timestamp(time) => time.to_rfc3339().into(),
+        Cel::Opaque(opaque) => match opaque.downcast_ref::<OptionalValue>() {
+            Some(optional) => optional.value().map_or(Value::Null, json),
+            None => Value::Null,
+        },
+        Cel::Null | Cel::Function(..) => Value::Null,
     }
 }
 

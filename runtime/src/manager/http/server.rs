@@ -124,9 +124,9 @@ impl Bound {
             tls
         });
         let open = Arc::new(Mutex::new(OpenConnections::new(self.most_connections)));
-        let server = HttpServer { service, open, stop: stop.clone(), tls, limits };
+        let server = HttpServer { service, open: open.clone(), stop: stop.clone(), tls, limits };
         let task = tokio::spawn(server.run(self.listener));
-        Serving { address, stop: stop.drop_guard(), task }
+        Serving { address, open, stop: stop.drop_guard(), task }
     }
 }
 
@@ -162,11 +162,20 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 #[derive(Debug)]
 pub(in crate::manager) struct Serving {
     pub(in crate::manager) address: SocketAddr,
+    open: Arc<Mutex<OpenConnections>>,
     stop: DropGuard,
     task: JoinHandle<()>,
 }
 
 impl Serving {
+    /// Waits until clients have closed all connections. The port goes on to answer.
+    #[cfg(feature = "webhooks")]
+    pub(in crate::manager) async fn closed_by_clients(&self) {
+        while !self.open.lock().all.is_empty() {
+            sleep(PAUSE).await;
+        }
+    }
+
     /// Gives the port up, and waits a second at most for answers under way.
     pub(in crate::manager) async fn stop(self) {
         drop(self.stop);

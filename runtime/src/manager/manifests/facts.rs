@@ -37,6 +37,8 @@ pub(in crate::manager) struct GeneratedApi {
     pub(in crate::manager) definitions: Vec<CustomResourceDefinition>,
     /// The webhook configurations, without the authority.
     pub(in crate::manager) configurations: Vec<Value>,
+    /// The admission policies and their bindings.
+    pub(in crate::manager) policies: Vec<Value>,
     pub(in crate::manager) port: Option<WebhookPort>,
 }
 

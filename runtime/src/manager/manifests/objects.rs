@@ -70,6 +70,7 @@ impl Layout<'_> {
             }
             Manifest { file: "webhooks.yaml", object: configuration }
         }));
+        all.extend(api.policies.iter().cloned().map(in_file("policies.yaml")));
         all.push(Manifest { file: "deployment.yaml", object: self.deployment() });
         all
     }

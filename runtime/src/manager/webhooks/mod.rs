@@ -10,6 +10,7 @@ mod peers;
 mod keeper;
 mod port;
 mod migrate;
+mod policies;
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,6 +33,7 @@ use self::{
     migrate::Migration,
     objects::{BundleHolder, RawObjects},
     peers::{Peers, PortState, wait_for},
+    policies::PolicyKeeper,
     port::WebhookService,
 };
 use super::{
@@ -47,7 +49,7 @@ use crate::{
     error::Error,
     object::ObjectKey,
     versions::Convert,
-    webhook::{Rotation, Webhooks},
+    webhook::{GeneratedPolicy, Rotation, Webhooks},
 };
 
 /// The field manager of configurations.
@@ -60,10 +62,10 @@ const WAITS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(5)
 const MOST_CONNECTIONS: usize = 1_000;
 /// How long it may take to say that this replica is gone.
 const LEAVES_WITHIN: Duration = Duration::from_secs(3);
-/// How the port treats connections: an API server keeps them, and uses them again after minutes.
+/// How the port treats connections: an API server closes them after 90 s without a call, and must be the one who does.
 const LIMITS: PortLimits = PortLimits {
     idle: Duration::from_secs(120),
-    life: Duration::from_secs(600),
+    life: Duration::from_secs(86_400),
     farewell: Duration::from_secs(5),
 };
 
@@ -72,6 +74,8 @@ const LIMITS: PortLimits = PortLimits {
 pub(super) struct ProgramApi {
     pub(super) kinds: Vec<Arc<dyn Convert>>,
     pub(super) webhooks: Option<Webhooks>,
+    /// The policies and their bindings.
+    pub(super) policies: Vec<GeneratedPolicy>,
     /// The names of the definitions whose objects are migrated.
     pub(super) migrated: Vec<String>,
     /// The Lease by which the program leads.
@@ -115,6 +119,7 @@ impl ProgramApi {
         let definitions = self.kinds.iter().filter_map(|kind| kind.definition().ok());
         definitions.for_each(|definition| rules.install(&definition.name_any()));
         self.migrated.iter().for_each(|name| rules.migrate(name));
+        self.policies.iter().for_each(|policy| rules.install_policy(&policy.plural(), &policy.name));
     }
 
     /// Generates what an API server has of the program's own API, but for the authority that it trusts.
@@ -125,8 +130,9 @@ impl ProgramApi {
         let (webhooks, name) = self.completed(namespace, name);
         let definitions = self.kinds.iter().map(|kind| definition(kind.as_ref(), webhooks.as_ref()));
         let definitions = definitions.collect::<Result<_, _>>()?;
+        let policies = self.policies.iter().map(GeneratedPolicy::object).collect();
         let Some(webhooks) = webhooks else {
-            return Ok(GeneratedApi { definitions, ..GeneratedApi::default() });
+            return Ok(GeneratedApi { definitions, policies, ..GeneratedApi::default() });
         };
         let made = webhooks.configurations(&name, None);
         let mutating = made.mutating.map(|made| json!(made));
@@ -138,7 +144,8 @@ impl ProgramApi {
         };
         let files = webhooks.files.clone().map(|folder| (folder, secret()));
         let port = port_of(&webhooks.address)?;
-        Ok(GeneratedApi { definitions, configurations, port: Some(WebhookPort { port, service, files }) })
+        let port = Some(WebhookPort { port, service, files });
+        Ok(GeneratedApi { definitions, configurations, policies, port })
     }
 
     /// Makes the tasks that install kinds, migrate objects and serve webhooks.
@@ -165,10 +172,19 @@ impl ProgramApi {
                 }));
             }
         }
+        if !self.policies.is_empty() && !parts.dry_run {
+            let (objects, policies) = (RawObjects::new(parts.client.clone()), self.policies.clone());
+            let keeper = PolicyKeeper { objects, policies };
+            tasks.push(Task::new("policies".to_owned(), true, move |stopping| keeper.clone().run(stopping)));
+        }
         if let Some(webhooks) = webhooks.clone().filter(|_| !parts.dry_run) {
             let (client, clock, inspector) =
                 (parts.direct.clone(), parts.clock.clone(), parts.inspector.clone());
             let linger = webhooks.linger().min(parts.grace_period / 2);
+            let drain = match linger.is_zero() {
+                true => Duration::ZERO,
+                false => parts.grace_period.saturating_sub(linger + LIMITS.farewell + LEAVES_WITHIN),
+            };
             let port = state.clone();
             parts.inspector.readiness_checks().add("webhooks".to_owned(), move || {
                 match port.borrow().serves {
@@ -177,7 +193,8 @@ impl ProgramApi {
                 }
             });
             let peers = Peers::new(parts.seed, webhooks.answers());
-            let server = WebhookServer { webhooks, client, clock, inspector, name, linger, state, peers };
+            let server =
+                WebhookServer { webhooks, client, clock, inspector, name, linger, drain, state, peers };
             let (configurator, client) = (server.clone(), parts.client.clone());
             tasks.push(Task::new("webhooks".to_owned(), false, move |stopping| server.clone().run(stopping)));
             tasks.push(Task::new("webhook configurations".to_owned(), true, move |stopping| {
@@ -254,6 +271,8 @@ struct WebhookServer {
     /// The name of the configurations and of the Secret.
     name: String,
     linger: Duration,
+    /// How long clients have after that to close their connections.
+    drain: Duration,
     state: watch::Sender<PortState>,
     peers: Peers,
 }
@@ -272,6 +291,8 @@ impl WebhookServer {
         stopping.wait().await;
         closing.cancel();
         sleep(self.linger).await;
+        // A request may be under way on any connection that seems idle. Only its client can close it without a loss.
+        let _ = timeout(self.drain, serving.closed_by_clients()).await;
         serving.stop().await;
         if let Some(keeper) = keeper {
             // It would enter itself again.

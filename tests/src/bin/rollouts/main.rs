@@ -108,8 +108,11 @@ impl Play {
 
         for rollout in 1..=rollouts {
             replicas.roll(2, &self.stage).await?;
+            sleep(Duration::from_secs(5)).await;
             self.done(&format!("rolled out {rollout}"))?;
         }
+        replicas.have_stopped().await?;
+        self.done("all earlier replicas have ended")?;
 
         let before = self.authority().await?;
         self.age().await?;
@@ -131,7 +134,7 @@ impl Play {
         drop(alpha);
         replicas.roll(3, &self.stage).await?;
         self.until("v1alpha1 is gone", async || Ok(self.versions().await?.0.len() == 2)).await?;
-        sleep(Duration::from_secs(10)).await;
+        replicas.have_stopped().await?;
         self.done("v1alpha1 removed")?;
         let (calls, events) = self.tally.counts();
         println!("{calls} calls and {events} events without a failure");

@@ -38,6 +38,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let election = LeaderElection::new("rollouts").namespace("default").identity(&*name);
     let manager = Manager::new(client(Config::infer().await?)?)
         .leader_election(election)
+        .grace_period(Duration::from_secs(110))
         .http(Http::on(format!("127.0.0.1:{probes}")));
     // As long as behind a Service.
     let webhooks = Webhooks::new(format!("127.0.0.1:{port}")).url(url).linger_for(Duration::from_secs(10));

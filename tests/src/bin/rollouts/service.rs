@@ -15,6 +15,7 @@ use std::{
 use anyhow::Context as _;
 use tokio::{
     net::{TcpListener, TcpStream},
+    task::JoinHandle,
     time::{Instant, sleep},
 };
 use watchkeeper_tests::raw::{code, get};
@@ -24,7 +25,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(2);
 /// How long a replica may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long it may take to end.
-const ENDS_WITHIN: Duration = Duration::from_secs(45);
+const ENDS_WITHIN: Duration = Duration::from_secs(120);
 
 /// An address that leads each connection to one replica of several, in turn.
 #[derive(Clone)]
@@ -98,11 +99,11 @@ impl Replica {
     }
 
     /// Stops it as a kubelet does; its address goes a while later.
-    pub(crate) async fn stop(mut self, stage: &Stage) -> anyhow::Result<()> {
+    async fn stop(mut self, service: Service) -> anyhow::Result<()> {
         let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
         anyhow::ensure!(sent.success(), "kill failed");
         sleep(FORGOTTEN_AFTER).await;
-        stage.service.change(|endpoints| endpoints.retain(|address| *address != self.address));
+        service.change(|endpoints| endpoints.retain(|address| *address != self.address));
         let begun = Instant::now();
         while self.child.try_wait()?.is_none() {
             anyhow::ensure!(begun.elapsed() < ENDS_WITHIN, "a replica does not end");
@@ -129,13 +130,15 @@ pub(crate) struct Stage {
 /// The replicas of a Deployment.
 pub(crate) struct Replicas {
     running: Vec<Replica>,
+    /// Those that were told to stop.
+    stopping: Vec<JoinHandle<anyhow::Result<()>>>,
     started: usize,
 }
 
 impl Replicas {
     /// Starts the first replicas.
     pub(crate) async fn start(release: u8, stage: &Stage) -> anyhow::Result<Self> {
-        let mut replicas = Self { running: Vec::new(), started: 0 };
+        let mut replicas = Self { running: Vec::new(), stopping: Vec::new(), started: 0 };
         for _ in 0..2 {
             replicas.add(release, stage).await?;
         }
@@ -149,11 +152,20 @@ impl Replicas {
         Ok(())
     }
 
-    /// Replaces all, one after the other: each is stopped once its successor is ready.
+    /// Replaces all, one after the other: each is stopped once its successor is ready. Nobody waits for its end.
     pub(crate) async fn roll(&mut self, release: u8, stage: &Stage) -> anyhow::Result<()> {
         for _ in 0..self.running.len() {
             self.add(release, stage).await?;
-            self.running.remove(0).stop(stage).await?;
+            let stop = self.running.remove(0).stop(stage.service.clone());
+            self.stopping.push(tokio::spawn(stop));
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of all that were told to stop.
+    pub(crate) async fn have_stopped(&mut self) -> anyhow::Result<()> {
+        for stopping in self.stopping.drain(..) {
+            stopping.await??;
         }
         Ok(())
     }

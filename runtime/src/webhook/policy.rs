@@ -1,0 +1,309 @@
+//! Policies: rules and changes in CEL, which the API server evaluates itself.
+
+use std::{fmt, marker::PhantomData};
+
+use serde_json::{Value, json};
+
+use super::{calls::FailurePolicy, request::Operation};
+use crate::{
+    object::{Kind, Scope},
+    writes::TypedObject,
+};
+
+/// The group and version of policies.
+const VERSION: &str = "admissionregistration.k8s.io/v1";
+
+/// Rules and changes in CEL for the objects of a kind, which the API server evaluates itself.
+///
+/// Rules become a `ValidatingAdmissionPolicy` (Kubernetes 1.30 and later), changes a `MutatingAdmissionPolicy` (1.36 and
+/// later), each with its binding. [`Manager::policy`](crate::Manager::policy) installs them. Unless set, they are for
+/// creations and updates, and a request for which an expression fails is refused.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use watchkeeper::webhook::Policy;
+/// let policy = Policy::<ConfigMap>::new("mode-is-immutable")
+///     .rule("object.data.mode == oldObject.data.mode", "data.mode is immutable")
+///     .only_updates();
+/// ```
+///
+/// Expressions see `object`, `oldObject`, `request`, `namespaceObject`, `authorizer`, and `variables`. `object` is null for
+/// deletions, and `oldObject` for creations. A field that is not set can't be read: ask `has(object.spec.note)` first.
+#[must_use = "a policy does nothing until a manager has it"]
+pub struct Policy<K> {
+    pub(super) name: String,
+    pub(super) operations: Vec<Operation>,
+    failure_policy: FailurePolicy,
+    pub(super) action: &'static str,
+    /// Names and expressions.
+    pub(super) conditions: Vec<(String, String)>,
+    pub(super) variables: Vec<(String, String)>,
+    /// As the API has them.
+    pub(super) rules: Vec<Value>,
+    changes: Vec<Value>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Clone for Policy<K> {
+    fn clone(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            operations: self.operations.clone(),
+            failure_policy: self.failure_policy,
+            action: self.action,
+            conditions: self.conditions.clone(),
+            variables: self.variables.clone(),
+            rules: self.rules.clone(),
+            changes: self.changes.clone(),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<K> fmt::Debug for Policy<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy")
+            .field("name", &self.name)
+            .field("rules", &self.rules)
+            .field("changes", &self.changes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: TypedObject> Policy<K> {
+    /// Makes a policy, named in lower case with dashes. Plural and group of the kind are added to the name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            operations: vec![Operation::Create, Operation::Update],
+            failure_policy: FailurePolicy::Fail,
+            action: "Deny",
+            conditions: Vec::new(),
+            variables: Vec::new(),
+            rules: Vec::new(),
+            changes: Vec::new(),
+            kind: PhantomData,
+        }
+    }
+
+    /// Refuses a request, with a message of one line, unless an expression is true.
+    pub fn rule(mut self, expression: impl Into<String>, message: impl Into<String>) -> Self {
+        self.rules.push(json!({"expression": expression.into(), "message": message.into()}));
+        self
+    }
+
+    /// Refuses a request unless an expression is true; another expression words the message.
+    pub fn rule_saying(
+        mut self,
+        expression: impl Into<String>,
+        message_expression: impl Into<String>,
+    ) -> Self {
+        let message = message_expression.into();
+        self.rules.push(json!({"expression": expression.into(), "messageExpression": message}));
+        self
+    }
+
+    /// Merges what an expression makes into the object, such as `Object{spec: Object.spec{goods: 'bread'}}`.
+    ///
+    /// It is merged as server-side apply does. A list or map that is one value can't be merged: use
+    /// [`patches`](Self::patches).
+    pub fn sets(mut self, expression: impl Into<String>) -> Self {
+        let expression = json!({ "expression": expression.into() });
+        self.changes.push(json!({"patchType": "ApplyConfiguration", "applyConfiguration": expression}));
+        self
+    }
+
+    /// Patches the object by what an expression makes, such as `[JSONPatch{op: 'remove', path: '/spec/note'}]`.
+    pub fn patches(mut self, expression: impl Into<String>) -> Self {
+        let expression = json!({ "expression": expression.into() });
+        self.changes.push(json!({"patchType": "JSONPatch", "jsonPatch": expression}));
+        self
+    }
+
+    /// Names the result of an expression: later variables, rules and changes can use it as `variables.NAME`.
+    pub fn variable(mut self, name: impl Into<String>, expression: impl Into<String>) -> Self {
+        self.variables.push((name.into(), expression.into()));
+        self
+    }
+
+    /// Limits the policy to those requests for which an expression is true. All such expressions must be true.
+    pub fn only_if(mut self, name: impl Into<String>, expression: impl Into<String>) -> Self {
+        self.conditions.push((name.into(), expression.into()));
+        self
+    }
+
+    /// Limits the policy to updates, so that `oldObject` is always there.
+    pub fn only_updates(self) -> Self {
+        Self { operations: vec![Operation::Update], ..self }
+    }
+
+    /// Has rules decide about deletions as well. Changes ignore this.
+    pub fn deletions(mut self) -> Self {
+        if !self.operations.contains(&Operation::Delete) {
+            self.operations.push(Operation::Delete);
+        }
+        self
+    }
+
+    /// Lets requests pass for which an expression fails.
+    pub fn ignore_failures(self) -> Self {
+        Self { failure_policy: FailurePolicy::Ignore, ..self }
+    }
+
+    /// Has rules warn the user in place of a refusal.
+    pub fn warns(self) -> Self {
+        Self { action: "Warn", ..self }
+    }
+
+    /// Returns the policies and bindings as objects.
+    pub(crate) fn generated(&self) -> Vec<GeneratedPolicy> {
+        let rules =
+            (!self.rules.is_empty()).then(|| self.made("Validating", json!({"validations": self.rules})));
+        let changes = (!self.changes.is_empty()).then(|| {
+            // What another policy sets later may need changes as well.
+            self.made("Mutating", json!({"mutations": self.changes, "reinvocationPolicy": "IfNeeded"}))
+        });
+        rules.into_iter().chain(changes).flatten().collect()
+    }
+
+    /// Makes a policy of a family and its binding.
+    fn made(&self, family: &'static str, own: Value) -> [GeneratedPolicy; 2] {
+        let name = self.full_name();
+        let named = |list: &[(String, String)]| -> Value {
+            list.iter().map(|(name, expression)| json!({"name": name, "expression": expression})).collect()
+        };
+        let mut spec = own;
+        spec["failurePolicy"] = self.failure_policy.as_str().into();
+        spec["matchConstraints"] =
+            json!({"matchPolicy": "Equivalent", "resourceRules": [self.resources(family)]});
+        for (key, list) in [("matchConditions", &self.conditions), ("variables", &self.variables)] {
+            if !list.is_empty() {
+                spec[key] = named(list);
+            }
+        }
+        let mut binding = json!({ "policyName": name });
+        if family == "Validating" {
+            binding["validationActions"] = json!([self.action]);
+        }
+        let object = |suffix: &str, spec: Value| GeneratedPolicy {
+            kind: format!("{family}AdmissionPolicy{suffix}"),
+            name: name.clone(),
+            spec,
+        };
+        [object("", spec), object("Binding", binding)]
+    }
+
+    /// Returns the rule for the operations on the kind.
+    fn resources(&self, family: &str) -> Value {
+        let Kind { group, version, plural, scope, .. } = Kind::of::<K>();
+        let operations = self.operations.iter().filter(|operation| {
+            family == "Validating" || matches!(operation, Operation::Create | Operation::Update)
+        });
+        let operations: Vec<&str> = operations.map(|operation| operation.as_str()).collect();
+        let scope = if scope == Scope::Namespaced { "Namespaced" } else { "Cluster" };
+        json!({
+            "apiGroups": [group], "apiVersions": [version], "resources": [plural], "operations": operations,
+            "scope": scope,
+        })
+    }
+
+    /// Returns the name of the policy and of its binding.
+    pub(super) fn full_name(&self) -> String {
+        let Kind { group, plural, .. } = Kind::of::<K>();
+        let group = if group.is_empty() { "core" } else { &group };
+        format!("{}.{plural}.{group}", self.name)
+    }
+}
+
+/// A policy or a binding, as it is installed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct GeneratedPolicy {
+    kind: String,
+    pub(crate) name: String,
+    pub(super) spec: Value,
+}
+
+impl GeneratedPolicy {
+    pub(crate) fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Returns the plural of its kind.
+    pub(crate) fn plural(&self) -> String {
+        let kind = self.kind.to_lowercase();
+        kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"))
+    }
+
+    /// Returns its path.
+    pub(crate) fn path(&self) -> String {
+        format!("/apis/{VERSION}/{}/{}", self.plural(), self.name)
+    }
+
+    /// Returns the object.
+    pub(crate) fn object(&self) -> Value {
+        json!({"apiVersion": VERSION, "kind": self.kind, "metadata": {"name": self.name}, "spec": self.spec})
+    }
+
+    /// Says from which version of Kubernetes on it is served, and what to do on an older server.
+    pub(crate) fn remedy(&self) -> String {
+        let (since, webhook) = match self.kind.starts_with("Mutating") {
+            true => ("1.36", "Defaulter"),
+            false => ("1.30", "Validator"),
+        };
+        let kind = self.kind.trim_end_matches("Binding");
+        format!(
+            "the server has no {kind} of {VERSION}, which Kubernetes serves from {since} on: update it, or write a `{webhook}` in place of the policy"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+
+    use super::*;
+
+    #[test]
+    fn rules_and_changes_become_policies_with_bindings() {
+        let policy = Policy::<ConfigMap>::new("sized")
+            .only_if("not-mine", "object.metadata.name != 'mine'")
+            .variable("size", "size(object.data)")
+            .rule("variables.size < 9", "has too much data")
+            .rule_saying("variables.size > 0", "'has ' + string(variables.size)")
+            .sets("Object{data: {'a': 'b'}}")
+            .patches("[JSONPatch{op: 'remove', path: '/data/c'}]")
+            .deletions()
+            .warns();
+        let made: Vec<Value> = policy.generated().iter().map(GeneratedPolicy::object).collect();
+        let [validating, bound, mutating, bound_changes] = made.try_into().unwrap();
+        let conditions = json!([{"name": "not-mine", "expression": "object.metadata.name != 'mine'"}]);
+        let rule = |operations: Value| {
+            json!({"matchPolicy": "Equivalent", "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+                "resources": ["configmaps"], "operations": operations, "scope": "Namespaced"}]})
+        };
+        let variables = json!([{"name": "size", "expression": "size(object.data)"}]);
+        assert_eq!(
+            validating,
+            json!({"apiVersion": VERSION, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "sized.configmaps.core"},
+                "spec": {"failurePolicy": "Fail", "matchConstraints": rule(json!(["CREATE", "UPDATE", "DELETE"])),
+                    "matchConditions": conditions, "variables": variables, "validations": [
+                        {"expression": "variables.size < 9", "message": "has too much data"},
+                        {"expression": "variables.size > 0", "messageExpression": "'has ' + string(variables.size)"}]}})
+        );
+        assert_eq!(
+            bound["spec"],
+            json!({"policyName": "sized.configmaps.core", "validationActions": ["Warn"]})
+        );
+        assert_eq!(bound["kind"], "ValidatingAdmissionPolicyBinding");
+        assert_eq!(mutating["spec"]["matchConstraints"], rule(json!(["CREATE", "UPDATE"])));
+        assert_eq!(mutating["spec"]["reinvocationPolicy"], "IfNeeded");
+        assert_eq!(bound_changes["spec"], json!({"policyName": "sized.configmaps.core"}));
+        let paths: Vec<String> = policy.generated().iter().map(GeneratedPolicy::path).collect();
+        assert!(paths[0].ends_with("/v1/validatingadmissionpolicies/sized.configmaps.core"), "{paths:?}");
+        assert!(paths[3].ends_with("/v1/mutatingadmissionpolicybindings/sized.configmaps.core"), "{paths:?}");
+        let of_namespaces = Policy::<Namespace>::new("a").rule("true", "m").only_updates().ignore_failures();
+        let of_namespaces = of_namespaces.generated()[0].object();
+        assert_eq!(of_namespaces["spec"]["failurePolicy"], "Ignore");
+        assert_eq!(of_namespaces["spec"]["matchConstraints"]["resourceRules"][0]["scope"], "Cluster");
+    }
+}
