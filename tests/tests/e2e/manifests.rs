@@ -12,12 +12,16 @@ use std::{
 use http::Request;
 use serde::Deserialize as _;
 use serde_json::Value;
+use watchkeeper::{
+    prelude::*,
+    webhook::{Change, Defaulter, Review, Validator, Webhooks},
+};
 use watchkeeper_tests::backend::{Server, Stage, binaries};
 
 use crate::harness::tests;
 
 tests! {
-    Shared: every_manifest_is_taken_strictly, what_kubectl_renders_is_taken_too;
+    Shared: every_manifest_is_taken_strictly, what_kubectl_renders_is_taken_too, what_an_operator_prints_is_taken_too;
 }
 
 /// What a server must take; the embedded one serves no more of them than these.
@@ -167,4 +171,57 @@ async fn what_kubectl_renders_is_taken_too(stage: Stage) {
     assert!(is_taken(&stage, dashboard).await);
     let text = dashboard["data"]["dashboard.json"].as_str().unwrap();
     assert!(serde_json::from_str::<Value>(text).unwrap()["panels"].is_array());
+}
+
+/// A shelf, which only its manifests know.
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "printed.example.dev", version = "v1", kind = "Shelf", plural = "shelfs", namespaced)]
+struct ShelfSpec {
+    /// What is on it: "books", 'boxes', or
+    /// anything else: # yes.
+    #[serde(default)]
+    holds: Vec<String>,
+}
+
+struct Anything;
+
+impl Validator<Shelf> for Anything {
+    async fn validate(&self, _: Change<'_, Shelf>, _: &mut Review) {}
+}
+
+impl Defaulter<Shelf> for Anything {
+    fn default(&self, _: &mut Shelf, _: &watchkeeper::webhook::Request) {}
+}
+
+impl Reconciler<Shelf> for Anything {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, _: Arc<Shelf>, _: &Context<Shelf>) -> Result<Action, Self::Error> {
+        Ok(Action::await_change())
+    }
+}
+
+async fn what_an_operator_prints_is_taken_too(stage: Stage) {
+    let manager = Manager::offline("printed")
+        .kind::<Shelf>()
+        .webhooks(Webhooks::new(":9443").defaults::<Shelf>(Anything).validates::<Shelf>(Anything))
+        .leader_election("shelfs")
+        .controller(Controller::new(Anything).owns::<k8s_openapi::api::core::v1::ConfigMap>());
+    let manifests = manager.manifests().unwrap().name("printed");
+    let printed = documents(&manifests.yaml().unwrap());
+    assert_eq!(printed.len(), 11);
+    for object in &printed {
+        assert!(is_taken(&stage, object).await, "{} is not served", object["kind"]);
+    }
+    let Some(kubectl) = kubectl() else {
+        println!("    kubectl: NOT RUN, there is none");
+        return;
+    };
+    let folder = Copied(env::temp_dir().join(format!("printed-{}", stage.namespace)));
+    fs::create_dir_all(&folder.0).unwrap();
+    for (name, text) in manifests.kustomize().unwrap() {
+        fs::write(folder.0.join(name), text).unwrap();
+    }
+    let names = |objects: &[Value]| -> BTreeSet<String> { objects.iter().map(Value::to_string).collect() };
+    assert_eq!(names(&rendered(&kubectl, &folder.0)), names(&printed));
 }
