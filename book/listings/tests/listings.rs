@@ -65,6 +65,7 @@ fn the_blocks_of_each_chapter_are_a_whole_file_that_is_built() {
         ("health", "greetings/health"),
         ("status", "published"),
         ("versions", "markets"),
+        ("policies", "piers"),
         ("trials", "greetings/trials"),
     ];
     for (page, listing) in pages {
