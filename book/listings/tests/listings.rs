@@ -66,6 +66,7 @@ fn the_blocks_of_each_chapter_are_a_whole_file_that_is_built() {
         ("status", "published"),
         ("versions", "markets"),
         ("program", "program"),
+        ("policies", "piers"),
         ("trials", "greetings/trials"),
     ];
     for (page, listing) in pages {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use k8s_openapi::{
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    ByteString, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::apis::meta::v1::APIResourceList,
 };
 use kube::{
@@ -38,6 +38,8 @@ const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(
 pub(super) struct Installer {
     client: Client,
     definition: CustomResourceDefinition,
+    /// The authority of the webhook that converts the objects. It is not part of what the CRD is compared by.
+    bundle: Option<ByteString>,
     /// The version that the program uses.
     version: String,
     name: String,
@@ -76,7 +78,14 @@ impl Installer {
     ) -> Self {
         let [first, longest] = WAITS;
         let backoff = Backoff::new(BackoffSchedule::doubling(first, longest), seed);
-        Self { name: definition.name_any(), client, definition, version, backoff, failing: None, dry_run }
+        let (name, bundle) = (definition.name_any(), None);
+        Self { name, client, definition, bundle, version, backoff, failing: None, dry_run }
+    }
+
+    /// Has the server trust an authority when it calls the conversion webhook, from the first moment.
+    #[cfg(feature = "webhooks")]
+    pub(super) fn trusting(self, bundle: Option<ByteString>) -> Self {
+        Self { bundle, ..self }
     }
 
     pub(super) async fn install(mut self) -> Result<(), Error> {
@@ -183,6 +192,10 @@ impl Installer {
             }
         };
         definition.annotations_mut().insert(LINEAGE.to_owned(), lineage);
+        let webhook = definition.spec.conversion.as_mut().and_then(|conversion| conversion.webhook.as_mut());
+        if let Some(client) = webhook.and_then(|webhook| webhook.client_config.as_mut()) {
+            client.ca_bundle = self.bundle.clone();
+        }
         // If somebody else changes it meanwhile, it is compared again.
         definition.metadata.resource_version = found.and_then(|found| found.metadata.resource_version);
         let who = PatchParams::apply("watchkeeper").force();

@@ -96,7 +96,6 @@ impl Keeper {
     /// Does one step; returns after how many seconds the next one is due.
     async fn look(&mut self) -> Result<i64, KeeperError> {
         let mut secret = self.objects.read(&self.secret).await?;
-        let agreed = self.look_at_peers(secret.as_mut()).await?;
         let stored = secret.as_ref().and_then(|secret| self.usable(secret));
         if let Some((stored, leaf)) = &stored
             && self.served.as_ref() != Some(&stored.current)
@@ -108,7 +107,12 @@ impl Keeper {
         }
         let stored = stored.map(|(stored, _)| stored);
         let bundle = stored.as_ref().map(StoredGenerations::bundle).unwrap_or_default();
+        if self.state.borrow().bundle.as_ref() != Some(&bundle) && !bundle.is_empty() {
+            self.state.send_modify(|state| state.bundle = Some(bundle.clone()));
+        }
         let encoded = json!(ByteString(bundle.clone().into_bytes()));
+        // After the bundle is known, which definitions need.
+        let agreed = stored.is_some() && self.look_at_peers(secret.as_mut()).await?;
         let (mut found, mut published, mut forbidden) = (Vec::new(), Vec::new(), None);
         for holder in &self.holders {
             match self.objects.read(holder.path()).await {

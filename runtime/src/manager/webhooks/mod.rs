@@ -17,6 +17,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
+use k8s_openapi::ByteString;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use rustls::ServerConfig;
@@ -237,7 +238,8 @@ fn installs(definition: CustomResourceDefinition, parts: &ApiParts, state: watch
         let (state, is_converted) = (state.clone(), definition.spec.conversion.is_some());
         let installation = async move {
             wait_for(&state, |state| state.agreed || !is_converted).await;
-            installer.install().await?;
+            let bundle = state.borrow().bundle.clone().map(|bundle| ByteString(bundle.into_bytes()));
+            installer.trusting(bundle).install().await?;
             state.send_modify(|state| state.uninstalled -= 1);
             Ok::<_, Error>(())
         };
@@ -363,7 +365,8 @@ impl WebhookServer {
 
     /// Lists the configurations and their paths.
     fn configurations(&self) -> Vec<(String, Value)> {
-        let made = self.webhooks.configurations(&self.name, None);
+        let bundle = self.state.borrow().bundle.clone();
+        let made = self.webhooks.configurations(&self.name, bundle.as_deref());
         let path = |plural: &str| format!("/apis/admissionregistration.k8s.io/v1/{plural}/{}", self.name);
         let mutating = made.mutating.map(|made| (path("mutatingwebhookconfigurations"), json!(made)));
         let validating = made.validating.map(|made| (path("validatingwebhookconfigurations"), json!(made)));

@@ -19,12 +19,14 @@ const RENEWED: Duration = Duration::from_secs(60);
 const GONE: Duration = Duration::from_secs(150);
 
 /// How far a replica has come, as those need to know who wait for it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct PortState {
     /// The port answers, with a certificate.
     pub(super) serves: bool,
     /// All replicas answer the same calls, as far as is known.
     pub(super) agreed: bool,
+    /// The authorities that API servers must trust, in PEM; `None` if the program does not make certificates.
+    pub(super) bundle: Option<String>,
     /// How many definitions are not installed yet.
     pub(super) uninstalled: usize,
 }
@@ -163,7 +165,7 @@ mod tests {
     async fn replicas_of_one_release_do_not_wait_for_each_other() {
         let mut secret = Value::Null;
         let mut all = [1, 2, 3].map(|id| Peers::new(id, "v1".to_owned()));
-        all.iter_mut().for_each(|replica| drop(looks(replica, &mut secret)));
+        all.iter_mut().for_each(|replica| _ = looks(replica, &mut secret));
         assert!(all.iter_mut().all(|replica| looks(replica, &mut secret)));
     }
 }
