@@ -218,7 +218,6 @@ impl<T: Clone> Regrown<T> {
             Some((hash, _)) if bits > 0 => hash >> (u64::BITS - bits),
             _ => 0,
         };
-        self.entries.sort_by_key(leaf_of);
         for at in self.leaves.len() as u64..next {
             let count = self.entries.partition_point(|slot| leaf_of(slot) <= at);
             self.leaves.push(self.entries.drain(..count).collect());

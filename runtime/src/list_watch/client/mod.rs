@@ -12,11 +12,11 @@ use kube::Client;
 use tokio::time::timeout;
 
 use super::{
-    Deadlines, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream,
+    Deadlines, Identity, ListPage, ListWatchError, ListerWatcher, Unreadable, WatchEvent, WatchStream,
     decode::{Decoder, Representation},
     frames::EventDecoder,
-    item::FetchedItem,
-    json::{self, NotJson},
+    item::{AnyItem, FetchedItem},
+    json,
     list_body::ListHead,
     members::ManagedFields,
     options::ListOptions,
@@ -194,12 +194,12 @@ impl ClientSource {
         decoder.with_form(self.item_form)
     }
 
-    async fn read_list<T: Send + 'static>(
+    async fn read_list(
         &self,
         options: &ListOptions,
         representation: Representation,
-        decode: impl Fn(&str) -> Result<T, NotJson> + Clone + Send + 'static,
-    ) -> Result<(ListHead, Vec<T>), ListWatchError> {
+        decode: response::DecodeItem,
+    ) -> Result<(ListHead, Vec<AnyItem>), ListWatchError> {
         let body = self.open(request::list(&self.path()?, options, representation)?).await?;
         response::list(body, self.largest_object, self.deadlines.list_silence, decode).await
     }
@@ -223,7 +223,7 @@ impl AnySource for ClientSource {
     fn list<'a>(&'a self, options: &'a ListOptions) -> Answer<'a, ListPage<dyn AnyObject>> {
         Box::pin(async move {
             let (options, decoder) = (self.completed(options), self.decoder());
-            let decode = move |item: &str| decoder.list_item(item);
+            let decode: response::DecodeItem = Arc::new(move |item| decoder.list_item(item));
             let (head, items) = self.read_list(&options, self.representation, decode).await?;
             let ListHead { resource_version, continue_token } = head;
             Ok(ListPage { items, resource_version, continue_token })
@@ -242,7 +242,10 @@ impl AnySource for ClientSource {
     fn latest_version(&self) -> Answer<'_, Option<String>> {
         Box::pin(async move {
             let options = ListOptions { limit: Some(1), ..ListOptions::default() };
-            let (head, _) = self.read_list(&options, Representation::Metadata, json::check).await?;
+            let nothing = || Unreadable { identity: Identity::default(), error: String::new() };
+            let unread =
+                move |item: &str| json::check(item).map(|()| FetchedItem::Unreadable(nothing().into()));
+            let (head, _) = self.read_list(&options, Representation::Metadata, Arc::new(unread)).await?;
             Ok(Some(head.resource_version).filter(|version| !version.is_empty()))
         })
     }

@@ -1,6 +1,6 @@
 //! Reads answers: bodies in chunks with deadlines, refusals as a Status.
 
-use std::{collections::VecDeque, pin::pin, time::Duration};
+use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
@@ -15,7 +15,7 @@ use tokio::{
 use crate::{
     clock::after,
     list_watch::{
-        Deadlines, InitialEvents, ListOptions, ListWatchError, WatchStream,
+        AnyItem, Deadlines, InitialEvents, ListOptions, ListWatchError, WatchStream,
         decode_pool::{ROOM_FOR_A_TASK, WORTH_A_TASK, decoded},
         frames::{EventDecoder, INITIAL_EVENTS_END, Lines},
         json::NotJson,
@@ -63,20 +63,23 @@ pub(super) async fn refusal(answer: Response<Body>, limit: Duration) -> ListWatc
     refusal
 }
 
+/// Decodes an item of a list.
+pub(super) type DecodeItem = Arc<dyn Fn(&str) -> Result<AnyItem, NotJson> + Send + Sync>;
+
 /// Reads a list: what it says about itself, and its items, each as a function decodes it.
-pub(super) async fn list<T: Send + 'static>(
+pub(super) async fn list(
     body: Body,
     largest: usize,
     silence: Duration,
-    decode: impl Fn(&str) -> Result<T, NotJson> + Clone + Send + 'static,
-) -> Result<(ListHead, Vec<T>), ListWatchError> {
+    decode: DecodeItem,
+) -> Result<(ListHead, Vec<AnyItem>), ListWatchError> {
     let (list, batches) = (ListBody::new(largest), VecDeque::new());
     let reader = ListReader { body, list, batches, silence, ended: false };
     let batches = stream::try_unfold(reader, |mut reader| async move {
         Ok(reader.batch().await?.map(|batch| (batch, reader)))
     });
     let decode = move |batch: ItemBatch| {
-        let items = batch.items().map(&decode).collect::<Result<Vec<T>, NotJson>>();
+        let items = batch.items().map(|item| decode(item)).collect::<Result<Vec<_>, NotJson>>();
         Ok((items.map_err(|NotJson| not_json())?, batch.head))
     };
     let (mut batches, mut items, mut head) = (pin!(decoded(batches, decode)), Vec::new(), None);
