@@ -27,7 +27,7 @@ use tower::util::BoxCloneSyncService;
 use self::{
     keeper::{Keeper, ServedLeaf},
     migrate::Migration,
-    objects::{BundleHolder, RawObjects},
+    objects::{BundleHolder, OF_CONFIGURATIONS, RawObjects, WAITS},
     policies::PolicyKeeper,
     port::WebhookService,
 };
@@ -45,12 +45,8 @@ use crate::{
     webhook::{GeneratedPolicy, Rotation, Webhooks},
 };
 
-/// The field manager of configurations.
-const OF_CONFIGURATIONS: &str = "watchkeeper";
 /// How often it is looked whether caches have synced.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The first and the longest wait after a failed request.
-const WAITS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(5)];
 /// Most connections.
 const MOST_CONNECTIONS: usize = 1_000;
 /// How the port treats connections: an API server keeps them, and uses them again after minutes.
