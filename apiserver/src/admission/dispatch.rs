@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::hook::{Family, Hook, Unclear, are_there, hooks, is_object};
+use super::hook::{Family, Hook, Unclear, are_there, hooks};
 use super::policy::{PolicyFamily, PolicyRounds, are_bound, change, check};
 use super::request::{Asked, Operation};
 use super::review::{ReviewVerdict, patched, review, verdict};
-use crate::conversion::turned;
+use super::round::{Round, shown, taken};
 use crate::kinds::Served;
 use crate::session::Call;
 use crate::state::State;
@@ -80,13 +80,6 @@ pub(crate) fn mutate(state: &mut State, asked: &Asked, object: &mut Option<Value
     Ok(changed)
 }
 
-/// Whether all are called, or only those that want to be called again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Round {
-    First,
-    Second,
-}
-
 /// Applies a patch; gives whether the object has changed.
 fn apply(
     state: &mut State,
@@ -109,45 +102,6 @@ fn apply(
     }
     *before = taken(state, asked, version, before, after, &format!("admission webhook {:?}", hook.name()))?;
     Ok(true)
-}
-
-/// Takes a changed object back from the version in which it was shown.
-///
-/// # Errors
-/// It is no object of its kind any more, has another name, or its conversion is waited for.
-pub(super) fn taken(
-    state: &mut State,
-    asked: &Asked,
-    version: &Served,
-    before: &Value,
-    after: Value,
-    who: &str,
-) -> Result<Value, Status> {
-    let mut after = match asked.is_converted(version) {
-        true => turned(state, &asked.served, &after)?.ok_or_else(Status::waiting)?,
-        false => asked.taken_back(after, version),
-    };
-    if asked.kind.is_none() && asked.resource.built_in().is_some() {
-        asked.served.schema.decode(&mut after).map_err(|why| Status::internal_error(&why))?;
-    }
-    if asked.kind.is_none() && (!is_object(&after) || !asked.may_become(before, &after)) {
-        let why = format!("{who} attempted to change the name or namespace of the object");
-        return Err(Status::internal_error(&why));
-    }
-    Ok(after)
-}
-
-/// Shows an object in the version that a webhook accepts; `None` while its conversion is pending.
-pub(super) fn shown(
-    state: &mut State,
-    asked: &Asked,
-    object: &Value,
-    version: &Served,
-) -> Result<Option<Value>, Status> {
-    match asked.is_converted(version) {
-        true => turned(state, version, object),
-        false => Ok(Some(asked.shown(object, version))),
-    }
 }
 
 /// Asks the validating policies, then the validating webhooks, all at once.

@@ -6,15 +6,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::matching::{Matching, NoNamespace};
-use super::request::{Asked, Trial};
+use super::request::{Asked, GROUP, Trial};
 use crate::kinds::Served;
-use crate::object;
 use crate::schema::evaluate_condition;
 use crate::state::State;
 use crate::store::{ResourceId, Stored};
-
-/// The group of configurations.
-pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 
 /// The kind of webhooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,9 +164,4 @@ impl Hook {
             many => Err(Unclear::Conditions(format!("[{}]", many.join(", ")))),
         }
     }
-}
-
-/// Returns whether an object's metadata is that of an object at all; patches may make anything.
-pub(super) fn is_object(value: &Value) -> bool {
-    value.is_object() && !object::name(value).is_empty()
 }

@@ -11,6 +11,7 @@ mod matching;
 mod policy;
 mod request;
 mod review;
+mod round;
 
 pub(crate) use dispatch::{are_to_mutate, are_to_validate, mutate, validate};
 pub(crate) use policy::PolicyCache;

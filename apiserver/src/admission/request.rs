@@ -8,6 +8,9 @@ use crate::identity::User;
 use crate::kinds::{Reach, Resource, Served};
 use crate::object;
 
+/// The group of configurations and policies.
+pub(super) const GROUP: &str = "admissionregistration.k8s.io";
+
 /// The operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {

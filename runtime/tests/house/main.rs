@@ -197,6 +197,8 @@ fn the_client_is_known_to_few() {
         "writes",
         "controller",
         "leader_election",
+        // The test that a policy and a validator agree asks a server.
+        "webhook",
         "manager",
         "error",
         "prelude",

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::params::{ParamKind, params};
-use super::{Policy, PolicyFamily, bound, is_exempt};
-use crate::admission::dispatch::shown;
+use super::rules::{Policy, PolicyFamily};
+use super::{bound, is_exempt};
 use crate::admission::matching::Matching;
 use crate::admission::request::{Asked, Operation};
+use crate::admission::round::shown;
 use crate::kinds::Served;
 use crate::limits;
 use crate::object;

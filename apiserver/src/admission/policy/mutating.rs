@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::invocation::{Invocation, PolicyView, invocations, worded};
+use super::rules::{Patches, PolicyFamily};
 use super::validating::forbidden;
-use super::{Patches, PolicyFamily};
-use crate::admission::dispatch::{Round, taken};
 use crate::admission::request::Asked;
+use crate::admission::round::{Round, taken};
 use crate::apply::configure;
 use crate::kinds::Served;
 use crate::patch::json_patch_of_webhook;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::invocation::{Invocation, PolicyView, SPENT, invocations, worded};
-use super::{Policy, PolicyFamily, Validation};
+use super::rules::{Policy, PolicyFamily, Validation};
 use crate::admission::request::Asked;
 use crate::object;
 use crate::schema::{FormulaError, FormulaScope};

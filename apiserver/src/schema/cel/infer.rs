@@ -7,7 +7,6 @@ use kube_cel::cel::common::ast::{
 
 use super::cost::literal;
 use super::functions::{FUNCTIONS, NAMES, Takes};
-use super::names::is_path;
 use super::types::Type;
 
 /// Finds the type of an expression, and its errors.
@@ -281,5 +280,15 @@ impl<'a, 's> Checker<'a, 's> {
             self.complain(&sign, 0, &why);
         }
         Some(fitting.unwrap_or(Type::Dyn))
+    }
+}
+
+/// Returns whether an expression only takes a part of a value.
+pub(super) fn is_path(expression: &IdedExpr) -> bool {
+    match &expression.expr {
+        Expr::Ident(_) => true,
+        Expr::Select(select) => !select.test && is_path(&select.operand),
+        Expr::Call(call) if call.func_name == operators::INDEX => call.args.first().is_some_and(is_path),
+        _ => false,
     }
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube_cel::cel::IdedExpr;
-use kube_cel::cel::common::ast::{Expr, operators};
 
-use super::infer::Checker;
+use super::infer::{Checker, is_path};
 use super::types::Type;
 use super::{SHALLOW, depth, parse, roomy};
 
@@ -57,16 +56,6 @@ impl Wanted {
     /// Returns whether the formula changes objects.
     fn is_mutation(self) -> bool {
         matches!(self, Self::Configuration | Self::Patches)
-    }
-}
-
-/// Returns whether an expression only takes a part of a value.
-pub(super) fn is_path(expression: &IdedExpr) -> bool {
-    match &expression.expr {
-        Expr::Ident(_) => true,
-        Expr::Select(select) => !select.test && is_path(&select.operand),
-        Expr::Call(call) if call.func_name == operators::INDEX => call.args.first().is_some_and(is_path),
-        _ => false,
     }
 }
 

@@ -17,8 +17,9 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use k8s_openapi::ByteString;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::{
+    ByteString, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::ResourceExt;
 use rustls::ServerConfig;
 use serde_json::{Value, json};
@@ -32,7 +33,7 @@ use tower::util::BoxCloneSyncService;
 use self::{
     keeper::{Keeper, ServedLeaf},
     migrate::Migration,
-    objects::{BundleHolder, RawObjects},
+    objects::{BundleHolder, OF_CONFIGURATIONS, RawObjects, WAITS},
     peers::{Peers, PortState, wait_for},
     policies::PolicyKeeper,
     port::WebhookService,
@@ -53,12 +54,8 @@ use crate::{
     webhook::{GeneratedPolicy, Rotation, Webhooks},
 };
 
-/// The field manager of configurations.
-const OF_CONFIGURATIONS: &str = "watchkeeper";
 /// How often it is looked whether caches have synced.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The first and the longest wait after a failed request.
-const WAITS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(5)];
 /// Most connections.
 const MOST_CONNECTIONS: usize = 1_000;
 /// How long it may take to say that this replica is gone.

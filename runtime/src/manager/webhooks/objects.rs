@@ -1,9 +1,15 @@
 //! The few objects that certificates are kept in and published to, as raw JSON.
 
+use std::time::Duration;
+
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
 
+/// The field manager of configurations and policies.
+pub(super) const OF_CONFIGURATIONS: &str = "watchkeeper";
+/// The first and the longest wait after a failed request.
+pub(super) const WAITS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(5)];
 /// The field manager that writes `caBundle`, and nothing else.
 const OF_BUNDLES: &str = "watchkeeper-ca";
 

@@ -6,7 +6,7 @@ use http::StatusCode;
 use kube::core::Status;
 use tokio::time::{sleep, timeout};
 
-use super::{OF_CONFIGURATIONS, WAITS, objects::RawObjects};
+use super::objects::{OF_CONFIGURATIONS, RawObjects, WAITS};
 use crate::{error::Error, manager::Stopping, plain::said, webhook::GeneratedPolicy};
 
 /// How often the policies are applied again; an apply that changes nothing writes nothing.
