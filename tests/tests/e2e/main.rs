@@ -22,6 +22,7 @@ mod leaders;
 mod life;
 mod manifests;
 mod outages;
+mod own_api;
 mod own_writes;
 mod page;
 mod policies;
@@ -43,6 +44,7 @@ fn main() -> std::process::ExitCode {
         life::TESTS,
         manifests::TESTS,
         outages::TESTS,
+        own_api::TESTS,
         own_writes::TESTS,
         page::TESTS,
         policies::TESTS,

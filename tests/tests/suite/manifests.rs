@@ -224,6 +224,8 @@ async fn what_is_printed_is_whole_and_the_same_each_time() {
         "Service",
         "MutatingWebhookConfiguration",
         "ValidatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
         "Deployment",
     ];
     assert_eq!(kinds, wanted);

@@ -212,6 +212,7 @@ async fn a_program_owns_its_kind_from_a_cold_start() {
     running.stop().await.unwrap();
 }
 
+// P24
 // The server lists the kind only with a conversion, and may ask a replica only that is ready.
 #[tokio::test(start_paused = true)]
 async fn a_replica_is_ready_before_a_cache_that_needs_its_own_conversion() {
@@ -256,6 +257,7 @@ async fn an_older_definition_never_replaces_a_later_one() {
     running.stop().await.unwrap();
 }
 
+// P24
 // What only the later release answers must not be asked for while calls may reach the older one.
 #[tokio::test(start_paused = true)]
 async fn nothing_changes_while_a_replica_of_another_release_serves() {
