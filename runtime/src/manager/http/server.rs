@@ -162,6 +162,10 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 #[derive(Debug)]
 pub(in crate::manager) struct Serving {
     pub(in crate::manager) address: SocketAddr,
+    #[cfg_attr(
+        not(feature = "webhooks"),
+        expect(dead_code, reason = "only webhooks wait for their clients")
+    )]
     open: Arc<Mutex<OpenConnections>>,
     stop: DropGuard,
     task: JoinHandle<()>,
