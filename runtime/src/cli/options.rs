@@ -40,19 +40,19 @@ pub(super) enum MadeManifests {
 }
 
 /// A command: its name, the operands that it needs, and the options that it has.
-struct Form {
+struct CommandForm {
     name: &'static str,
     operands: &'static [&'static str],
     options: &'static [&'static str],
 }
 
-const FORMS: [Form; 6] = [
-    Form { name: "run", operands: &[], options: &["http", "log-format"] },
-    Form { name: "crd", operands: &[], options: &[] },
-    Form { name: "rbac", operands: &[], options: &["namespace"] },
-    Form { name: "manifests", operands: &[], options: &["helm", "kustomize", "image", "namespace"] },
-    Form { name: "rehearse", operands: &[], options: &["http", "log-format"] },
-    Form { name: "why", operands: &["KIND", "KEY"], options: &["http"] },
+const FORMS: [CommandForm; 6] = [
+    CommandForm { name: "run", operands: &[], options: &["http", "log-format"] },
+    CommandForm { name: "crd", operands: &[], options: &[] },
+    CommandForm { name: "rbac", operands: &[], options: &["namespace"] },
+    CommandForm { name: "manifests", operands: &[], options: &["helm", "kustomize", "image", "namespace"] },
+    CommandForm { name: "rehearse", operands: &[], options: &["http", "log-format"] },
+    CommandForm { name: "why", operands: &["KIND", "KEY"], options: &["http"] },
 ];
 
 /// The help of a program; it fits on a screen.
@@ -151,7 +151,7 @@ impl Options {
     }
 }
 
-impl Form {
+impl CommandForm {
     fn check(&self, program: &str, operands: &[String], options: &Options) -> Result<(), String> {
         let Self { name, operands: wanted, .. } = self;
         if let Some((option, _)) = options.0.iter().find(|(option, _)| !self.options.contains(option)) {
