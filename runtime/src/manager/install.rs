@@ -38,7 +38,7 @@ const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(
 pub(super) struct Installer {
     client: Client,
     definition: CustomResourceDefinition,
-    /// The authority of the webhook that converts the objects. It is not part of what the CRD is compared by.
+    /// The authority of the webhook that converts the objects, unless the CRD names it. CRDs are compared without it.
     bundle: Option<ByteString>,
     /// The version that the program uses.
     version: String,
@@ -193,8 +193,10 @@ impl Installer {
         };
         definition.annotations_mut().insert(LINEAGE.to_owned(), lineage);
         let webhook = definition.spec.conversion.as_mut().and_then(|conversion| conversion.webhook.as_mut());
-        if let Some(client) = webhook.and_then(|webhook| webhook.client_config.as_mut()) {
-            client.ca_bundle = self.bundle.clone();
+        if let Some(bundle) = &self.bundle
+            && let Some(client) = webhook.and_then(|webhook| webhook.client_config.as_mut())
+        {
+            client.ca_bundle = Some(bundle.clone());
         }
         // If somebody else changes it meanwhile, it is compared again.
         definition.metadata.resource_version = found.and_then(|found| found.metadata.resource_version);
