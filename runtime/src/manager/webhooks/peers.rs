@@ -2,9 +2,10 @@
 //!
 //! While a program is replaced, replicas of two releases serve behind one Service. What only one of them can answer must not
 //! be asked for yet: a version that the older release does not convert, or a webhook that it does not have. So each replica
-//! keeps an annotation on the Secret of the certificates, with what it answers and a count that it raises to renew it. As
-//! long as an annotation says something else, definitions and configurations stay as they are. One that is not renewed any
-//! more belongs to a replica that is gone; times are this replica's own, so that clocks need not agree.
+//! keeps an annotation on the Secret of the certificates, with what it answers. As long as an annotation says something
+//! else, definitions and configurations stay as they are. Only in this time replicas renew their annotations, by a count
+//! that they raise: one that is not renewed belongs to a replica that is gone. Times are this replica's own, so that clocks
+//! need not agree.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,10 +14,12 @@ use tokio::{sync::watch, time::Instant};
 
 /// The prefix of the annotations.
 const PREFIX: &str = "replicas.watchkeeper.dev/";
-/// How often a replica renews its annotation.
+/// How often a replica renews its annotation while there are others that answer something else.
 const RENEWED: Duration = Duration::from_secs(60);
 /// A replica that has not renewed its annotation for this long is gone.
 const GONE: Duration = Duration::from_secs(150);
+/// With more annotations than this, most are of replicas that were killed: all go, and those that live enter again.
+const MOST: usize = 32;
 
 /// How far a replica has come, as those need to know who wait for it.
 #[derive(Clone, Debug, Default)]
@@ -73,13 +76,17 @@ impl Peers {
                 *known = (value.to_owned(), now);
             }
             match value.split_once(' ') {
+                Some((_, answers)) if answers == self.answers => {
+                    if found.len() > MOST {
+                        gone.push(name.clone());
+                    }
+                }
                 _ if now - known.1 >= GONE => gone.push(name.clone()),
-                Some((_, answers)) if answers == self.answers => {}
                 _ => others.push(name.clone()),
             }
         }
         let is_known = found.contains_key(&self.own);
-        let is_due = self.renewed.is_none_or(|renewed| now - renewed >= RENEWED);
+        let is_due = !others.is_empty() && self.renewed.is_none_or(|renewed| now - renewed >= RENEWED);
         if !is_known || is_due || !gone.is_empty() {
             self.count += 1;
             let value = format!("{} {}", self.count, self.answers);
@@ -167,5 +174,22 @@ mod tests {
         let mut all = [1, 2, 3].map(|id| Peers::new(id, "v1".to_owned()));
         all.iter_mut().for_each(|replica| _ = looks(replica, &mut secret));
         assert!(all.iter_mut().all(|replica| looks(replica, &mut secret)));
+        // At rest nothing is written.
+        let before = secret.clone();
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+        assert!(all.iter_mut().all(|replica| looks(replica, &mut secret)));
+        assert_eq!(secret, before);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replicas_that_are_killed_again_and_again_leave_a_few_annotations() {
+        let mut secret = Value::Null;
+        let mut lives = Peers::new(0, "v1".to_owned());
+        for id in 1..200 {
+            looks(&mut Peers::new(id, "v1".to_owned()), &mut secret);
+            looks(&mut lives, &mut secret);
+        }
+        assert!(annotations(&secret).len() <= MOST + 1, "{secret}");
+        assert!(looks(&mut lives, &mut secret));
     }
 }
