@@ -88,7 +88,7 @@ impl Peers {
         let is_known = found.contains_key(&self.own);
         let is_due = !others.is_empty() && self.renewed.is_none_or(|renewed| now - renewed >= RENEWED);
         if !is_known || is_due || !gone.is_empty() {
-            self.count += 1;
+            self.count += u64::from(is_due);
             let value = format!("{} {}", self.count, self.answers);
             let annotations = &mut secret["metadata"]["annotations"];
             annotations[&self.own] = value.into();
