@@ -49,7 +49,6 @@ pub use registration::Registration;
 #[doc(hidden)]
 pub use registration::{HandlerBacklog, HandlerRemoved, Registration as ObserverRegistration};
 pub(crate) use reliability::Comparison;
-#[cfg(feature = "http")]
 pub(crate) use report::InformerReport;
 pub(crate) use shared::AnyInformer;
 pub use shared::{HandlerBuilder, SharedInformer};
