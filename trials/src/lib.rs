@@ -126,15 +126,16 @@ impl Trials {
     /// ```no_run
     /// # use watchkeeper_apiserver::WebhookService;
     /// # use watchkeeper_trials::{Trials, Webhooks};
-    /// # struct Running;
-    /// # impl From<&Running> for WebhookService { fn from(_: &Running) -> Self { unimplemented!() } }
+    /// # struct Running(WebhookService);
+    /// # impl From<&Running> for WebhookService { fn from(running: &Running) -> Self { running.0.clone() } }
     /// # impl Running { async fn ended(self) {} }
-    /// # fn start_the_operator(client: kube::Client) -> Running { Running }
-    /// Trials::of_served(async |client, webhooks: Webhooks| {
+    /// # fn tried(start_the_operator: fn(kube::Client) -> Running) {
+    /// Trials::of_served(move |client, webhooks: Webhooks| async move {
     ///     let running = start_the_operator(client);
     ///     webhooks.serve(&running);
     ///     running.ended().await
     /// });
+    /// # }
     /// ```
     ///
     /// Where a request of the operator has a webhook called, webhooks are [slow, down, or refuse](WebhookTrouble) from then

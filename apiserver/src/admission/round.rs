@@ -19,7 +19,7 @@ pub(super) enum Round {
 /// Takes a changed object back from the version in which it was shown.
 ///
 /// # Errors
-/// It is no object of its kind any more, has another name, or its conversion is waited for.
+/// It is not an object of its kind any more, has another name, or still has to be converted.
 pub(super) fn taken(
     state: &mut State,
     asked: &Asked,

@@ -9,7 +9,7 @@ use crate::schema::{ListKind, MapKind, NodeRef};
 /// Merges a part of an object into the object.
 ///
 /// # Errors
-/// The part does not fit the schema, or would replace a whole list or object of which it gives only a part.
+/// The part does not fit the schema, or would replace a list or object as a whole that it only means to change.
 pub(crate) fn configure(root: NodeRef<'_>, object: &Value, part: &Value) -> Result<Value, String> {
     check(root, part).map_err(|why| format!("failed to convert patch object to typed object: {why}"))?;
     let mut atomic = Vec::new();

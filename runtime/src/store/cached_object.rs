@@ -99,7 +99,7 @@ impl<K: Object> CachedObject<K> {
 }
 
 impl<K: ?Sized> CachedObject<K> {
-    /// Says of which type the object is, or forgets that.
+    /// Names the type of the object, or forgets it. Nothing is checked before the object is read.
     pub(super) fn cast<J: ?Sized>(self) -> CachedObject<J> {
         CachedObject(self.0, PhantomData)
     }

@@ -133,7 +133,7 @@ impl<K: ?Sized> Lister<K> {
         Self { shared, keep: None, object: PhantomData }
     }
 
-    /// Says of which type the objects are.
+    /// Names the type of the objects.
     pub(crate) fn typed<J: Object>(self) -> Lister<J> {
         Lister { shared: self.shared, keep: self.keep, object: PhantomData }
     }

@@ -148,7 +148,7 @@ impl Validator<Boat> for Rules {
     }
 }
 
-/// Allows so many people on board, and one that is wrong has its planted mistake here.
+/// Limits the people on board. The planted mistake is a wrong limit.
 struct Most(u16);
 
 impl Validator<Boat> for Most {

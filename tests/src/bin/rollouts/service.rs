@@ -20,7 +20,7 @@ use tokio::{
 };
 use watchkeeper_tests::raw::{code, get};
 
-/// How long an address is still used after its replica was told to stop, as in a cluster.
+/// How long calls still reach a replica after its SIGTERM, as in a cluster.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(2);
 /// How long a replica may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
