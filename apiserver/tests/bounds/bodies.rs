@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: &str = "application/json";
 const JSON_PATCH: &str = "application/json-patch+json";
+const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// A request to send.
@@ -94,18 +95,120 @@ pub(crate) fn prepare(client: u64) -> Vec<Sent> {
     });
     let post = |path: &str, body: Value| Sent::new("preparation", Method::POST, path, JSON, body);
     let established = std::iter::once(post(CRDS, definition(client, "true")));
+    let policies = ["Validating", "Mutating"].into_iter().flat_map(|family| {
+        let (name, spec) = (format!("p{client}"), policy_spec(client, family, json!([]), &harmless(family)));
+        let object = |suffix: &str, spec: Value| {
+            let kind = format!("{family}AdmissionPolicy{suffix}");
+            json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+            })
+        };
+        let mut binding = json!({ "policyName": name });
+        if family == "Validating" {
+            binding["validationActions"] = json!(["Deny"]);
+        }
+        let family = family.to_lowercase();
+        [
+            post(&format!("{ADMISSION}/{family}admissionpolicies"), object("", spec)),
+            post(&format!("{ADMISSION}/{family}admissionpolicybindings"), object("Binding", binding)),
+        ]
+    });
     established
         .chain([
             post("/apis/apps/v1/namespaces/default/deployments", deployment),
             post(MAPS, map),
             post(hooks, hook),
         ])
+        .chain(policies)
         .collect()
+}
+
+/// What a policy of a family does that refuses and changes nothing.
+fn harmless(family: &str) -> String {
+    if family == "Validating" { "true".to_owned() } else { "[]".to_owned() }
+}
+
+/// A policy about the objects that are labelled for it.
+fn policy_spec(client: u64, family: &str, variables: Value, expression: &str) -> Value {
+    let mut spec = json!({
+        "failurePolicy": "Fail", "variables": variables,
+        "matchConstraints": {
+            "objectSelector": {"matchLabels": {"asked": format!("p{client}")}},
+            "resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"],
+            }],
+        },
+    });
+    if family == "Validating" {
+        spec["validations"] =
+            json!([{"expression": expression, "messageExpression": "string(object.data.text)"}]);
+    } else {
+        spec["reinvocationPolicy"] = "IfNeeded".into();
+        let is_list = expression.contains("JSONPatch") || expression.starts_with('[');
+        spec["mutations"] = match is_list {
+            true => json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]),
+            false => {
+                json!([{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}])
+            }
+        };
+    }
+    spec
+}
+
+fn policy(random: &mut SmallRng, client: u64) -> Vec<Sent> {
+    let of_maps = |rule: String| {
+        rule.replace("self.text", "object.data.text").replace("self.list", "object.data.text.split('')")
+    };
+    // Each variable is twice the one before.
+    let doublings = [0, 1, 10, 30, 60][random.random_range(0..5)];
+    let doubled = |at: usize| match at {
+        0 => json!({"name": "v0", "expression": "object.data.text"}),
+        _ => {
+            json!({"name": format!("v{at}"), "expression": format!("variables.v{0} + variables.v{0}", at - 1)})
+        }
+    };
+    let variables: Vec<Value> = (0..=doublings).map(doubled).collect();
+    let last = format!("variables.v{doublings}");
+    let times = [1, 100, 10_000, u32::MAX][random.random_range(0..4)];
+    let (family, expression) = match random.random_range(0..7) {
+        0 | 1 => ("Validating", of_maps(truth(random))),
+        2 => ("Validating", format!("size({last}) > 0")),
+        3 => {
+            let many = format!(
+                "lists.range({times}).map(i, JSONPatch{{op: 'add', path: '/data/k' + string(i), value: {last}}})"
+            );
+            ("Mutating", many)
+        }
+        4 => ("Mutating", format!("[JSONPatch{{op: 'add', path: '/data/k', value: {last}}}]")),
+        5 => ("Mutating", format!("Object{{data: Object.data{{k: {last}}}}}")),
+        _ => {
+            let depth = random.random_range(1..400);
+            let deep = format!("{}1{}", "{'a': ".repeat(depth), "}".repeat(depth));
+            ("Mutating", format!("[JSONPatch{{op: 'add', path: '/free', value: {deep}}}]"))
+        }
+    };
+    let path = format!("{ADMISSION}/{}admissionpolicies/p{client}", family.to_lowercase());
+    let spec = policy_spec(client, family, json!(variables), &expression);
+    let change = json!([{"op": "replace", "path": "/spec", "value": spec}]);
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"generateName": "p-", "labels": {"asked": format!("p{client}")}},
+        "data": {"text": "a".repeat(random.random_range(1..5_000))},
+    });
+    let other = if family == "Validating" { "Mutating" } else { "Validating" };
+    let calm = policy_spec(client, other, json!([]), &harmless(other));
+    let calm = json!([{"op": "replace", "path": "/spec", "value": calm}]);
+    let of_other = format!("{ADMISSION}/{}admissionpolicies/p{client}", other.to_lowercase());
+    vec![
+        Sent::new("policy", Method::PATCH, &of_other, JSON_PATCH, calm),
+        Sent::new("policy", Method::PATCH, &path, JSON_PATCH, change),
+        Sent::new("object with a policy", Method::POST, &format!("{MAPS}?dryRun=All"), JSON, map),
+    ]
 }
 
 /// Returns the next requests of a client.
 pub(crate) fn next(random: &mut SmallRng, client: u64) -> Vec<Sent> {
-    match random.random_range(0..16) {
+    match random.random_range(0..18) {
         0 | 1 => json_patch(random, client),
         2 => merge_patch(random, client),
         3 => strategic_patch(random, client),
@@ -116,6 +219,7 @@ pub(crate) fn next(random: &mut SmallRng, client: u64) -> Vec<Sent> {
         11 => aliases(random, client),
         12 => binary(random),
         13 | 14 => built_in(random),
+        15 | 16 => policy(random, client),
         _ => wide(random, client),
     }
 }

@@ -26,6 +26,8 @@ const NAMESPACE: &str = "default";
 const NAME: &str = "agreement";
 /// How many of the generated objects may be ones that the server does not take, for each that it takes.
 const MOST_REFUSED: usize = 20;
+/// A comparison of fewer than this part of the requests shows too little.
+const FEWEST: usize = 10;
 
 impl<K: TypedObject + CustomResourceExt> Policy<K> {
     /// Checks that this policy and a validator say the same about generated objects; a test calls it.
@@ -140,6 +142,11 @@ impl<K: TypedObject + CustomResourceExt, V: Validator<K>> Agreement<K, V> {
         match (compared, refused) {
             (0, _) => Err(format!(
                 "the policy {name} was asked about nothing: the server refuses all objects: {last}"
+            )),
+            (few, _) if few < self.requests.div_ceil(FEWEST) => Err(format!(
+                "the policy {name} and the validator were asked about {few} requests of {}: the server refuses most of \
+                 the generated objects, the last one because of: {last}",
+                self.requests
             )),
             (_, 0) => Err(format!(
                 "the policy {name} and the validator refuse none of {compared} generated requests, so nothing was compared: \

@@ -364,6 +364,16 @@ mod tests {
         String::from_utf8(answer).unwrap()
     }
 
+    /// Serves probes, with a limit on connections.
+    fn serve(most_connections: usize) -> Serving {
+        let nobody =
+            tower::service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
+        let http = Http::on("127.0.0.1:0").max_connections(most_connections);
+        let client = Client::new(nobody, "default");
+        let service = HttpService::new(&http, Inspector::default(), Metrics::new(), &client);
+        Bound::take(&http).unwrap().unwrap().serve(service)
+    }
+
     // P2
     #[tokio::test(start_paused = true)]
     async fn the_connection_that_was_inactive_for_longest_makes_room() {
@@ -388,12 +398,7 @@ mod tests {
     // P19
     #[tokio::test]
     async fn the_connection_that_just_asked_stays_where_another_is_one_too_many() {
-        let nobody =
-            tower::service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
-        let http = Http::on("127.0.0.1:0").max_connections(2);
-        let client = Client::new(nobody, "default");
-        let service = HttpService::new(&http, Inspector::default(), Metrics::new(), &client);
-        let serving = Bound::take(&http).unwrap().unwrap().serve(service);
+        let serving = serve(2);
         let connect = async || TcpStream::connect(serving.address).await.unwrap();
         let mut first = connect().await;
         assert!(ask(&mut first).await.contains("200 OK"));
@@ -409,6 +414,21 @@ mod tests {
             "the second one asked for nothing the longest"
         );
         assert!(ask(&mut first).await.contains("200 OK"), "the first one has just asked");
+        serving.stop().await;
+    }
+
+    // P24
+    #[cfg(feature = "webhooks")]
+    #[tokio::test]
+    async fn a_connection_that_seems_idle_is_answered_until_its_client_closes_it() {
+        let serving = serve(8);
+        let mut stream = TcpStream::connect(serving.address).await.unwrap();
+        assert!(ask(&mut stream).await.contains("200 OK"));
+        let waited = timeout(4 * PAUSE, serving.closed_by_clients()).await;
+        assert!(waited.is_err(), "the client may ask again");
+        assert!(ask(&mut stream).await.contains("200 OK"));
+        drop(stream);
+        timeout(Duration::from_secs(30), serving.closed_by_clients()).await.unwrap();
         serving.stop().await;
     }
 }

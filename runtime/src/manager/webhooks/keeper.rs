@@ -81,7 +81,12 @@ impl Keeper {
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(%error, "webhook certificates can't be kept; trying again");
+                        let waiting = match self.state.borrow().agreed {
+                            true => "",
+                            false => ", and kinds that are converted are not installed before",
+                        };
+                        let secret = &self.secret;
+                        tracing::warn!(%error, secret, "webhook certificates can't be kept{waiting}; trying again");
                     }
                     LOOK_SOON
                 }
