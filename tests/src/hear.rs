@@ -19,3 +19,13 @@ pub fn hear(subscriber: impl Into<Dispatch>) -> Hearing {
     let second = Dispatch::new(subscriber::NoSubscriber::default());
     Hearing { _thread: tracing::dispatcher::set_default(&subscriber.into()), _second: second }
 }
+
+/// Has a program log to the standard error, filtered by `RUST_LOG`.
+pub fn log_to_stderr() {
+    let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+}

@@ -22,7 +22,7 @@ mod snapshot;
 pub use bodies::{Bodies, Sent};
 pub use counter::{Counter, Gate};
 pub use does::{Does, Done, does};
-pub use hear::{Hearing, hear};
+pub use hear::{Hearing, hear, log_to_stderr};
 pub use made::Made;
 pub use operator::{Keeper, Looker, Website, WebsiteSpec, WebsiteStatus, deployment_for, owned_by, website};
 pub use record::{Record, Start, assert_rate_holds};

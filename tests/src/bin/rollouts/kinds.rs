@@ -22,6 +22,26 @@ macro_rules! site {
     };
 }
 
+/// Converts between a hub and `v1beta1`, in both directions.
+macro_rules! converts_v1beta1 {
+    () => {
+        impl From<v1beta1::Website> for Website {
+            fn from(v1beta1::Website { metadata, spec }: v1beta1::Website) -> Self {
+                Self {
+                    metadata,
+                    spec: WebsiteSpec { scale: spec.replicas, domain: spec.domain, paused: false },
+                }
+            }
+        }
+
+        impl From<Website> for v1beta1::Website {
+            fn from(Website { metadata, spec }: Website) -> Self {
+                Self { metadata, spec: v1beta1::WebsiteSpec { replicas: spec.scale, domain: spec.domain } }
+            }
+        }
+    };
+}
+
 /// The first release knows this version alone; the second one still converts it.
 pub(crate) mod v1alpha1 {
     use super::*;
@@ -79,17 +99,7 @@ pub(crate) mod v1 {
         }
     }
 
-    impl From<v1beta1::Website> for Website {
-        fn from(v1beta1::Website { metadata, spec }: v1beta1::Website) -> Self {
-            Self { metadata, spec: WebsiteSpec { scale: spec.replicas, domain: spec.domain, paused: false } }
-        }
-    }
-
-    impl From<Website> for v1beta1::Website {
-        fn from(Website { metadata, spec }: Website) -> Self {
-            Self { metadata, spec: v1beta1::WebsiteSpec { replicas: spec.scale, domain: spec.domain } }
-        }
-    }
+    converts_v1beta1!();
 }
 
 /// The hub of the third release, which has left `v1alpha1` out.
@@ -110,15 +120,5 @@ pub(crate) mod last {
 
     site!(Website, scale);
 
-    impl From<v1beta1::Website> for Website {
-        fn from(v1beta1::Website { metadata, spec }: v1beta1::Website) -> Self {
-            Self { metadata, spec: WebsiteSpec { scale: spec.replicas, domain: spec.domain, paused: false } }
-        }
-    }
-
-    impl From<Website> for v1beta1::Website {
-        fn from(Website { metadata, spec }: Website) -> Self {
-            Self { metadata, spec: v1beta1::WebsiteSpec { replicas: spec.scale, domain: spec.domain } }
-        }
-    }
+    converts_v1beta1!();
 }

@@ -28,12 +28,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
+    watchkeeper_tests::log_to_stderr();
     let Arguments { release, name, port, probes, url } = arguments;
     let election = LeaderElection::new("rollouts").namespace("default").identity(&*name);
     let manager = Manager::new(client(Config::infer().await?)?)

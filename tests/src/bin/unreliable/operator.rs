@@ -21,12 +21,7 @@ use watchkeeper_tests::{Website, WebsiteStatus, deployment_for};
 const FINALIZER: &str = "web.example.dev/domain";
 
 pub(crate) async fn run(name: String, namespace: String, block: Option<Duration>) -> anyhow::Result<()> {
-    let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
+    watchkeeper_tests::log_to_stderr();
     let client = client(Config::infer().await?)?;
     let election = LeaderElection::new("unreliable").namespace(&*namespace).identity(&*name);
     let controller = Controller::new(Sites { block })
