@@ -236,8 +236,9 @@ async fn send(client: &Client, sent: &Sent, options: &Options, seen: &Mutex<Seen
     match answer {
         Ok(Ok((code, body))) => {
             *seen.codes.entry(code).or_default() += 1;
-            if code >= 500 {
-                let said = String::from_utf8_lossy(&body[..body.len().min(1_000)]);
+            let said = String::from_utf8_lossy(&body[..body.len().min(1_000)]);
+            // What a kube-apiserver answers with its etcd's refusal.
+            if code >= 500 && !said.contains("etcdserver: request is too large") {
                 seen.faults.push(format!("{code} for {}: {said}: {beginning}", sent.what));
             }
             if let Some((path, object)) = kept(sent, code, &body) {
