@@ -12,6 +12,8 @@ mod queue;
 mod reconcile;
 mod registered;
 mod requests;
+#[cfg(feature = "webhooks")]
+mod webhooks;
 
 pub(crate) use backlog::{BacklogReport, BacklogSource};
 pub(crate) use durations::Durations;
@@ -20,6 +22,8 @@ pub(crate) use fetch::{CacheMeter, FetchMeter, FetchMetrics};
 pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};
 pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
 pub(crate) use requests::RequestMetrics;
+#[cfg(feature = "webhooks")]
+pub(crate) use webhooks::{Decided, MigrationMeter, MigrationMetrics, WebhookMetrics};
 
 use std::{fmt, sync::Arc};
 

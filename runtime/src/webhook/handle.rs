@@ -7,7 +7,7 @@ use futures::FutureExt;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tower::{service_fn, util::BoxCloneSyncService};
 
 use super::{
@@ -18,6 +18,7 @@ use super::{
     webhooks::{AdmissionHook, CONVERSION_PATH, Purpose, Webhooks},
 };
 use crate::{
+    metrics::Decided,
     plain::plain,
     users_code::{contained, discard, may_block},
 };
@@ -92,11 +93,22 @@ impl Webhooks {
     /// It never panics, and never allows what it can't read. Only `admission.k8s.io/v1` and `apiextensions.k8s.io/v1`
     /// are answered.
     pub async fn handle(&self, path: &str, query: &str, body: &[u8]) -> WebhookResponse {
+        // Callers choose paths: those that are not known are not labels.
+        let known = path == CONVERSION_PATH || self.hooks.contains_key(path);
+        let metrics = self.metrics.as_ref().filter(|_| known);
+        metrics.inspect(|metrics| metrics.began(path));
+        let begun = Instant::now();
         let answer = AssertUnwindSafe(self.answer(path, query, body)).catch_unwind().await;
-        answer.unwrap_or_else(|payload| {
+        let answer = answer.unwrap_or_else(|payload| {
             discard(payload);
             WebhookResponse::refused(StatusCode::INTERNAL_SERVER_ERROR, "the webhook panicked")
-        })
+        });
+        metrics.inspect(|metrics| metrics.ended(path, answer.code.as_u16(), begun.elapsed()));
+        answer
+    }
+
+    fn decided(&self, path: &str, decided: Decided) {
+        self.metrics.iter().for_each(|metrics| metrics.decided(path, decided));
     }
 
     async fn answer(&self, path: &str, query: &str, body: &[u8]) -> WebhookResponse {
@@ -131,7 +143,12 @@ impl Webhooks {
         }
         let response = match hook {
             Some(hook) => self.admit(hook, request, deadline(query)).await,
-            None => may_block(|| self.convert(request)),
+            None => {
+                let response = may_block(|| self.convert(request));
+                let succeeded = response["result"]["status"] == "Success";
+                self.decided(path, if succeeded { Decided::Allowed } else { Decided::Failed });
+                response
+            }
         };
         WebhookResponse::answered(json!({"apiVersion": group, "kind": kind, "response": response}))
     }
@@ -140,9 +157,13 @@ impl Webhooks {
         let uid = request["uid"].clone();
         let name = hook.name();
         let deadline = deadline.min(hook.calls.timeout - hook.calls.timeout / RESERVE);
+        let path = hook.path();
         let request = match self.readable(hook, request) {
             Ok(request) => request,
-            Err(failure) => return refused(&uid, failure.status(&name), Vec::new()),
+            Err(failure) => {
+                self.decided(&path, Decided::Failed);
+                return refused(&uid, failure.status(&name), Vec::new());
+            }
         };
         let verdict = timeout(deadline, async {
             if hook.calls.reads_caches {
@@ -153,13 +174,18 @@ impl Webhooks {
             self.all(hook, request).await
         });
         let failed = match verdict.await {
-            Ok(Ok(verdict)) => return decided(&uid, verdict),
+            Ok(Ok(verdict)) => {
+                let allowed = verdict.refusal.is_none();
+                self.decided(&path, if allowed { Decided::Allowed } else { Decided::Refused });
+                return decided(&uid, verdict);
+            }
             Ok(Err(failed)) => failed,
             Err(_) if hook.calls.reads_caches && !*self.synced.borrow() => {
                 failure(504, "Timeout", "caches have not synced yet".to_owned())
             }
             Err(_) => failure(504, "Timeout", format!("no answer within {deadline:?}")),
         };
+        self.decided(&path, Decided::Failed);
         match hook.calls.failure_policy {
             FailurePolicy::Fail => refused(&uid, failed.status(&name), Vec::new()),
             FailurePolicy::Ignore => {

@@ -10,6 +10,7 @@ use super::{
     request::Operation,
 };
 use crate::{
+    metrics::WebhookMetrics,
     object::{Kind, ObjectKey},
     versions::{Conversions, Convert, Versioned},
     writes::TypedObject,
@@ -100,6 +101,7 @@ pub struct Webhooks {
     /// By group and kind.
     pub(super) conversions: BTreeMap<(String, String), Arc<dyn Convert>>,
     pub(super) synced: watch::Sender<bool>,
+    pub(super) metrics: Option<WebhookMetrics>,
 }
 
 /// The Service in front of the webhooks.
@@ -135,6 +137,7 @@ impl Webhooks {
             hooks: BTreeMap::new(),
             conversions: BTreeMap::new(),
             synced: watch::Sender::new(false),
+            metrics: None,
         }
     }
 
@@ -182,6 +185,11 @@ impl Webhooks {
             true => self.service(namespace, name),
             false => self,
         }
+    }
+
+    /// Counts the calls in a manager's metrics.
+    pub(crate) fn counted_in(self, metrics: WebhookMetrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     /// Says by which Lease the program leads.

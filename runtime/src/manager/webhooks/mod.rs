@@ -49,6 +49,7 @@ use super::{
 use crate::{
     clock::WallClock,
     error::Error,
+    metrics::{Metrics, MigrationMetrics, WebhookMetrics},
     object::ObjectKey,
     versions::Convert,
     webhook::{GeneratedPolicy, Rotation, Webhooks},
@@ -88,6 +89,7 @@ pub(super) struct ApiParts {
     pub(super) client: kube::Client,
     pub(super) clock: WallClock,
     pub(super) inspector: Inspector,
+    pub(super) metrics: Metrics,
     /// The program's name.
     pub(super) name: String,
     pub(super) seed: u64,
@@ -152,6 +154,7 @@ impl ProgramApi {
     /// A kind has several versions, and nothing converts them.
     pub(super) fn tasks(&self, parts: &ApiParts) -> Result<(Vec<Task>, Option<Webhooks>), Error> {
         let (webhooks, name) = self.completed(parts.direct.default_namespace(), &parts.name);
+        let webhooks = webhooks.map(|webhooks| webhooks.counted_in(WebhookMetrics::of(&parts.metrics)));
         let mut tasks = Vec::new();
         let state = PortState {
             agreed: !keeps_certificates(webhooks.as_ref()) || parts.dry_run,
@@ -161,10 +164,11 @@ impl ProgramApi {
         for kind in &self.kinds {
             tasks.push(installs(definition(kind.as_ref(), webhooks.as_ref())?, parts, state.clone()));
         }
-        for name in &self.migrated {
-            let (objects, name) = (RawObjects::new(parts.client.clone()), name.clone());
-            let migration = Migration { objects, name };
-            if !parts.dry_run {
+        if !self.migrated.is_empty() && !parts.dry_run {
+            let metrics = MigrationMetrics::of(&parts.metrics);
+            for name in &self.migrated {
+                let (objects, meter) = (RawObjects::new(parts.client.clone()), metrics.kind(name));
+                let migration = Migration { objects, name: name.clone(), meter };
                 tasks.push(Task::new("migration".to_owned(), true, move |stopping| {
                     migration.clone().run(stopping)
                 }));
