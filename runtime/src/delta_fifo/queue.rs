@@ -38,8 +38,6 @@ pub struct DeltaFifo<K: ?Sized> {
 
 struct SharedFifo<K: ?Sized> {
     state: Mutex<FifoState<K>>,
-    /// How many deltas wait; written under the lock, and read without it.
-    waiting: AtomicUsize,
     /// How many deltas were pushed and are not handled yet.
     unhandled: AtomicUsize,
     ready: Notify,
@@ -59,7 +57,6 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
         let state = FifoState { entries: VecDeque::new(), extents: Vec::new(), closed: false };
         let shared = SharedFifo {
             state: Mutex::new(state),
-            waiting: AtomicUsize::new(0),
             unhandled: AtomicUsize::new(0),
             ready: Notify::new(),
             hidden: Mutex::default(),
@@ -87,7 +84,6 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
                 let mut state = self.shared.state.lock();
                 if !state.entries.is_empty() {
                     let entries = state.take(limit.get());
-                    self.shared.waiting.store(state.entries.len(), Ordering::Relaxed);
                     let replaced = match &entries[..] {
                         [DeltaEntry { extent, delta: Delta::Replaced(_) }] => Some(extent.clone()),
                         _ => None,
@@ -122,7 +118,7 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
 
     /// Counts the deltas that wait.
     pub fn len(&self) -> usize {
-        self.shared.waiting.load(Ordering::Relaxed)
+        self.shared.state.lock().entries.len()
     }
 
     /// Returns whether nothing waits.
@@ -146,16 +142,14 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
 
     /// Queues deltas of one extent, in order.
     fn push(&self, extent: &Extent, deltas: impl IntoIterator<Item = Delta<K>>) {
-        {
-            let mut state = self.shared.state.lock();
-            if !state.closed {
-                let (entry, before) =
-                    (|delta| DeltaEntry { extent: extent.clone(), delta }, state.entries.len());
-                state.entries.extend(deltas.into_iter().map(entry));
-                self.shared.unhandled.fetch_add(state.entries.len() - before, Ordering::Relaxed);
-            }
-            self.shared.waiting.store(state.entries.len(), Ordering::Relaxed);
+        let mut state = self.shared.state.lock();
+        if state.closed {
+            return;
         }
+        let before = state.entries.len();
+        state.entries.extend(deltas.into_iter().map(|delta| DeltaEntry { extent: extent.clone(), delta }));
+        self.shared.unhandled.fetch_add(state.entries.len() - before, Ordering::Relaxed);
+        drop(state);
         self.shared.ready.notify_one();
     }
 }
@@ -211,11 +205,6 @@ impl<K: AnyObject + ?Sized> FifoSink<K> {
     /// Returns the extent that is fed.
     pub fn extent(&self) -> &Extent {
         &self.extent
-    }
-
-    /// Counts the deltas that wait, of all extents.
-    pub fn waiting(&self) -> usize {
-        self.fifo.len()
     }
 
     /// Returns whether all that was written here, or into other extents, has been handled.
@@ -289,7 +278,7 @@ impl<K: ?Sized> Clone for DeltaFifo<K> {
 
 impl<K: ?Sized> fmt::Debug for DeltaFifo<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeltaFifo").field("waiting", &self.shared.waiting).finish()
+        f.debug_struct("DeltaFifo").field("waiting", &self.shared.state.lock().entries.len()).finish()
     }
 }
 
