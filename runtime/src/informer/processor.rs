@@ -16,6 +16,7 @@ use super::{
     resync::ResyncCursor,
 };
 use crate::{
+    clock::until,
     delta_fifo::Batch,
     object::AnyObject,
     users_code::{contained, may_block},
@@ -290,12 +291,5 @@ impl Drop for Processor {
         self.core.refuse_all(&mut self.commands);
         self.joined.iter().for_each(|joined| joined.listener.remove());
         self.observers.iter().for_each(|observer| observer.status.removed.set());
-    }
-}
-
-async fn until(next: Option<Instant>) {
-    match next {
-        Some(next) => tokio::time::sleep_until(next).await,
-        None => std::future::pending().await,
     }
 }

@@ -19,7 +19,7 @@ use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tracing::Instrument;
 
@@ -34,6 +34,7 @@ use super::{
     rights::{Rights, Use},
 };
 use crate::{
+    clock::until,
     informer::{Comparison, Progress, ProgressVia},
     keys::{
         CachedState, Expectation, KeyTable, Keys, LastAnswer, OverdueWrite, RunActivity, SourceId,
@@ -335,11 +336,11 @@ impl Writer {
         Box::pin(async move {
             let target = request.target;
             self.log_undeclared(&request);
-            if self.keys.gate.doubt(key).is_some() {
+            if self.keys.gate.doubt(Some(key)).is_some() {
                 // Whether it is open then is asked next.
-                let _ = timeout(PATIENCE, self.keys.gate.opened_for(key)).await;
+                let _ = timeout(PATIENCE, self.keys.gate.opened(Some(key))).await;
             }
-            if let Some(doubt) = self.keys.gate.doubt(key) {
+            if let Some(doubt) = self.keys.gate.doubt(Some(key)) {
                 let why = match doubt.cause {
                     DoubtCause::HistoryLost => {
                         "the server lost its history, and caches are compared with what is left"
@@ -616,14 +617,6 @@ impl Writer {
         }
         self.counters.overdue.inc();
         tracing::warn!(%key, %object, ?waited, "the cache did not show this key's own write in time: reconciling anyway");
-    }
-}
-
-/// Waits until a time; for ever if there is none.
-pub(super) async fn until(alarm: Option<Instant>) {
-    match alarm {
-        Some(alarm) => sleep_until(alarm).await,
-        None => std::future::pending().await,
     }
 }
 
