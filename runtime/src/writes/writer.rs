@@ -27,7 +27,7 @@ use super::{
     WriteError,
     applied::AppliedMemory,
     caches::{CacheView, CachedMeta, CachedTarget, Selects, Shown},
-    child::{Child, UniqueObject, decode},
+    child::{UniqueObject, decode},
     contradictions::{Contradicted, Contradictions, OpenContradiction, contradiction},
     overload::Sender,
     request::{ApiResponse, ApiVerb, MediaType, ObjectRequest, Target},
@@ -87,7 +87,7 @@ pub(crate) struct Counters {
 pub(crate) struct Writer {
     sender: Sender,
     author: Author,
-    caches: Vec<CacheView>,
+    pub(super) caches: Vec<CacheView>,
     keys: Arc<Keys>,
     /// Whether a key that wrote waits until its caches show it.
     waits_for_own: bool,
@@ -173,7 +173,7 @@ impl Writer {
         self.caches.iter().filter(|cache| cache.covers(target))
     }
 
-    fn is_cached(&self, target: &Target) -> bool {
+    pub(super) fn is_cached(&self, target: &Target) -> bool {
         self.caches_of(target).next().is_some()
     }
 
@@ -232,23 +232,6 @@ impl Writer {
 
     pub(super) fn forget_answer(&self, key: &ObjectKey, target: &Target) {
         self.keys.table().forget_answer(key, &object_id(&target.kind, &target.key));
-    }
-
-    /// Remembers what was applied to an object that a cache shows: the cache says when the object is gone.
-    ///
-    /// Warns once for each other kind. A controller has caches; a context that was made by hand has none.
-    pub(super) fn keep_applied<C: Object>(
-        &self,
-        child: &Child<C>,
-        target: &Target,
-        intent: &Value,
-        answered: &C,
-    ) {
-        if self.is_cached(target) {
-            self.applied.keep(target, intent, answered);
-        } else if !self.caches.is_empty() {
-            self.applied.warn_unwatched(target, child.ownership);
-        }
     }
 
     /// Returns what is known of a target without asking the server.
