@@ -1,26 +1,29 @@
 //! The answer to one request on the webhook port, as a function of path, query and body.
 
-use std::{convert::Infallible, panic::AssertUnwindSafe, time::Duration};
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use tokio::time::{Instant, timeout};
-use tower::{service_fn, util::BoxCloneSyncService};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 use super::{
     admit::{HandlerFailure, Verdict},
     calls::FailurePolicy,
+    hooks::{AdmissionHook, CONVERSION_PATH, Purpose},
     json_patch::json_patch,
     request::{Operation, Request as Asked},
-    webhooks::{AdmissionHook, CONVERSION_PATH, Purpose, Webhooks},
 };
 use crate::{
-    metrics::Decided,
+    metrics::{Decided, WebhookMetrics},
     plain::plain,
     users_code::{contained, discard, may_block},
+    versions::Convert,
 };
 
 /// Most bytes of a review of an object: the API server takes objects of 3 MiB, and sends the old one too.
@@ -66,33 +69,26 @@ impl WebhookResponse {
     }
 }
 
-/// Serves the webhooks in the process: a `POST` of a review in, its answer out. A test hands it to its API server.
-impl From<&Webhooks> for BoxCloneSyncService<Request<Bytes>, Response<Bytes>, Infallible> {
-    fn from(webhooks: &Webhooks) -> Self {
-        let webhooks = webhooks.clone();
-        Self::new(service_fn(move |request: Request<Bytes>| {
-            let webhooks = webhooks.clone();
-            async move {
-                let uri = request.uri();
-                let answer =
-                    webhooks.handle(uri.path(), uri.query().unwrap_or_default(), request.body()).await;
-                Ok(answer.into_http())
-            }
-        }))
-    }
-}
-
 /// Returns the most bytes that a body may have at a path.
 pub(crate) fn most_bytes(path: &str) -> usize {
     if path == CONVERSION_PATH { MOST_OF_A_LIST } else { MOST_OF_AN_OBJECT }
 }
 
-impl Webhooks {
-    /// Answers a `POST` of a review, as an API server sends it; tests may call it without a socket.
-    ///
-    /// It never panics, and never allows what it can't read. Only `admission.k8s.io/v1` and `apiextensions.k8s.io/v1`
-    /// are answered.
-    pub async fn handle(&self, path: &str, query: &str, body: &[u8]) -> WebhookResponse {
+/// What answers requests.
+#[derive(Clone, Default)]
+pub(super) struct Handlers {
+    /// By path.
+    pub(super) hooks: BTreeMap<String, Arc<AdmissionHook>>,
+    /// By group and kind.
+    pub(super) conversions: BTreeMap<(String, String), Arc<dyn Convert>>,
+    /// Whether handlers may run that read caches.
+    pub(super) synced: watch::Sender<bool>,
+    pub(super) metrics: Option<WebhookMetrics>,
+}
+
+impl Handlers {
+    /// Answers a request; see [`Webhooks::handle`](super::Webhooks::handle).
+    pub(super) async fn handle(&self, path: &str, query: &str, body: &[u8]) -> WebhookResponse {
         // Callers choose paths: those that are not known are not labels.
         let known = path == CONVERSION_PATH || self.hooks.contains_key(path);
         let metrics = self.metrics.as_ref().filter(|_| known);
@@ -151,6 +147,11 @@ impl Webhooks {
             }
         };
         WebhookResponse::answered(json!({"apiVersion": group, "kind": kind, "response": response}))
+    }
+
+    /// Returns what converts the objects of a kind.
+    fn conversion_of(&self, group: &str, kind: &str) -> Option<&Arc<dyn Convert>> {
+        self.conversions.get(&(group.to_owned(), kind.to_owned()))
     }
 
     async fn admit(&self, hook: &AdmissionHook, request: Value, deadline: Duration) -> Value {

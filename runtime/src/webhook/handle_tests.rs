@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::{
     versions::testing::Shop,
-    webhook::{Calls, Change, Defaulter, Request, Review, Validator},
+    webhook::{Calls, Change, Defaulter, Request, Review, Validator, Webhooks},
 };
 
 struct Rules;

@@ -52,7 +52,7 @@ use crate::{
     metrics::{Metrics, MigrationMetrics, WebhookMetrics},
     object::ObjectKey,
     versions::Convert,
-    webhook::{GeneratedPolicy, Rotation, Webhooks},
+    webhook::{GeneratedPolicy, Rotation, Webhooks, configuration},
 };
 
 /// How often it is looked whether caches have synced.
@@ -134,7 +134,7 @@ impl ProgramApi {
         let Some(webhooks) = webhooks else {
             return Ok(GeneratedApi { definitions, policies, ..GeneratedApi::default() });
         };
-        let made = webhooks.configurations(&name, None);
+        let made = configuration::configurations(&webhooks, &name, None);
         let mutating = made.mutating.map(|made| json!(made));
         let configurations = mutating.into_iter().chain(made.validating.map(|made| json!(made))).collect();
         let service = webhooks.service_in().map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
@@ -218,8 +218,8 @@ fn definition(kind: &dyn Convert, webhooks: Option<&Webhooks>) -> Result<CustomR
             let why = "it has several versions, and nothing converts them: add `.webhooks(..)`".to_owned();
             return Err(Error::Definition { name, why, status });
         };
-        definition.spec.conversion = Some(webhooks.conversion(None));
-        definition.metadata.annotations = webhooks.injection();
+        definition.spec.conversion = Some(configuration::conversion(webhooks, None));
+        definition.metadata.annotations = configuration::injection(webhooks);
     }
     Ok(definition)
 }
@@ -340,7 +340,7 @@ impl WebhookServer {
             objects: RawObjects::new(self.client.clone()),
             secret: self.secret(),
             holders: self.holders(),
-            names: self.webhooks.names(),
+            names: configuration::names(&self.webhooks),
             clock: self.clock.clone(),
             provider,
             leaf,
@@ -367,7 +367,7 @@ impl WebhookServer {
     /// Lists the configurations and their paths.
     fn configurations(&self) -> Vec<(String, Value)> {
         let bundle = self.state.borrow().bundle.clone();
-        let made = self.webhooks.configurations(&self.name, bundle.as_deref());
+        let made = configuration::configurations(&self.webhooks, &self.name, bundle.as_deref());
         let path = |plural: &str| format!("/apis/admissionregistration.k8s.io/v1/{plural}/{}", self.name);
         let mutating = made.mutating.map(|made| (path("mutatingwebhookconfigurations"), json!(made)));
         let validating = made.validating.map(|made| (path("validatingwebhookconfigurations"), json!(made)));
