@@ -1,6 +1,7 @@
 //! The context of a run: the key, the attempt, and how to write.
 
 use std::{
+    any::{TypeId, type_name},
     fmt,
     sync::{
         Arc,
@@ -14,13 +15,17 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::Reason;
+use super::{
+    Cluster, Reason, Watch,
+    reads::{ReadCacheEntry, RunMoments},
+};
 use crate::{
     backoff::random_seed,
     clock::WallClock,
     informer::{Marker, Watched},
     keys::Keys,
     object::{AsObject, Kind, Object, ObjectKey, ObjectRef, Scope, Statused},
+    store::{AnyLister, Lister},
     writes::{
         Apply, Author, Counters, Create, Delete, Event, Patched, Recorder, Rights, Sender, TypedObject,
         UniqueObject, WriteError, Writer, patch, patch_status,
@@ -41,6 +46,9 @@ struct RunContext<K: Marker> {
     /// What the run began with; `None` once it is gone.
     object: Option<Arc<K::Seen>>,
     uid_of: fn(&K::Seen) -> Option<String>,
+    /// The caches that the run may read, and the moments at which it does.
+    reads: Arc<[ReadCacheEntry]>,
+    moments: RunMoments,
 }
 
 /// What the contexts of all runs of a controller share.
@@ -48,6 +56,7 @@ pub(crate) struct ContextBase {
     pub(super) kind: Kind,
     pub(super) writer: Arc<Writer>,
     pub(super) recorder: Arc<Recorder>,
+    pub(super) keys: Arc<Keys>,
     /// Has the events of a context without a controller sent, until it is dropped.
     pub(super) _events: Option<DropGuard>,
 }
@@ -77,9 +86,11 @@ impl<K: Watched> Context<K> {
         base: Arc<ContextBase>,
         run_info: Arc<RunInfo>,
         object: Option<Arc<K::Object>>,
+        reads: Arc<[ReadCacheEntry]>,
     ) -> Self {
         let uid_of = |object: &K::Object| object.meta().uid.clone();
-        Self { run: Arc::new(RunContext { base, run_info, object, uid_of }) }
+        let moments = RunMoments::default();
+        Self { run: Arc::new(RunContext { base, run_info, object, uid_of, reads, moments }) }
     }
 }
 
@@ -118,6 +129,100 @@ impl<K: Marker> Context<K> {
     pub fn client(&self) -> &kube::Client {
         self.run.run_info.took_client.store(true, Ordering::Relaxed);
         self.run.base.writer.client()
+    }
+
+    /// Reads a kind from its shared cache, and has the key run again when what was read changes.
+    ///
+    /// The controller declares the kind by [`reads`](super::Controller::reads); informers, waiting for caches and permissions
+    /// follow from that. The key then depends on what its last run read that has ended, together with what the run under way
+    /// has read so far: an object by its key (also one that is not there), what an index holds under a value, what a selector
+    /// matches, a namespace, everything; of [`pick`](crate::Lister::pick) what was picked. A change enqueues the key if the
+    /// old or the new state of an object belongs to one of these. A write of the key's own does not.
+    ///
+    /// All reads of a run from one cache see one moment: that of the first. A run that reads more than 256 things of one kind
+    /// depends on their namespace, or on the whole kind, which is logged once.
+    ///
+    /// [`Manager::lister`](crate::Manager::lister) gives listers whose reads enqueue nothing.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    /// # use watchkeeper::prelude::*;
+    /// struct Copies;
+    ///
+    /// impl Reconciler<ConfigMap> for Copies {
+    ///     type Error = watchkeeper::Error;
+    ///
+    ///     async fn reconcile(&self, map: Arc<ConfigMap>, cx: &Context<ConfigMap>) -> Result<Action, Self::Error> {
+    ///         let tls = cx.lister::<Secret>().get(&ObjectKey::new("shop", "tls"));
+    ///         println!("{} and its secret: {}", cx.key(), tls.is_some());
+    ///         // When that secret appears, changes or goes, this runs again.
+    ///         Ok(Action::await_change())
+    ///     }
+    /// }
+    ///
+    /// let controller = Controller::new(Copies).reads::<Secret>();
+    /// ```
+    ///
+    /// # Panics
+    /// The controller does not declare the kind. The run fails, and the message names the line to add.
+    #[track_caller]
+    pub fn lister<W: Watched<DynamicType = ()>>(&self) -> W::Lister {
+        let entry = self.read_entry(TypeId::of::<W>(), None);
+        self.read(entry, &W::kind_of(&()), type_name::<W>())
+    }
+
+    /// Reads what a [`Watch`](super::Watch) covers that the controller declares, where it declares several of one kind.
+    ///
+    /// Otherwise as [`lister`](Self::lister), panic included.
+    #[track_caller]
+    pub fn lister_of<W: Watched>(&self, watch: &Watch<W>) -> W::Lister {
+        let entry = self.read_entry(TypeId::of::<W>(), Some(&|entry: &ReadCacheEntry| {
+            let cluster = watch.cluster.as_ref().map(Cluster::name);
+            entry.narrowing == *watch.narrowing()
+                && entry.cluster.as_deref() == cluster
+                && entry.kind == W::kind_of(watch.dynamic_type())
+        }));
+        self.read(entry, &W::kind_of(watch.dynamic_type()), type_name::<W>())
+    }
+
+    /// Has all reads of the run see the present moment, in caches from which it has read nothing yet.
+    ///
+    /// They are then about equally old. Each shows at least what woke the run. Returns the context.
+    pub fn snapshot(&self) -> &Self {
+        for entry in self.run.reads.iter().filter(|entry| self.is_for(entry)) {
+            self.moment_of(entry);
+        }
+        self
+    }
+
+    fn moment_of(&self, entry: &ReadCacheEntry) -> AnyLister {
+        self.run.moments.lister(entry, &self.run.base.keys, (self.key(), self.id()))
+    }
+
+    fn is_for(&self, entry: &ReadCacheEntry) -> bool {
+        entry.place.is_none() || entry.place.as_ref() == self.key().shared_namespace()
+    }
+
+    fn read_entry(
+        &self,
+        marker: TypeId,
+        fits: Option<&dyn Fn(&ReadCacheEntry) -> bool>,
+    ) -> Option<&ReadCacheEntry> {
+        let fits = |entry: &&ReadCacheEntry| {
+            entry.marker == marker && self.is_for(entry) && fits.is_none_or(|fits| fits(entry))
+        };
+        self.run.reads.iter().find(fits)
+    }
+
+    #[track_caller]
+    fn read<O: Object, L: From<Lister<O>>>(&self, entry: Option<&ReadCacheEntry>, kind: &Kind, marker: &str) -> L {
+        let Some(entry) = entry else {
+            let marker = marker.rsplit("::").next().unwrap_or(marker);
+            panic!(
+                "the run reads {kind}, which its controller does not declare: add `.reads::<{marker}>()` to the controller"
+            );
+        };
+        self.moment_of(entry).typed::<O>().into()
     }
 
     /// Applies a child of the reconciled object, server-side, when awaited.
@@ -432,7 +537,7 @@ fn made<K: Watched>(
     let keys = Keys::alone();
     keys.table().begin(&key, 1);
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
-    let writer = Writer::new(sender, author, Vec::new(), keys, false, counters);
+    let writer = Writer::new(sender, author, Vec::new(), keys.clone(), false, counters);
     let run_info = RunInfo {
         key,
         attempt: 1,
@@ -441,8 +546,8 @@ fn made<K: Watched>(
         trace_id: None,
         took_client: AtomicBool::default(),
     };
-    let base = ContextBase { kind, writer, recorder, _events: Some(events) };
-    Context::new(Arc::new(base), Arc::new(run_info), object.cloned().map(Arc::new))
+    let base = ContextBase { kind, writer, recorder, keys, _events: Some(events) };
+    Context::new(Arc::new(base), Arc::new(run_info), object.cloned().map(Arc::new), Arc::default())
 }
 
 /// Sends events until the guard is dropped, and then what waits, as a controller that ends.

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::{
     KeyReport, Leftovers, Why,
     context::ContextBase,
+    reads::ReadCacheEntry,
     recent::RecentRuns,
     report::{ControllerPhase, ControllerReport, KeyGroup, KeyLine, KeyPlace, QueueDepths, WorkerCounts},
     settings::Settings,
@@ -45,6 +46,8 @@ pub(crate) struct ControllerCore {
     /// The marker type that it reconciles.
     pub(crate) reconciles: TypeId,
     pub(super) objects: Arc<ReconciledObjects>,
+    /// The caches that runs may read.
+    pub(super) reads: Arc<[ReadCacheEntry]>,
     pub(crate) waits: Arc<Waits>,
     pub(super) keys: Arc<Keys>,
     pub(super) metrics: ControllerMetrics,

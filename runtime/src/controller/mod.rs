@@ -20,11 +20,12 @@
 mod action;
 mod leftovers;
 mod reconciler;
-mod context;
 mod predicate;
 mod patience;
 mod watch;
 mod enqueue;
+mod reads;
+mod context;
 mod stream_source;
 mod error;
 mod failure;

@@ -203,7 +203,8 @@ fn core(
         Writer::new(env.sender.clone(), author, sources.views, keys.clone(), waits_for_own, counters);
     Arc::new(ControllerCore {
         settings,
-        base: Arc::new(ContextBase { kind, writer, recorder, _events: None }),
+        base: Arc::new(ContextBase { kind, writer, recorder, keys: keys.clone(), _events: None }),
+        reads: sources.reads.into(),
         reconciles,
         objects,
         waits: Arc::new(waits),

@@ -69,6 +69,7 @@ impl<'a> Run<'a> {
         }
         let mut table = core.keys.table();
         let done = table.end(key);
+        table.reads.finish(key, info.id);
         if done.changed {
             table.add(key.clone(), Reason::Changed);
         }
@@ -198,7 +199,10 @@ impl Drop for Run<'_> {
         let Self { core, info, item, .. } = self;
         core.metrics.active_workers.dec();
         if let Some(item) = item.take() {
-            core.keys.table().end(item.key());
+            let mut table = core.keys.table();
+            table.end(item.key());
+            table.reads.finish(item.key(), info.id);
+            drop(table);
             item.put_back();
         }
         // Each context has a clone of the information.

@@ -1,17 +1,18 @@
 //! The informers of a controller: those of what it reconciles, of what feeds it, and of what it reads.
 
-use std::sync::Arc;
+use std::{any::TypeId, sync::Arc};
 
 use super::{
     Why,
     enqueue::{EnqueueObject, EnqueueRelated, Enqueuer},
     predicate::{ChangeFilter, Predicate},
+    reads::{EnqueueReaders, ReadCacheEntry, ReadFeed},
     waits::Waits,
     watch::{Enqueues, Narrowing, Place, Selection, Watch},
 };
 use crate::{
     informer::{AnyInformer, Observer, ObserverRegistration, SharedInformerFactory, Watched, name_of},
-    keys::SourceId,
+    keys::{ReadKind, SourceId},
     list_watch::Representation,
     object::{AnyObject, Kind, ObjectKey, Scope},
     store::{AnyLister, CachedObject, Lookup},
@@ -72,6 +73,9 @@ pub(super) type Connect = Box<dyn Fn(&Enqueuer) -> ObserverRegistration + Send +
 
 /// What feeds a controller besides the reconciled objects, whatever its type.
 pub(super) struct Source {
+    /// The type that it was declared with, and that of its objects.
+    marker: TypeId,
+    object: TypeId,
     kind: Kind,
     form: Representation,
     narrowing: Narrowing,
@@ -88,6 +92,8 @@ type AskInformer = Box<dyn Fn(&SharedInformerFactory, Option<&str>) -> AnyInform
 /// Makes a source of a watch. That of another cluster is asked for at once, so that its cluster knows it before it starts.
 pub(super) fn source<W: Watched>(watch: Watch<W>) -> Source {
     Source {
+        marker: TypeId::of::<W>(),
+        object: TypeId::of::<W::Object>(),
         kind: W::kind_of(watch.dynamic_type()),
         form: W::form(),
         narrowing: watch.narrowing().clone(),
@@ -111,6 +117,8 @@ pub(super) struct ControllerSources<'a> {
     pub(super) shared: Vec<SourceId>,
     pub(super) views: Vec<CacheView>,
     pub(super) connects: Vec<Connect>,
+    /// The caches that runs may read.
+    pub(super) reads: Vec<ReadCacheEntry>,
     /// What keys wait for: those of a place, or all.
     awaited: Vec<(Place, AnyInformer)>,
     /// Whether the controller says what it reads.
@@ -128,8 +136,8 @@ impl<'a> ControllerSources<'a> {
             true => vec![None],
             false => namespaces.iter().cloned().map(Some).collect(),
         };
-        let (feeding, shared, views, connects, awaited) = Default::default();
-        Self { factory, asked, places, feeding, shared, views, connects, awaited, has_reads: false }
+        let (feeding, shared, views, connects, reads, awaited) = Default::default();
+        Self { factory, asked, places, feeding, shared, views, connects, reads, awaited, has_reads: false }
     }
 
     /// Asks for the informers of the reconciled kind.
@@ -171,6 +179,12 @@ impl<'a> ControllerSources<'a> {
             });
             let asked: Vec<_> = asked.map(|informer| (None, informer.clone())).collect();
             if narrowing.is_none() && !asked.is_empty() {
+                let readable = asked.iter().find(|(_, informer)| informer.object_type() == source.object);
+                if let Some((_, informer)) = readable {
+                    // It may show a part of the kind: a write is compared with it only if it feeds the controller anyway.
+                    let id = self.feeding.iter().position(|known| known.is_same(informer)).map(SourceId);
+                    self.read(informer, &source, id, None);
+                }
                 return self.awaited.extend(asked);
             }
         }
@@ -181,10 +195,11 @@ impl<'a> ControllerSources<'a> {
         };
         for place in places {
             let informer = (source.informer)(self.factory, place.as_deref());
-            if !is_read {
-                let selects = narrowing.selection().selects();
-                let id = self.feed(&informer, source.form, place.as_deref(), selects);
-                self.relate(&informer, &source, Some(id));
+            let selects = narrowing.selection().selects();
+            let id = self.feed(&informer, source.form, place.as_deref(), selects);
+            match is_read {
+                true => self.read(&informer, &source, Some(id), place.clone()),
+                false => self.relate(&informer, &source, Some(id)),
             }
             // If it has a namespace of its own, all keys wait for it.
             let waiting = place.filter(|_| narrowing.namespace.is_none());
@@ -195,7 +210,10 @@ impl<'a> ControllerSources<'a> {
     /// Opens a source of another cluster: no write is compared with its cache.
     fn open_elsewhere(&mut self, informer: AnyInformer, source: &Source) {
         match source.enqueues {
-            Enqueues::Nothing => self.has_reads = true,
+            Enqueues::Nothing => {
+                self.has_reads = true;
+                self.read(&informer, source, None, None);
+            }
             _ => self.relate(&informer, source, None),
         }
         self.awaited.push((None, informer));
@@ -227,6 +245,27 @@ impl<'a> ControllerSources<'a> {
         self.connect(informer, move |enqueuer| {
             EnqueueRelated::new(enqueuer, id, kind.clone(), enqueues.clone(), predicate.clone())
         });
+    }
+
+    /// Lets runs read the cache of an informer.
+    fn read(&mut self, informer: &AnyInformer, source: &Source, id: Option<SourceId>, place: Place) {
+        let kind = ReadKind(u16::try_from(self.reads.len()).expect("a controller declares fewer reads"));
+        let cluster = informer.cluster();
+        let name: Arc<str> = name_of(informer.kind(), cluster.as_deref()).into();
+        let (shared, lister) = (Arc::new(ReadFeed::new(kind, id, name)), informer.lister());
+        // A narrower one has the namespace in its narrowing.
+        let place = place.filter(|_| source.narrowing.namespace.is_none());
+        let entry = ReadCacheEntry {
+            marker: source.marker,
+            kind: source.kind.clone(),
+            narrowing: source.narrowing.clone(),
+            cluster,
+            place,
+            lister: lister.clone(),
+            shared: shared.clone(),
+        };
+        self.reads.push(entry);
+        self.connect(informer, move |enqueuer| EnqueueReaders::new(enqueuer, shared.clone(), lister.clone()));
     }
 
     fn connect<O: Observer>(

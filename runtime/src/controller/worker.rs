@@ -241,7 +241,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
     }
 
     fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> Context<K> {
-        Context::new(self.core.base.clone(), run_info.clone(), object)
+        Context::new(self.core.base.clone(), run_info.clone(), object, self.core.reads.clone())
     }
 
     fn target(&self, key: &ObjectKey) -> Target {

@@ -1,6 +1,6 @@
 //! The informer as its users see it.
 
-use std::{cell::RefCell, fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{any::TypeId, cell::RefCell, fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use tokio::time::Instant;
@@ -100,6 +100,11 @@ impl AnyInformer {
 
     pub(crate) fn kind(&self) -> &Kind {
         &self.handle.core.kind
+    }
+
+    /// Returns the type of its objects.
+    pub(crate) fn object_type(&self) -> TypeId {
+        self.lister().object_type()
     }
 
     /// Names the cluster that it reads from; `None`: the manager's own.

@@ -21,6 +21,13 @@ pub enum Reason {
     Deleted,
     /// An object that it owns, or that is mapped to it, appeared, changed or went.
     Related(Arc<str>),
+    /// Something changed that an earlier run of the key, or the one that was under way, had read.
+    Read {
+        /// What changed: its kind and its key.
+        object: Arc<str>,
+        /// The [id](crate::Context::id) of the run that read it.
+        run: u64,
+    },
     /// An external source named the key.
     Source,
     /// A list passed a write of the key that no event had shown: what it wrote may be gone again.
@@ -69,6 +76,7 @@ impl Reason {
             Self::Changed => "changed",
             Self::Deleted => "deleted",
             Self::Related(kind) => return Cow::Owned(format!("related:{kind}")),
+            Self::Read { object, run } => return Cow::Owned(format!("read:{object}@{run}")),
             Self::Source => "external_source",
             Self::MissedOwnWrite => "missed_own_write",
             Self::Due => "due",

@@ -26,6 +26,7 @@ use super::{
     expectation::{Caches, Expectation},
     feeds::{FeedId, FeedObjects},
     gate::Gate,
+    reads::ReadTable,
     record::{HoldReason, KeyDetails, KeyRecord, RunActivity, RunDone, RunRecord},
     sources::{SourceId, Sources},
     tombstones::{StoredState, TOMBSTONES_PER_KEY, Tombstone},
@@ -68,6 +69,8 @@ pub(crate) struct KeyTable {
     /// Sources that feed the controller more than once: each event of theirs reaches a key once.
     shared: Vec<SourceId>,
     pub(crate) feeds: FeedObjects,
+    /// What the keys' runs read.
+    pub(crate) reads: ReadTable,
     unsynced: UnsyncedKeys,
     /// The namespaces whose keys wait for caches of their own.
     namespaces: Vec<Arc<str>>,
@@ -95,6 +98,7 @@ impl KeyTable {
             sources: Sources::default(),
             shared,
             feeds: FeedObjects::default(),
+            reads: ReadTable::default(),
             unsynced: UnsyncedKeys::all(&namespaces),
             namespaces,
             storm_limit,
@@ -664,6 +668,7 @@ impl KeyTable {
         self.queue.reopen();
         self.unsynced = UnsyncedKeys::all(&self.namespaces);
         self.feeds.clear();
+        self.reads.clear();
         let is_lost = std::mem::replace(&mut self.losses, losses) != losses;
         if is_lost {
             self.sources = Sources::default();

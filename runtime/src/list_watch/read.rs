@@ -1,6 +1,6 @@
 //! Reads an object: into its type, or only what says who it is.
 
-use std::sync::Arc;
+use std::{any::TypeId, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::{
@@ -63,6 +63,7 @@ fn why(error: serde_path_to_error::Error<serde_json::Error>) -> String {
 /// How texts become objects of one type, which is then forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ObjectType {
+    pub(crate) id: TypeId,
     /// Names the type, for messages.
     pub(crate) name: &'static str,
     /// Decodes a text in one pass, and notes its members; `None` if that fails.
@@ -74,6 +75,7 @@ pub(crate) struct ObjectType {
 impl ObjectType {
     pub(crate) fn of<K: Object>() -> Self {
         Self {
+            id: TypeId::of::<K>(),
             name: std::any::type_name::<K>(),
             usual: |text, seen| Some(Arc::new(typed::<K>(text, seen)?)),
             whole: |text| Ok(Arc::new(typed_or_why::<K>(text)?)),

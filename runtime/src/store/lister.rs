@@ -1,7 +1,7 @@
 //! Reading the store: each call sees one moment, and nobody waits.
 
 use std::{
-    any::Any,
+    any::{Any, TypeId},
     collections::HashSet,
     fmt,
     marker::PhantomData,
@@ -21,13 +21,14 @@ use super::{
     decoded::DecodedObjects,
     index::IndexValue,
     objects::{Objects, listed, matching, readable},
+    reads::{ReadAspect, ReadPart, ReadSet, ReadTracker, TrackedSnapshot},
     selector::Selector,
     snapshot::{ObjectTable, StoreSnapshot, total},
 };
 use crate::{
     delta_fifo::{Extent, Transform},
     list_watch::{AnyItem, ObjectText, Unreadable},
-    object::{AnyObject, Object, ObjectKey, Version, downcast},
+    object::{AnyObject, Object, ObjectKey, Version, downcast, downcast_ref},
     reflector::Difference,
 };
 
@@ -49,6 +50,8 @@ pub(super) struct SharedStore {
 pub struct Lister<K: ?Sized> {
     shared: Arc<SharedStore>,
     keep: Option<Arc<dyn Any + Send + Sync>>,
+    /// Where the lister of a run looks, and who is told.
+    tracked: Option<Arc<TrackedSnapshot>>,
     object: PhantomData<fn(&K)>,
 }
 
@@ -88,6 +91,7 @@ impl Lookup<dyn AnyObject> {
 impl<K: Object> Lister<K> {
     /// Finds an object; an outdated one is found too (see [`lookup`](Lister::lookup)).
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.note_object(key);
         found(&self.snapshot(), key.namespace(), key.name())
     }
 
@@ -98,14 +102,47 @@ impl<K: Object> Lister<K> {
 
     /// Lists all objects.
     pub fn list(&self) -> Objects<K> {
+        self.note_set(|| ReadSet::Everything);
         let snapshot = self.snapshot();
         listed(&snapshot, &snapshot.objects)
+    }
+
+    /// Returns what a function picks of an object; `None` if the object is not there.
+    ///
+    /// The lister of a run ([`Context::lister`](crate::Context::lister)) lets the run repeat only when something else would
+    /// be picked, and not for other changes of the object. The function is called again at each change, as the change is
+    /// applied: it must be pure, and return at once. Elsewhere this reads like [`get`](Self::get).
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use watchkeeper::prelude::*;
+    /// # fn motd(settings: &Lister<ConfigMap>) -> Option<Option<String>> {
+    /// settings.pick(&ObjectKey::new("shop", "settings"), |map| map.data.as_ref()?.get("motd").cloned())
+    /// # }
+    /// ```
+    pub fn pick<T: PartialEq + Clone + Send + Sync + 'static>(
+        &self,
+        key: &ObjectKey,
+        pick: impl Fn(&K) -> T + Send + Sync + 'static,
+    ) -> Option<T> {
+        let found = || found::<K>(&self.snapshot(), key.namespace(), key.name());
+        if self.tracked.is_none() {
+            return found().map(|object| pick(&object));
+        }
+        let picked = found().map(|object| pick(&object));
+        let before = picked.clone();
+        let check = move |object: Option<&dyn AnyObject>| {
+            object.map(|object| pick(downcast_ref(object))) != before
+        };
+        self.note(ReadAspect::Picked(Arc::new(check)), || ReadPart::Object(key.clone()));
+        picked
     }
 
     /// Lists the objects whose labels match.
     ///
     /// Looks at every object, unless a [label index](super::IndexDefinition::label) narrows down what can match.
     pub fn list_matching(&self, selector: &Selector) -> Objects<K> {
+        self.note_set(|| ReadSet::Selector { selector: selector.clone(), namespace: None });
         let snapshot = self.snapshot();
         match snapshot.narrowed(selector) {
             Some(buckets) => matching(selector, buckets.into_iter().flat_map(ObjectTable::iter)),
@@ -122,6 +159,7 @@ impl<K: Object> Lister<K> {
     ///
     /// An index that is not defined holds nothing, which is logged.
     pub fn by_index(&self, index: &str, value: &IndexValue) -> Objects<K> {
+        self.note_set(|| ReadSet::Index { index: index.into(), value: value.clone(), namespace: None });
         let snapshot = self.snapshot();
         let bucket = snapshot.indexed(index, value).unwrap_or_else(|| unknown(index));
         bucket.map(|bucket| listed(&snapshot, bucket)).unwrap_or_default()
@@ -130,12 +168,12 @@ impl<K: Object> Lister<K> {
 
 impl<K: ?Sized> Lister<K> {
     pub(super) fn reading(shared: Arc<SharedStore>) -> Self {
-        Self { shared, keep: None, object: PhantomData }
+        Self { shared, keep: None, tracked: None, object: PhantomData }
     }
 
     /// Names the type of the objects.
     pub(crate) fn typed<J: Object>(self) -> Lister<J> {
-        Lister { shared: self.shared, keep: self.keep, object: PhantomData }
+        Lister { shared: self.shared, keep: self.keep, tracked: self.tracked, object: PhantomData }
     }
 
     /// Ties the lifetime of what fills the cache to this lister and its clones.
@@ -146,11 +184,13 @@ impl<K: ?Sized> Lister<K> {
 
     /// Finds an object without decoding it: a compact cache decodes no more of it than is asked for.
     pub fn cached(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
+        self.note_object(key);
         self.snapshot().get(key.namespace(), key.name()).cloned().map(CachedObject::cast)
     }
 
     /// Looks an object up, whatever its type.
     pub(crate) fn look_up(&self, key: &ObjectKey) -> Lookup<dyn AnyObject> {
+        self.note_object(key);
         let snapshot = self.snapshot();
         let object = snapshot.get(key.namespace(), key.name()).map(CachedObject::any);
         match (object, snapshot.mark(key).cloned()) {
@@ -195,6 +235,7 @@ impl<K: ?Sized> Lister<K> {
     ///
     /// A compact cache names only objects that were read before.
     pub fn unreadable(&self) -> Vec<Arc<Unreadable>> {
+        self.note_set(|| ReadSet::Everything);
         let snapshot = self.snapshot();
         let hidden = |key: &ObjectKey| {
             let held = snapshot.get(key.namespace(), key.name());
@@ -207,6 +248,7 @@ impl<K: ?Sized> Lister<K> {
 
     /// Names all objects whose latest state could not be read, those with a kept earlier state included.
     pub fn unreadable_or_outdated(&self) -> Vec<Arc<Unreadable>> {
+        self.note_set(|| ReadSet::Everything);
         let snapshot = self.snapshot();
         let marked = snapshot.unreadable.iter().map(|(_, unreadable)| unreadable.clone());
         marked.chain(self.refused(&snapshot)).collect()
@@ -259,12 +301,29 @@ impl<K: ?Sized> Lister<K> {
 
     /// Lists all objects without decoding them, those included that can't be read.
     pub fn list_cached(&self) -> Vec<CachedObject<K>> {
+        self.note_set(|| ReadSet::Everything);
         self.snapshot().objects.iter().map(|stored| stored.held.clone().cast()).collect()
     }
 
     /// Counts the objects; in a compact cache, those included that do not decode.
     pub fn len(&self) -> usize {
-        self.shared.published.load().objects.len()
+        self.note(ReadAspect::Members, || ReadPart::Set(ReadSet::Everything));
+        self.snapshot().objects.len()
+    }
+
+    /// Returns whether there is such an object, in whatever state.
+    pub fn contains(&self, key: &ObjectKey) -> bool {
+        self.note(ReadAspect::Members, || ReadPart::Object(key.clone()));
+        self.snapshot().get(key.namespace(), key.name()).is_some()
+    }
+
+    /// Counts the objects that an index holds under a value.
+    pub fn count_by_index(&self, index: &str, value: &IndexValue) -> usize {
+        let set = || ReadSet::Index { index: index.into(), value: value.clone(), namespace: None };
+        self.note(ReadAspect::Members, || ReadPart::Set(set()));
+        let snapshot = self.snapshot();
+        let bucket = snapshot.indexed(index, value).unwrap_or_else(|| unknown(index));
+        bucket.map_or(0, ObjectTable::len)
     }
 
     /// Counts the bytes of the objects that are cached as text; `None` where none is.
@@ -330,7 +389,46 @@ impl<K: ?Sized> Lister<K> {
     }
 
     pub(super) fn snapshot(&self) -> Guard<Arc<StoreSnapshot>> {
-        self.shared.published.load()
+        match &self.tracked {
+            None => self.shared.published.load(),
+            Some(tracked) => Guard::from_inner(tracked.snapshot.clone()),
+        }
+    }
+
+    /// Returns the type of the objects.
+    pub(crate) fn object_type(&self) -> TypeId {
+        self.shared.object.object.id
+    }
+
+    /// Takes the present moment, whose reads are told.
+    pub(crate) fn moment(&self, tracker: Box<dyn ReadTracker>) -> TrackedSnapshot {
+        TrackedSnapshot::new(self.shared.published.load_full(), tracker)
+    }
+
+    /// Reads a moment that was taken of the same cache.
+    pub(crate) fn at(mut self, moment: Arc<TrackedSnapshot>) -> Self {
+        self.tracked = Some(moment);
+        self
+    }
+
+    /// Tells of a read that is about to be done, if anybody wants to know.
+    fn note(&self, aspect: ReadAspect, part: impl FnOnce() -> ReadPart) {
+        if let Some(tracked) = &self.tracked {
+            tracked.note(part(), aspect, &self.shared.published);
+        }
+    }
+
+    fn note_set(&self, set: impl FnOnce() -> ReadSet) {
+        self.note(ReadAspect::Content, || ReadPart::Set(set()));
+    }
+
+    fn note_object(&self, key: &ObjectKey) {
+        self.note(ReadAspect::Content, || ReadPart::Object(key.clone()));
+    }
+
+    /// Gives the values of an object in an index, as the cache does; none if there is no such index.
+    pub(crate) fn index_values(&self, index: &str, held: &CachedObject) -> Vec<IndexValue> {
+        self.shared.published.load().values_in(index, held)
     }
 }
 
@@ -361,11 +459,14 @@ impl<K: Object> NamespaceLister<K> {
     /// Finds an object by its name.
     pub fn get(&self, name: &str) -> Option<Arc<K>> {
         let namespace = Some(&*self.namespace).filter(|namespace| !namespace.is_empty());
+        let key = || ObjectKey::new(namespace.unwrap_or_default(), name);
+        self.lister.note(ReadAspect::Content, || ReadPart::Object(key()));
         found(&self.lister.snapshot(), namespace, name)
     }
 
     /// Lists the namespace's objects.
     pub fn list(&self) -> Objects<K> {
+        self.lister.note_set(|| ReadSet::Namespace(self.namespace.clone()));
         let snapshot = self.lister.snapshot();
         snapshot.namespace(&self.namespace).map(|bucket| listed(&snapshot, bucket)).unwrap_or_default()
     }
@@ -374,6 +475,8 @@ impl<K: Object> NamespaceLister<K> {
     ///
     /// Looks at every object of the namespace, unless a [label index](super::IndexDefinition::label) leaves fewer.
     pub fn list_matching(&self, selector: &Selector) -> Objects<K> {
+        let namespace = || Some(self.namespace.clone());
+        self.lister.note_set(|| ReadSet::Selector { selector: selector.clone(), namespace: namespace() });
         let snapshot = self.lister.snapshot();
         let Some(all) = snapshot.namespace(&self.namespace) else { return Objects::default() };
         match snapshot.narrowed(selector).filter(|buckets| total(buckets) < all.len()) {
@@ -387,6 +490,8 @@ impl<K: Object> NamespaceLister<K> {
 
     /// Lists the namespace's objects that an index holds under a value.
     pub fn by_index(&self, index: &str, value: &IndexValue) -> Objects<K> {
+        let namespace = || Some(self.namespace.clone());
+        self.lister.note_set(|| ReadSet::Index { index: index.into(), value: value.clone(), namespace: namespace() });
         let snapshot = self.lister.snapshot();
         let bucket = snapshot.indexed(index, value).unwrap_or_else(|| unknown(index));
         let held = bucket.into_iter().flat_map(ObjectTable::iter).map(|stored| &stored.held);
@@ -414,7 +519,8 @@ fn unknown(index: &str) -> Option<&'static ObjectTable> {
 
 impl<K: ?Sized> Clone for Lister<K> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), keep: self.keep.clone(), object: PhantomData }
+        let (shared, keep, tracked) = (self.shared.clone(), self.keep.clone(), self.tracked.clone());
+        Self { shared, keep, tracked, object: PhantomData }
     }
 }
 

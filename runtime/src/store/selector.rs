@@ -66,6 +66,14 @@ pub(super) enum Needed<'s> {
 }
 
 impl Selector {
+    /// Returns a label, and its values, without one of which nothing matches.
+    pub(crate) fn one_of(&self) -> Option<(&str, &BTreeSet<String>)> {
+        self.needed().find_map(|(key, needed)| match needed {
+            Needed::OneOf(values) => Some((key, values)),
+            Needed::Any => None,
+        })
+    }
+
     /// Names the labels without which nothing matches.
     pub(super) fn needed(&self) -> impl Iterator<Item = (&str, Needed<'_>)> {
         self.requirements.iter().filter_map(|Requirement { key, test }| match test {

@@ -97,6 +97,12 @@ impl StoreSnapshot {
         Some(index.bucket(value))
     }
 
+    /// Gives the values of an object in an index.
+    pub(super) fn values_in(&self, index: &str, held: &CachedObject) -> Vec<IndexValue> {
+        let index = self.indexes.iter().find(|known| known.definition.name() == index);
+        index.map(|index| index.values(held)).unwrap_or_default()
+    }
+
     /// Returns the version that every extent has reached.
     pub(super) fn version(&self) -> Option<Version> {
         let versions: Option<Vec<Version>> = self.versions.iter().map(|(_, version)| *version).collect();

@@ -40,6 +40,7 @@ mod pending_writes;
 mod policies;
 mod probes;
 mod rate;
+mod reads;
 mod refusals;
 mod restored;
 mod roles;

@@ -1,0 +1,169 @@
+//! What a reader looks at in a cache, for those who want to know when that changes.
+//!
+//! A tracked lister reads one snapshot. It tells of each read before it is done. What has changed since the snapshot was
+//! taken, it tells as well: those who note changes did not know of the read then.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use arc_swap::ArcSwap;
+
+use super::{
+    cached_object::CachedObject,
+    index::IndexValue,
+    selector::Selector,
+    snapshot::{ObjectTable, StoreSnapshot},
+};
+use crate::object::{AnyObject, ObjectKey, Version};
+
+/// A part of a cache that can be read at once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ReadSet {
+    Everything,
+    Namespace(Arc<str>),
+    /// What an index holds under a value, in a namespace or in all.
+    Index { index: Arc<str>, value: IndexValue, namespace: Option<Arc<str>> },
+    Selector { selector: Selector, namespace: Option<Arc<str>> },
+}
+
+/// What is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReadPart {
+    /// One object, whether it is there or not.
+    Object(ObjectKey),
+    Set(ReadSet),
+}
+
+/// Which changes concern a reader.
+#[derive(Clone)]
+pub(crate) enum ReadAspect {
+    /// Every change.
+    Content,
+    /// That an object comes or goes.
+    Members,
+    /// Whether this says that an object, or its absence, now reads differently.
+    Picked(PickCheck),
+}
+
+/// Says whether what was picked of an object has changed; `None` is an absent object.
+pub(crate) type PickCheck = Arc<dyn Fn(Option<&dyn AnyObject>) -> bool + Send + Sync>;
+
+/// Is told of reads.
+pub(crate) trait ReadTracker: Send + Sync {
+    /// Takes a read that is about to be done.
+    fn note(&self, part: ReadPart, aspect: ReadAspect);
+
+    /// Takes the versions of what has changed of a read since its snapshot; `None` where that is not known.
+    fn changed(&self, versions: Vec<Option<Version>>);
+}
+
+/// One moment of a cache, whose reads are told.
+pub(crate) struct TrackedSnapshot {
+    pub(super) snapshot: Arc<StoreSnapshot>,
+    tracker: Box<dyn ReadTracker>,
+}
+
+impl TrackedSnapshot {
+    pub(super) fn new(snapshot: Arc<StoreSnapshot>, tracker: Box<dyn ReadTracker>) -> Self {
+        Self { snapshot, tracker }
+    }
+
+    /// Tells of a read, and of what has changed of it since the snapshot.
+    pub(super) fn note(&self, part: ReadPart, aspect: ReadAspect, published: &ArcSwap<StoreSnapshot>) {
+        self.tracker.note(part.clone(), aspect.clone());
+        // From here on, those who note changes know of the read.
+        let now = published.load();
+        if Arc::ptr_eq(&now, &self.snapshot) {
+            return;
+        }
+        let changed = part.changes(&aspect, &self.snapshot, &now);
+        if !changed.is_empty() {
+            self.tracker.changed(changed);
+        }
+    }
+}
+
+impl ReadPart {
+    /// Compares what two snapshots show; returns the later versions of what differs for a reader.
+    fn changes(&self, aspect: &ReadAspect, before: &StoreSnapshot, now: &StoreSnapshot) -> Vec<Option<Version>> {
+        let (mut was, is) = (self.held(before), self.held(now));
+        if let (ReadAspect::Picked(check), Self::Object(_)) = (aspect, self) {
+            let differs = match is.values().next() {
+                Some(held) => held.with_object(|object| check(Some(object))).unwrap_or(true),
+                None => check(None),
+            };
+            return if differs { vec![is.values().next().and_then(CachedObject::version)] } else { Vec::new() };
+        }
+        let is_of_content = matches!(aspect, ReadAspect::Content);
+        let mut changed = Vec::new();
+        for (key, now) in is {
+            if was.remove(&key).is_none_or(|before| is_of_content && !before.is_same(&now)) {
+                changed.push(now.version());
+            }
+        }
+        changed.extend(was.into_iter().map(|_| None));
+        if let (Self::Object(key), true) = (self, is_of_content)
+            && before.mark(key).is_some() != now.mark(key).is_some()
+        {
+            changed.push(None);
+        }
+        changed
+    }
+
+    fn held(&self, snapshot: &StoreSnapshot) -> HashMap<ObjectKey, CachedObject> {
+        let mut all = HashMap::new();
+        match self {
+            Self::Object(key) => {
+                let held = snapshot.get(key.namespace(), key.name());
+                all.extend(held.map(|held| (key.clone(), held.clone())));
+            }
+            Self::Set(set) => set.visit(snapshot, |held| drop(all.insert(held.key().clone(), held.clone()))),
+        }
+        all
+    }
+}
+
+impl ReadSet {
+    fn visit(&self, snapshot: &StoreSnapshot, mut visit: impl FnMut(&CachedObject)) {
+        let in_namespace = |held: &CachedObject, namespace: &Option<Arc<str>>| {
+            namespace.as_deref().is_none_or(|namespace| held.key().namespace().unwrap_or_default() == namespace)
+        };
+        let mut all = |table: &ObjectTable, keep: &dyn Fn(&CachedObject) -> bool| {
+            table.iter().map(|stored| &stored.held).filter(|held| keep(held)).for_each(&mut visit);
+        };
+        match self {
+            Self::Everything => all(&snapshot.objects, &|_| true),
+            Self::Namespace(namespace) => {
+                snapshot.namespace(namespace).into_iter().for_each(|table| all(table, &|_| true));
+            }
+            Self::Index { index, value, namespace } => {
+                let table = snapshot.indexed(index, value).flatten();
+                table.into_iter().for_each(|table| all(table, &|held| in_namespace(held, namespace)));
+            }
+            Self::Selector { selector, namespace } => {
+                all(&snapshot.objects, &|held| in_namespace(held, namespace) && held.matches(selector));
+            }
+        }
+    }
+}
+
+/// Shown in reports, after the kind.
+impl fmt::Display for ReadSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespace = match self {
+            Self::Everything => return f.write_str("all"),
+            Self::Namespace(namespace) => return write!(f, "all of namespace {namespace}"),
+            Self::Index { index, value, namespace } => {
+                write!(f, "{index}={value}")?;
+                namespace
+            }
+            Self::Selector { selector, namespace } => {
+                write!(f, "{selector}")?;
+                namespace
+            }
+        };
+        match namespace {
+            Some(namespace) => write!(f, " in namespace {namespace}"),
+            None => Ok(()),
+        }
+    }
+}
