@@ -98,7 +98,14 @@ fn core_fed_twice_by(waits: Waits, caches: Vec<ReadCache>, shared: Vec<SourceId>
     let writer = Writer::new(sender, author, Vec::new(), keys.clone(), wait, counters);
     Arc::new(ControllerCore {
         settings: Settings::new("test".into()),
-        base: Arc::new(ContextBase { kind: Kind::of::<ConfigMap>(), writer, recorder, _events: None }),
+        base: Arc::new(ContextBase {
+            kind: Kind::of::<ConfigMap>(),
+            writer,
+            recorder,
+            keys: keys.clone(),
+            _events: None,
+        }),
+        reads: Arc::default(),
         reconciles: TypeId::of::<ConfigMap>(),
         objects: no_objects(),
         waits: Arc::new(waits),

@@ -666,3 +666,7 @@ impl std::fmt::Debug for ReadTable {
         f.debug_struct("ReadTable").field("readers", &self.ids.len()).finish()
     }
 }
+
+#[cfg(test)]
+#[path = "reads_tests.rs"]
+mod tests;

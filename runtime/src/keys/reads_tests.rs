@@ -1,0 +1,229 @@
+use std::collections::{BTreeMap, BTreeSet, HashMap as Naive};
+
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+
+use super::*;
+use crate::store::Selector;
+
+const KIND: ReadKind = ReadKind(1);
+
+/// An object, as far as readers are concerned.
+#[derive(Clone, Debug, PartialEq)]
+struct Thing {
+    labels: BTreeMap<String, String>,
+    sites: Vec<IndexValue>,
+    port: u32,
+}
+
+/// What a reader looks at; the last ones are what a model needs to know of a pick.
+#[derive(Clone, Debug)]
+enum Sort {
+    Content,
+    Members,
+    Picked(Option<u32>),
+}
+
+type Reads = Vec<(ReadPart, Sort)>;
+
+/// Knows every read of every key, and looks at all of them at each change.
+#[derive(Default)]
+struct NaiveReads {
+    done: Naive<ObjectKey, Reads>,
+    running: Naive<ObjectKey, Reads>,
+}
+
+fn belongs(part: &ReadPart, key: &ObjectKey, thing: &Thing) -> bool {
+    let within = |namespace: &Option<Arc<str>>| namespace.is_none() || namespace.as_ref() == key.shared_namespace();
+    match part {
+        ReadPart::Object(other) => other == key,
+        ReadPart::Set(ReadSet::Everything) => true,
+        ReadPart::Set(ReadSet::Namespace(namespace)) => within(&Some(namespace.clone())),
+        ReadPart::Set(ReadSet::Index { value, namespace, .. }) => thing.sites.contains(value) && within(namespace),
+        ReadPart::Set(ReadSet::Selector { selector, namespace }) => {
+            selector.matches(&thing.labels) && within(namespace)
+        }
+    }
+}
+
+impl NaiveReads {
+    fn woken(&self, key: &ObjectKey, before: Option<&Thing>, after: Option<&Thing>) -> BTreeSet<ObjectKey> {
+        let concerns = |(part, sort): &(ReadPart, Sort)| {
+            let was = before.is_some_and(|thing| belongs(part, key, thing));
+            let is = after.is_some_and(|thing| belongs(part, key, thing));
+            match sort {
+                Sort::Content => was || is,
+                Sort::Members => was != is,
+                Sort::Picked(port) => (was || is) && after.map(|thing| thing.port) != *port,
+            }
+        };
+        let readers = self.done.iter().chain(&self.running);
+        readers.filter(|(_, reads)| reads.iter().any(concerns)).map(|(key, _)| key.clone()).collect()
+    }
+}
+
+fn a_key(random: &mut SmallRng) -> ObjectKey {
+    ObjectKey::new(["shop", "ops"][random.random_range(0..2)], format!("o{}", random.random_range(0..5)))
+}
+
+fn a_thing(random: &mut SmallRng) -> Thing {
+    let site = |random: &mut SmallRng| IndexValue::from(["a", "b", "c"][random.random_range(0..3)]);
+    let mut sites: Vec<_> = (0..random.random_range(0..3)).map(|_| site(random)).collect();
+    sites.sort_unstable();
+    sites.dedup();
+    let tier = ["gold", "silver"].get(random.random_range(0..3)).map(|tier| ("tier".to_owned(), (*tier).to_owned()));
+    Thing { labels: tier.into_iter().collect(), sites, port: random.random_range(0..3) }
+}
+
+fn a_part(random: &mut SmallRng) -> ReadPart {
+    let namespace = |random: &mut SmallRng| {
+        ["shop", "ops"].get(random.random_range(0..4)).map(|namespace| Arc::from(*namespace))
+    };
+    ReadPart::Set(match random.random_range(0..5) {
+        0 => ReadSet::Everything,
+        1 => ReadSet::Namespace(["shop", "ops"][random.random_range(0..2)].into()),
+        2 => ReadSet::Index {
+            index: "site".into(),
+            value: ["a", "b", "c"][random.random_range(0..3)].into(),
+            namespace: namespace(random),
+        },
+        3 => {
+            let selectors = ["tier=gold", "tier in (gold,silver)", "tier!=gold", "!tier", "tier"];
+            let selector: Selector = selectors[random.random_range(0..5)].parse().unwrap();
+            ReadSet::Selector { selector, namespace: namespace(random) }
+        }
+        _ => return ReadPart::Object(a_key(random)),
+    })
+}
+
+fn state<'o>(wanted: &[Arc<str>], thing: &'o Thing) -> ReadState<'o> {
+    let values = wanted.iter().map(|_| thing.sites.clone()).collect();
+    ReadState { labels: Cow::Borrowed(&thing.labels), values }
+}
+
+/// Plays runs and changes, and compares whom each change wakes.
+fn plays(seed: u64) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let (mut table, mut naive) = (ReadTable::default(), NaiveReads::default());
+    let mut things: BTreeMap<ObjectKey, Thing> = BTreeMap::new();
+    let mut runs: BTreeMap<ObjectKey, u64> = BTreeMap::new();
+    let mut last_run = 0;
+    for _ in 0..60 {
+        let reader = ObjectKey::new("readers", format!("r{}", random.random_range(0..4)));
+        match random.random_range(0..8) {
+            0..4 => {
+                let run = *runs.entry(reader.clone()).or_insert_with(|| {
+                    last_run += 1;
+                    last_run
+                });
+                let part = a_part(&mut random);
+                let (sort, aspect) = match (&part, random.random_range(0..4)) {
+                    (ReadPart::Object(key), 0) => {
+                        let port = things.get(key).map(|thing| thing.port);
+                        // What is looked at is the model's: the check has only to be asked, and for the right object.
+                        (Sort::Picked(port), ReadAspect::Picked(Arc::new(|_| true)))
+                    }
+                    (_, 1) => (Sort::Members, ReadAspect::Members),
+                    _ => (Sort::Content, ReadAspect::Content),
+                };
+                assert!(table.note(&reader, run, KIND, part.clone(), aspect).is_none(), "it is little");
+                naive.running.entry(reader).or_default().push((part, sort));
+            }
+            4 => {
+                if let Some(run) = runs.remove(&reader) {
+                    table.finish(&reader, run);
+                    let read = naive.running.remove(&reader).unwrap_or_default();
+                    naive.done.insert(reader, read);
+                }
+            }
+            _ => {
+                let key = a_key(&mut random);
+                let before = things.remove(&key);
+                let after = (random.random_range(0..3) > 0).then(|| a_thing(&mut random));
+                if before.is_none() && after.is_none() {
+                    continue;
+                }
+                let wanted = table.wanted(KIND);
+                let change = ReadChange {
+                    key: &key,
+                    before: before.as_ref().map(|thing| state(&wanted, thing)),
+                    after: after.as_ref().map(|thing| state(&wanted, thing)),
+                    is_doubtful: false,
+                };
+                let woken = table.woken(KIND, &wanted, &change);
+                let expected = naive.woken(&key, before.as_ref(), after.as_ref());
+                let plain: BTreeSet<_> = woken.keys.iter().map(|(key, _)| key.clone()).collect();
+                assert_eq!(plain.len(), woken.keys.len(), "seed {seed}: each key once");
+                let asked: BTreeSet<_> = woken.picks.iter().map(|(key, ..)| key.clone()).collect();
+                assert!(plain.is_subset(&expected), "seed {seed}: {plain:?} woke, not {expected:?}");
+                let missed: Vec<_> = expected.difference(&plain).filter(|key| !asked.contains(*key)).collect();
+                assert!(missed.is_empty(), "seed {seed}: {missed:?} did not wake");
+                assert!(table.woken(ReadKind(0), &[], &change).keys.is_empty(), "another kind");
+                if let Some(after) = after {
+                    things.insert(key, after);
+                }
+            }
+        }
+    }
+    // Nothing is left once all keys have run without reading.
+    for number in 0..4 {
+        last_run += 1;
+        let reader = ObjectKey::new("readers", format!("r{number}"));
+        if let Some(run) = runs.remove(&reader) {
+            table.finish(&reader, run);
+        }
+        table.finish(&reader, last_run);
+    }
+    assert_eq!(table.len(), (0, 0), "seed {seed}");
+    assert!(table.wanted(KIND).is_empty());
+}
+
+// RW1, RW2
+#[test]
+fn whom_a_change_wakes_is_what_a_model_says_that_looks_at_every_read() {
+    (0..10_000).for_each(plays);
+}
+
+// RW5
+#[test]
+fn a_run_that_reads_too_many_objects_depends_on_their_namespace_or_on_all() {
+    let reader = ObjectKey::new("readers", "r");
+    for (namespaces, whole) in [(["shop", "shop"], ReadSet::Namespace("shop".into())), (["shop", "ops"], ReadSet::Everything)] {
+        let mut table = ReadTable::default();
+        let mut told = Vec::new();
+        for number in 0..2 * ONE_BY_ONE {
+            let key = ObjectKey::new(namespaces[number % 2], format!("o{number}"));
+            told.extend(table.note(&reader, 1, KIND, ReadPart::Object(key), ReadAspect::Content));
+        }
+        assert_eq!(told, [whole.clone()]);
+        assert_eq!(table.len().0, 1, "one node is left");
+        let another = ObjectKey::new("shop", "another");
+        let change = ReadChange { key: &another, before: None, after: Some(ReadState::default()), is_doubtful: false };
+        assert_eq!(table.woken(KIND, &[], &change).keys, [(reader.clone(), 1)]);
+        table.finish(&reader, 1);
+        assert_eq!(table.of(&reader), [(KIND, ReadPart::Set(whole))]);
+    }
+}
+
+#[test]
+fn work_that_outlives_its_run_goes_on_to_read_for_it_until_another_run_ends() {
+    let (mut table, reader) = (ReadTable::default(), ObjectKey::new("readers", "r"));
+    let read = |table: &mut ReadTable, run, name: &str| {
+        table.note(&reader, run, KIND, ReadPart::Object(ObjectKey::new("shop", name)), ReadAspect::Content);
+    };
+    read(&mut table, 1, "a");
+    table.finish(&reader, 1);
+    read(&mut table, 1, "b");
+    let names = |table: &ReadTable| table.of(&reader).len();
+    assert_eq!(names(&table), 2);
+    read(&mut table, 2, "c");
+    assert_eq!(names(&table), 3);
+    table.finish(&reader, 2);
+    read(&mut table, 1, "d");
+    assert_eq!(names(&table), 1, "the first run is no concern of the key any more");
+}
+
+// RW5
+#[test]
+fn a_node_takes_as_little_as_it_may() {
+    assert_eq!(size_of::<Option<Node<ObjectKey>>>(), 48);
+}
