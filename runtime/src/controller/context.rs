@@ -17,15 +17,16 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Cluster, Reason, Watch,
-    reads::{ReadCacheEntry, RunMoments},
+    reads::{OwnedCache, ReadCacheEntry, ReadCaches, ReadFeed, RunMoments},
+    watch::Narrowing,
 };
 use crate::{
     backoff::random_seed,
     clock::WallClock,
     informer::{Marker, Watched},
-    keys::Keys,
+    keys::{Keys, ReadKind},
     object::{AsObject, Kind, Object, ObjectKey, ObjectRef, Scope, Statused},
-    store::{AnyLister, Lister},
+    store::{AnyLister, Lister, Objects},
     writes::{
         Apply, Author, Counters, Create, Delete, Event, Patched, Recorder, Rights, Sender, TypedObject,
         UniqueObject, WriteError, Writer, patch, patch_status,
@@ -47,7 +48,7 @@ struct RunContext<K: Marker> {
     object: Option<Arc<K::Seen>>,
     uid_of: fn(&K::Seen) -> Option<String>,
     /// The caches that the run may read, and the moments at which it does.
-    reads: Arc<[ReadCacheEntry]>,
+    reads: Arc<ReadCaches>,
     moments: RunMoments,
 }
 
@@ -86,7 +87,7 @@ impl<K: Watched> Context<K> {
         base: Arc<ContextBase>,
         run_info: Arc<RunInfo>,
         object: Option<Arc<K::Object>>,
-        reads: Arc<[ReadCacheEntry]>,
+        reads: Arc<ReadCaches>,
     ) -> Self {
         let uid_of = |object: &K::Object| object.meta().uid.clone();
         let moments = RunMoments::default();
@@ -168,7 +169,7 @@ impl<K: Marker> Context<K> {
     #[track_caller]
     pub fn lister<W: Watched<DynamicType = ()>>(&self) -> W::Lister {
         let entry = self.read_entry(TypeId::of::<W>(), None);
-        self.read(entry, &W::kind_of(&()), type_name::<W>())
+        self.read::<W>(entry)
     }
 
     /// Reads what a [`Watch`](super::Watch) covers that the controller declares, where it declares several of one kind.
@@ -176,23 +177,54 @@ impl<K: Marker> Context<K> {
     /// Otherwise as [`lister`](Self::lister), panic included.
     #[track_caller]
     pub fn lister_of<W: Watched>(&self, watch: &Watch<W>) -> W::Lister {
-        let entry = self.read_entry(TypeId::of::<W>(), Some(&|entry: &ReadCacheEntry| {
-            let cluster = watch.cluster.as_ref().map(Cluster::name);
-            entry.narrowing == *watch.narrowing()
-                && entry.cluster.as_deref() == cluster
-                && entry.kind == W::kind_of(watch.dynamic_type())
-        }));
-        self.read(entry, &W::kind_of(watch.dynamic_type()), type_name::<W>())
+        let entry = self.read_entry(
+            TypeId::of::<W>(),
+            Some(&|entry: &ReadCacheEntry| {
+                let cluster = watch.cluster.as_ref().map(Cluster::name);
+                entry.narrowing == *watch.narrowing()
+                    && entry.cluster.as_deref() == cluster
+                    && entry.kind == W::kind_of(watch.dynamic_type())
+            }),
+        );
+        self.read::<W>(entry)
     }
 
     /// Has all reads of the run see the present moment, in caches from which it has read nothing yet.
     ///
     /// They are then about equally old. Each shows at least what woke the run. Returns the context.
     pub fn snapshot(&self) -> &Self {
-        for entry in self.run.reads.iter().filter(|entry| self.is_for(entry)) {
+        for entry in self.run.reads.reads.iter().filter(|entry| self.is_for(entry)) {
             self.moment_of(entry);
         }
         self
+    }
+
+    /// Lists the objects of a kind that the reconciled object controls, by the UID of their owner.
+    ///
+    /// The controller [`owns`](super::Controller::owns) the kind, so every change of these objects enqueues the key anyway. The
+    /// cache gets an index of owners when somebody first asks. It shows the present moment.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+    /// # use watchkeeper::prelude::*;
+    /// # fn surplus(cx: &Context<ConfigMap>) -> Vec<ObjectKey> {
+    /// cx.owned::<Deployment>().iter().filter(|child| child.name() != cx.key().name()).map(|child| ObjectKey::of(&**child)).collect()
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// The controller does not declare that it owns the kind. The run fails, and the message names the line to add.
+    #[track_caller]
+    pub fn owned<C: Watched<DynamicType = ()>>(&self) -> Objects<C::Object> {
+        let namespace = self.key().shared_namespace();
+        let fits = |cache: &&OwnedCache| {
+            cache.marker == TypeId::of::<C>() && (cache.place.is_none() || cache.place.as_ref() == namespace)
+        };
+        let Some(cache) = self.run.reads.owned.iter().find(fits) else { undeclared::<C>("owns") };
+        match &*self.owner().uid {
+            "" => Objects::default(),
+            uid => cache.informer.owned_by(uid),
+        }
     }
 
     fn moment_of(&self, entry: &ReadCacheEntry) -> AnyLister {
@@ -211,18 +243,13 @@ impl<K: Marker> Context<K> {
         let fits = |entry: &&ReadCacheEntry| {
             entry.marker == marker && self.is_for(entry) && fits.is_none_or(|fits| fits(entry))
         };
-        self.run.reads.iter().find(fits)
+        self.run.reads.reads.iter().find(fits)
     }
 
     #[track_caller]
-    fn read<O: Object, L: From<Lister<O>>>(&self, entry: Option<&ReadCacheEntry>, kind: &Kind, marker: &str) -> L {
-        let Some(entry) = entry else {
-            let marker = marker.rsplit("::").next().unwrap_or(marker);
-            panic!(
-                "the run reads {kind}, which its controller does not declare: add `.reads::<{marker}>()` to the controller"
-            );
-        };
-        self.moment_of(entry).typed::<O>().into()
+    fn read<W: Watched>(&self, entry: Option<&ReadCacheEntry>) -> W::Lister {
+        let Some(entry) = entry else { undeclared::<W>("reads") };
+        self.moment_of(entry).typed::<W::Object>().into()
     }
 
     /// Applies a child of the reconciled object, server-side, when awaited.
@@ -408,6 +435,16 @@ impl<K: Marker> Context<K> {
     }
 }
 
+/// Ends the run: it reads what its controller does not declare.
+#[track_caller]
+fn undeclared<W>(how: &str) -> ! {
+    let marker = type_name::<W>();
+    let marker = marker.rsplit("::").next().unwrap_or(marker);
+    panic!(
+        "the run reads {marker}, which its controller does not declare: add `.{how}::<{marker}>()` to the controller"
+    );
+}
+
 fn kind_of<C: Watched>(marker: &C) -> Kind {
     C::kind_of(&marker.dynamic_type())
 }
@@ -509,6 +546,37 @@ impl<K: Watched<DynamicType = ()>> Context<K> {
 }
 
 impl<K: Watched> Context<K> {
+    /// Gives a context that was made by hand a cache to read, as the lister of a test's own
+    /// [`Indexer`](crate::store::Indexer) or informer shows it.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    /// # use watchkeeper::{prelude::*, store::Indexer};
+    /// # fn test(client: kube::Client, map: &ConfigMap, tls: Secret) {
+    /// let secrets = Indexer::<Secret>::new();
+    /// secrets.upsert(Arc::new(tls));
+    /// let cx = Context::without_manager(client, map).with_lister::<Secret>(secrets.lister());
+    /// assert_eq!(cx.lister::<Secret>().len(), 1);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_lister<W: Watched<DynamicType = ()>>(self, lister: Lister<W::Object>) -> Self {
+        let kind = W::kind_of(&());
+        let run = Arc::into_inner(self.run).expect("a context is given listers before it is cloned");
+        let mut reads = Arc::into_inner(run.reads).expect("a context is given listers before it is used");
+        let number = ReadKind(u16::try_from(reads.reads.len()).expect("a test has fewer listers"));
+        reads.reads.push(ReadCacheEntry {
+            marker: TypeId::of::<W>(),
+            narrowing: Narrowing::default(),
+            cluster: None,
+            place: None,
+            lister: lister.untyped(),
+            shared: Arc::new(ReadFeed::new(number, None, kind.to_string().into())),
+            kind,
+        });
+        Self { run: Arc::new(RunContext { reads: Arc::new(reads), ..run }) }
+    }
+
     /// Makes a context by hand for what a marker asks for: `Context::without_manager_for(Dynamic::new(kind), ..)`.
     ///
     /// Otherwise as [`without_manager`](Self::without_manager), panic included.

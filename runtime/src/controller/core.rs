@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::{
     KeyReport, Leftovers, Why,
     context::ContextBase,
-    reads::ReadCacheEntry,
+    reads::ReadCaches,
     recent::RecentRuns,
     report::{ControllerPhase, ControllerReport, KeyGroup, KeyLine, KeyPlace, QueueDepths, WorkerCounts},
     settings::Settings,
@@ -35,7 +35,7 @@ use crate::{
 
 /// Most keys in flight that are named in one line.
 const NAMED_IN_FLIGHT: usize = 5;
-/// Most objects that are found by their name alone.
+/// Most objects that are found by their name alone, and most reads of a key that are named.
 const MOST_FOUND: usize = 20;
 
 /// What all workers of a controller share. It does not know the reconciled type, so that it is compiled once.
@@ -47,7 +47,7 @@ pub(crate) struct ControllerCore {
     pub(crate) reconciles: TypeId,
     pub(super) objects: Arc<ReconciledObjects>,
     /// The caches that runs may read.
-    pub(super) reads: Arc<[ReadCacheEntry]>,
+    pub(super) reads: Arc<ReadCaches>,
     pub(crate) waits: Arc<Waits>,
     pub(super) keys: Arc<Keys>,
     pub(super) metrics: ControllerMetrics,
@@ -101,7 +101,10 @@ impl ControllerCore {
     pub(crate) fn report(&self, key: &ObjectKey) -> KeyReport {
         let why = self.blocked(key).or_else(|| self.keys.why(key)).unwrap_or_else(|| self.objects.idle(key));
         let (table, key, controller) = (self.keys.table(), key.clone(), self.settings.name.clone());
-        KeyReport { controller, why, reason: table.asked(&key), last_error: table.last_error(&key), key }
+        let reads = table.reads.of(&key).into_iter().take(MOST_FOUND);
+        let reads = reads.map(|(kind, part)| self.reads.shown(kind, &part)).collect();
+        let (reason, last_error) = (table.asked(&key), table.last_error(&key));
+        KeyReport { controller, why, reason, last_error, reads, key }
     }
 
     /// Says what keeps all keys of the controller, or of a namespace, from running.

@@ -45,7 +45,11 @@ impl Enqueuer {
 }
 
 /// Returns what a write of a key may have made: only a watch event of a source of this cluster can be that.
-pub(super) fn written(source: Option<SourceId>, via: Via, version: Option<Version>) -> Option<(SourceId, Version)> {
+pub(super) fn written(
+    source: Option<SourceId>,
+    via: Via,
+    version: Option<Version>,
+) -> Option<(SourceId, Version)> {
     source.zip(version).filter(|_| via == Via::Watch)
 }
 

@@ -20,6 +20,7 @@ use super::{
     core::ControllerCore,
     error::ControllerError,
     predicate::Predicate,
+    reads::ReadCaches,
     recent::RecentRuns,
     running::RunningController,
     settings::Settings,
@@ -204,7 +205,7 @@ fn core(
     Arc::new(ControllerCore {
         settings,
         base: Arc::new(ContextBase { kind, writer, recorder, keys: keys.clone(), _events: None }),
-        reads: sources.reads.into(),
+        reads: Arc::new(ReadCaches { reads: sources.reads, owned: sources.owned }),
         reconciles,
         objects,
         waits: Arc::new(waits),

@@ -17,7 +17,7 @@ use super::{
     watch::{Narrowing, Place},
 };
 use crate::{
-    informer::{AddOrigin, CacheChange, Observer, Progress, Via},
+    informer::{AddOrigin, AnyInformer, CacheChange, Observer, Progress, Via},
     keys::{FeedId, Keys, ReadChange, ReadKind, ReadState, SourceId, WokenKeys},
     object::{AnyObject, Kind, ObjectKey, Version},
     store::{
@@ -38,6 +38,21 @@ pub(crate) struct ReadCacheEntry {
     pub(super) place: Place,
     pub(super) lister: AnyLister,
     pub(super) shared: Arc<ReadFeed>,
+}
+
+/// A cache of objects that the reconciled ones own.
+pub(crate) struct OwnedCache {
+    pub(super) marker: TypeId,
+    /// The namespace that it shows; `None`: all.
+    pub(super) place: Place,
+    pub(super) informer: AnyInformer,
+}
+
+/// The caches that runs may read.
+#[derive(Default)]
+pub(crate) struct ReadCaches {
+    pub(super) reads: Vec<ReadCacheEntry>,
+    pub(super) owned: Vec<OwnedCache>,
 }
 
 /// What the observer of a cache and the runs that read it share.
@@ -65,7 +80,12 @@ pub(super) struct RunMoments(Mutex<Vec<(ReadKind, Arc<TrackedSnapshot>)>>);
 
 impl RunMoments {
     /// Returns a lister of a cache at the run's moment, whose reads are noted.
-    pub(super) fn lister(&self, entry: &ReadCacheEntry, keys: &Arc<Keys>, run: (&ObjectKey, u64)) -> AnyLister {
+    pub(super) fn lister(
+        &self,
+        entry: &ReadCacheEntry,
+        keys: &Arc<Keys>,
+        run: (&ObjectKey, u64),
+    ) -> AnyLister {
         let feed = &entry.shared;
         let mut moments = self.0.lock();
         if let Some((_, moment)) = moments.iter().find(|(kind, _)| *kind == feed.kind) {
@@ -223,13 +243,15 @@ impl Observer for EnqueueReaders {
     }
 }
 
-/// Names what a key depends on.
-pub(super) fn shown(entries: &[ReadCacheEntry], kind: ReadKind, part: &ReadPart) -> String {
-    let name = entries.iter().find(|entry| entry.shared.kind == kind).map(|entry| &*entry.shared.name);
-    let name = name.unwrap_or_default();
-    match part {
-        ReadPart::Object(key) => format!("{name} {key}"),
-        ReadPart::Set(ReadSet::Everything) => format!("all {name}"),
-        ReadPart::Set(set) => format!("{name} with {set}"),
+impl ReadCaches {
+    /// Names what is read.
+    pub(super) fn shown(&self, kind: ReadKind, part: &ReadPart) -> String {
+        let entry = self.reads.iter().find(|entry| entry.shared.kind == kind);
+        let name = entry.map(|entry| &*entry.shared.name).unwrap_or_default();
+        match part {
+            ReadPart::Object(key) => format!("{name} {key}"),
+            ReadPart::Set(ReadSet::Everything) => format!("all {name}"),
+            ReadPart::Set(set) => format!("{name} with {set}"),
+        }
     }
 }

@@ -37,6 +37,8 @@ pub struct KeyReport {
     pub reason: Option<Reason>,
     /// How the last run failed, if it did.
     pub last_error: Option<LastError>,
+    /// What the key depends on, since its runs read it by [`Context::lister`](crate::Context::lister); the first twenty.
+    pub reads: Vec<String>,
 }
 
 impl KeyReports {
@@ -76,7 +78,7 @@ impl fmt::Display for KeyReports {
 
 impl fmt::Display for KeyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, controller, why, reason, last_error } = self;
+        let Self { key, controller, why, reason, last_error, reads } = self;
         match why {
             Why::InFlight { .. } => write!(f, "{controller} is reconciling {key}: {why}")?,
             _ => write!(f, "{controller} is not reconciling {key}: {why}")?,
@@ -84,9 +86,12 @@ impl fmt::Display for KeyReport {
         if let Some(reason) = reason {
             write!(f, " (asked for: {reason})")?;
         }
-        match last_error {
-            Some(error) => write!(f, "; {error}"),
-            None => Ok(()),
+        if let Some(error) = last_error {
+            write!(f, "; {error}")?;
+        }
+        match reads.is_empty() {
+            true => Ok(()),
+            false => write!(f, "; it depends on {}", reads.join(", ")),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
     Why,
     enqueue::{EnqueueObject, EnqueueRelated, Enqueuer},
     predicate::{ChangeFilter, Predicate},
-    reads::{EnqueueReaders, ReadCacheEntry, ReadFeed},
+    reads::{EnqueueReaders, OwnedCache, ReadCacheEntry, ReadFeed},
     waits::Waits,
     watch::{Enqueues, Narrowing, Place, Selection, Watch},
 };
@@ -119,6 +119,7 @@ pub(super) struct ControllerSources<'a> {
     pub(super) connects: Vec<Connect>,
     /// The caches that runs may read.
     pub(super) reads: Vec<ReadCacheEntry>,
+    pub(super) owned: Vec<OwnedCache>,
     /// What keys wait for: those of a place, or all.
     awaited: Vec<(Place, AnyInformer)>,
     /// Whether the controller says what it reads.
@@ -136,8 +137,21 @@ impl<'a> ControllerSources<'a> {
             true => vec![None],
             false => namespaces.iter().cloned().map(Some).collect(),
         };
-        let (feeding, shared, views, connects, reads, awaited) = Default::default();
-        Self { factory, asked, places, feeding, shared, views, connects, reads, awaited, has_reads: false }
+        let (feeding, shared, views, connects) = Default::default();
+        let (reads, owned, awaited) = Default::default();
+        Self {
+            factory,
+            asked,
+            places,
+            feeding,
+            shared,
+            views,
+            connects,
+            reads,
+            owned,
+            awaited,
+            has_reads: false,
+        }
     }
 
     /// Asks for the informers of the reconciled kind.
@@ -200,6 +214,10 @@ impl<'a> ControllerSources<'a> {
             match is_read {
                 true => self.read(&informer, &source, Some(id), place.clone()),
                 false => self.relate(&informer, &source, Some(id)),
+            }
+            if matches!(source.enqueues, Enqueues::Owner) {
+                let (marker, place, informer) = (source.marker, place.clone(), informer.clone());
+                self.owned.push(OwnedCache { marker, place, informer });
             }
             // If it has a namespace of its own, all keys wait for it.
             let waiting = place.filter(|_| narrowing.namespace.is_none());

@@ -21,9 +21,9 @@ use super::{
 use crate::{
     delta_fifo::Extent,
     list_watch::{ListerWatcher, TypedSource},
-    object::{Kind, ObjectKey},
+    object::{Kind, Object, ObjectKey},
     reflector::{Doubt, ReflectorConfig, WatchError, WatchErrorHandler},
-    store::{AnyLister, DuplicateIndex, IndexDefinition},
+    store::{AnyLister, DuplicateIndex, IndexDefinition, ObjectIndex, Objects},
 };
 
 /// Watches one kind for any number of users: one list, one watch, one cache.
@@ -100,6 +100,16 @@ impl AnyInformer {
 
     pub(crate) fn kind(&self) -> &Kind {
         &self.handle.core.kind
+    }
+
+    /// Lists the objects that an owner controls, by an index that is made when somebody first asks.
+    pub(crate) fn owned_by<O: Object>(&self, uid: &str) -> Objects<O> {
+        let lister = self.lister().typed::<O>();
+        if !lister.has_index(ObjectIndex::OWNER) {
+            // Somebody else may be faster.
+            let _ = self.handle.core.indexer.index(ObjectIndex::owner());
+        }
+        lister.by_index(ObjectIndex::OWNER, &uid.into())
     }
 
     /// Returns the type of its objects.

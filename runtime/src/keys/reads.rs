@@ -157,7 +157,9 @@ impl ReadTable {
         };
         let whole = match &part {
             ReadPart::Set(ReadSet::Everything) if wants == Wants::ALL => Some(None),
-            ReadPart::Set(ReadSet::Namespace(namespace)) if wants == Wants::ALL => Some(Some(namespace.clone())),
+            ReadPart::Set(ReadSet::Namespace(namespace)) if wants == Wants::ALL => {
+                Some(Some(namespace.clone()))
+            }
             _ => None,
         };
         let node = self.node(kind, part);
@@ -182,7 +184,8 @@ impl ReadTable {
     fn join(&mut self, id: u32, kind: ReadKind, is_late: bool) -> Option<ReadSet> {
         let reader = self.readers.get(id);
         let reads = if is_late { &reader.done } else { &reader.running };
-        let of_kind: Vec<_> = reads.reads.iter().copied().filter(|read| self.kind_of(*read) == kind).collect();
+        let of_kind: Vec<_> =
+            reads.reads.iter().copied().filter(|read| self.kind_of(*read) == kind).collect();
         if of_kind.len() <= ONE_BY_ONE {
             return None;
         }
@@ -191,10 +194,11 @@ impl ReadTable {
             false => self.objects.get(read.node()).what.shared_namespace().cloned(),
         };
         let first = of_kind.first().and_then(namespace);
-        let set = match first.filter(|first| of_kind.iter().all(|read| namespace(read).as_ref() == Some(first))) {
-            Some(namespace) => ReadSet::Namespace(namespace),
-            None => ReadSet::Everything,
-        };
+        let set =
+            match first.filter(|first| of_kind.iter().all(|read| namespace(read).as_ref() == Some(first))) {
+                Some(namespace) => ReadSet::Namespace(namespace),
+                None => ReadSet::Everything,
+            };
         let (key, run) = (reader.key.clone(), reads.run);
         let reader = self.readers.get_mut(id);
         let reads = if is_late { &mut reader.done } else { &mut reader.running };
@@ -358,7 +362,11 @@ impl ReadTable {
     pub(crate) fn of(&self, key: &ObjectKey) -> Vec<(ReadKind, ReadPart)> {
         let Some(reader) = self.ids.get(key).map(|id| self.readers.get(*id)) else { return Vec::new() };
         let mut reads = reader.done.reads.clone();
-        let more = reader.running.reads.iter().filter(|read| !reads.iter().any(|known| known.0 & !WANTS == read.0 & !WANTS));
+        let more = reader
+            .running
+            .reads
+            .iter()
+            .filter(|read| !reads.iter().any(|known| known.0 & !WANTS == read.0 & !WANTS));
         let more: Vec<_> = more.copied().collect();
         reads.extend(more);
         let part = |read: ReadRef| match read.is_set() {
@@ -372,7 +380,11 @@ impl ReadTable {
         if let Some(id) = self.ids.get(key) {
             return *id;
         }
-        let id = self.readers.add(Reader { key: key.clone(), done: RunReads::default(), running: RunReads::default() });
+        let id = self.readers.add(Reader {
+            key: key.clone(),
+            done: RunReads::default(),
+            running: RunReads::default(),
+        });
         self.ids.insert(key.clone(), id);
         id
     }
@@ -396,7 +408,9 @@ impl ReadTable {
         }
         let (reads, hashing) = (&mut self.kinds[at], &self.hashing);
         match part {
-            ReadPart::Object(key) => ReadRef(placed(&mut reads.objects, &mut self.objects, hashing, kind, key).0),
+            ReadPart::Object(key) => {
+                ReadRef(placed(&mut reads.objects, &mut self.objects, hashing, kind, key).0)
+            }
             ReadPart::Set(set) => {
                 let (node, is_new) = placed(&mut reads.sets, &mut self.sets, hashing, kind, set);
                 if is_new {

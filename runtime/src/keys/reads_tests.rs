@@ -33,12 +33,15 @@ struct NaiveReads {
 }
 
 fn belongs(part: &ReadPart, key: &ObjectKey, thing: &Thing) -> bool {
-    let within = |namespace: &Option<Arc<str>>| namespace.is_none() || namespace.as_ref() == key.shared_namespace();
+    let within =
+        |namespace: &Option<Arc<str>>| namespace.is_none() || namespace.as_ref() == key.shared_namespace();
     match part {
         ReadPart::Object(other) => other == key,
         ReadPart::Set(ReadSet::Everything) => true,
         ReadPart::Set(ReadSet::Namespace(namespace)) => within(&Some(namespace.clone())),
-        ReadPart::Set(ReadSet::Index { value, namespace, .. }) => thing.sites.contains(value) && within(namespace),
+        ReadPart::Set(ReadSet::Index { value, namespace, .. }) => {
+            thing.sites.contains(value) && within(namespace)
+        }
         ReadPart::Set(ReadSet::Selector { selector, namespace }) => {
             selector.matches(&thing.labels) && within(namespace)
         }
@@ -70,7 +73,8 @@ fn a_thing(random: &mut SmallRng) -> Thing {
     let mut sites: Vec<_> = (0..random.random_range(0..3)).map(|_| site(random)).collect();
     sites.sort_unstable();
     sites.dedup();
-    let tier = ["gold", "silver"].get(random.random_range(0..3)).map(|tier| ("tier".to_owned(), (*tier).to_owned()));
+    let tier =
+        ["gold", "silver"].get(random.random_range(0..3)).map(|tier| ("tier".to_owned(), (*tier).to_owned()));
     Thing { labels: tier.into_iter().collect(), sites, port: random.random_range(0..3) }
 }
 
@@ -155,7 +159,8 @@ fn plays(seed: u64) {
                 assert_eq!(plain.len(), woken.keys.len(), "seed {seed}: each key once");
                 let asked: BTreeSet<_> = woken.picks.iter().map(|(key, ..)| key.clone()).collect();
                 assert!(plain.is_subset(&expected), "seed {seed}: {plain:?} woke, not {expected:?}");
-                let missed: Vec<_> = expected.difference(&plain).filter(|key| !asked.contains(*key)).collect();
+                let missed: Vec<_> =
+                    expected.difference(&plain).filter(|key| !asked.contains(*key)).collect();
                 assert!(missed.is_empty(), "seed {seed}: {missed:?} did not wake");
                 assert!(table.woken(ReadKind(0), &[], &change).keys.is_empty(), "another kind");
                 if let Some(after) = after {
@@ -187,7 +192,9 @@ fn whom_a_change_wakes_is_what_a_model_says_that_looks_at_every_read() {
 #[test]
 fn a_run_that_reads_too_many_objects_depends_on_their_namespace_or_on_all() {
     let reader = ObjectKey::new("readers", "r");
-    for (namespaces, whole) in [(["shop", "shop"], ReadSet::Namespace("shop".into())), (["shop", "ops"], ReadSet::Everything)] {
+    for (namespaces, whole) in
+        [(["shop", "shop"], ReadSet::Namespace("shop".into())), (["shop", "ops"], ReadSet::Everything)]
+    {
         let mut table = ReadTable::default();
         let mut told = Vec::new();
         for number in 0..2 * ONE_BY_ONE {
@@ -197,7 +204,8 @@ fn a_run_that_reads_too_many_objects_depends_on_their_namespace_or_on_all() {
         assert_eq!(told, [whole.clone()]);
         assert_eq!(table.len().0, 1, "one node is left");
         let another = ObjectKey::new("shop", "another");
-        let change = ReadChange { key: &another, before: None, after: Some(ReadState::default()), is_doubtful: false };
+        let change =
+            ReadChange { key: &another, before: None, after: Some(ReadState::default()), is_doubtful: false };
         assert_eq!(table.woken(KIND, &[], &change).keys, [(reader.clone(), 1)]);
         table.finish(&reader, 1);
         assert_eq!(table.of(&reader), [(KIND, ReadPart::Set(whole))]);

@@ -68,6 +68,7 @@ impl StartedController {
                 why: Why::Stopped,
                 reason: None,
                 last_error: None,
+                reads: Vec::new(),
             },
         }
     }

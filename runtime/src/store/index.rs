@@ -132,6 +132,18 @@ enum ValueSource {
     /// The object where it is decoded anyway, else a part of it.
     Part(Arc<OfObject>, Arc<OfText>),
     Label(Arc<str>),
+    /// The UIDs of the owners that control it.
+    Owner,
+}
+
+impl ObjectIndex {
+    /// The name of the index of owners, which no user's index has.
+    pub(crate) const OWNER: &'static str = "the owner's UID";
+
+    /// Defines the index by the UID of the controlling owner.
+    pub(crate) fn owner() -> Self {
+        Self::by(Self::OWNER.into(), ValueSource::Owner)
+    }
 }
 
 impl<K: 'static> IndexDefinition<K> {
@@ -177,7 +189,7 @@ impl<K: 'static> IndexDefinition<K> {
             ValueSource::Object(of_object) | ValueSource::Part(of_object, _) => {
                 ValueSource::Part(of_object, Arc::new(of_text))
             }
-            label @ ValueSource::Label(_) => label,
+            other @ (ValueSource::Label(_) | ValueSource::Owner) => other,
         };
         Self::by(self.name, source)
     }
@@ -210,7 +222,7 @@ impl<K: ?Sized> IndexDefinition<K> {
     pub(super) fn label_key(&self) -> Option<&str> {
         match &self.source {
             ValueSource::Label(key) => Some(key),
-            ValueSource::Object(_) | ValueSource::Part(..) => None,
+            ValueSource::Object(_) | ValueSource::Part(..) | ValueSource::Owner => None,
         }
     }
 
@@ -222,6 +234,11 @@ impl<K: ?Sized> IndexDefinition<K> {
             ValueSource::Object(values) => of_whole(&**values),
             ValueSource::Part(of_object, of_text) => {
                 held.text().map_or_else(|| of_whole(&**of_object), |text| of_text(text))
+            }
+            ValueSource::Owner => {
+                let owners = held.owners();
+                let controls = owners.iter().filter(|owner| owner.controller == Some(true));
+                Ok(controls.map(|owner| IndexValue::from(&owner.uid)).collect())
             }
             ValueSource::Label(key) => {
                 Ok(held.label(key).map(|value| (&*value).into()).into_iter().collect())

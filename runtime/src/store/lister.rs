@@ -131,9 +131,8 @@ impl<K: Object> Lister<K> {
         }
         let picked = found().map(|object| pick(&object));
         let before = picked.clone();
-        let check = move |object: Option<&dyn AnyObject>| {
-            object.map(|object| pick(downcast_ref(object))) != before
-        };
+        let check =
+            move |object: Option<&dyn AnyObject>| object.map(|object| pick(downcast_ref(object))) != before;
         self.note(ReadAspect::Picked(Arc::new(check)), || ReadPart::Object(key.clone()));
         picked
     }
@@ -173,6 +172,11 @@ impl<K: ?Sized> Lister<K> {
 
     /// Names the type of the objects.
     pub(crate) fn typed<J: Object>(self) -> Lister<J> {
+        Lister { shared: self.shared, keep: self.keep, tracked: self.tracked, object: PhantomData }
+    }
+
+    /// Forgets the type of the objects.
+    pub(crate) fn untyped(self) -> AnyLister {
         Lister { shared: self.shared, keep: self.keep, tracked: self.tracked, object: PhantomData }
     }
 
@@ -491,7 +495,11 @@ impl<K: Object> NamespaceLister<K> {
     /// Lists the namespace's objects that an index holds under a value.
     pub fn by_index(&self, index: &str, value: &IndexValue) -> Objects<K> {
         let namespace = || Some(self.namespace.clone());
-        self.lister.note_set(|| ReadSet::Index { index: index.into(), value: value.clone(), namespace: namespace() });
+        self.lister.note_set(|| ReadSet::Index {
+            index: index.into(),
+            value: value.clone(),
+            namespace: namespace(),
+        });
         let snapshot = self.lister.snapshot();
         let bucket = snapshot.indexed(index, value).unwrap_or_else(|| unknown(index));
         let held = bucket.into_iter().flat_map(ObjectTable::iter).map(|stored| &stored.held);

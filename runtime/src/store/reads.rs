@@ -21,8 +21,15 @@ pub(crate) enum ReadSet {
     Everything,
     Namespace(Arc<str>),
     /// What an index holds under a value, in a namespace or in all.
-    Index { index: Arc<str>, value: IndexValue, namespace: Option<Arc<str>> },
-    Selector { selector: Selector, namespace: Option<Arc<str>> },
+    Index {
+        index: Arc<str>,
+        value: IndexValue,
+        namespace: Option<Arc<str>>,
+    },
+    Selector {
+        selector: Selector,
+        namespace: Option<Arc<str>>,
+    },
 }
 
 /// What is read.
@@ -84,14 +91,23 @@ impl TrackedSnapshot {
 
 impl ReadPart {
     /// Compares what two snapshots show; returns the later versions of what differs for a reader.
-    fn changes(&self, aspect: &ReadAspect, before: &StoreSnapshot, now: &StoreSnapshot) -> Vec<Option<Version>> {
+    fn changes(
+        &self,
+        aspect: &ReadAspect,
+        before: &StoreSnapshot,
+        now: &StoreSnapshot,
+    ) -> Vec<Option<Version>> {
         let (mut was, is) = (self.held(before), self.held(now));
         if let (ReadAspect::Picked(check), Self::Object(_)) = (aspect, self) {
             let differs = match is.values().next() {
                 Some(held) => held.with_object(|object| check(Some(object))).unwrap_or(true),
                 None => check(None),
             };
-            return if differs { vec![is.values().next().and_then(CachedObject::version)] } else { Vec::new() };
+            return if differs {
+                vec![is.values().next().and_then(CachedObject::version)]
+            } else {
+                Vec::new()
+            };
         }
         let is_of_content = matches!(aspect, ReadAspect::Content);
         let mut changed = Vec::new();
@@ -125,7 +141,9 @@ impl ReadPart {
 impl ReadSet {
     fn visit(&self, snapshot: &StoreSnapshot, mut visit: impl FnMut(&CachedObject)) {
         let in_namespace = |held: &CachedObject, namespace: &Option<Arc<str>>| {
-            namespace.as_deref().is_none_or(|namespace| held.key().namespace().unwrap_or_default() == namespace)
+            namespace
+                .as_deref()
+                .is_none_or(|namespace| held.key().namespace().unwrap_or_default() == namespace)
         };
         let mut all = |table: &ObjectTable, keep: &dyn Fn(&CachedObject) -> bool| {
             table.iter().map(|stored| &stored.held).filter(|held| keep(held)).for_each(&mut visit);

@@ -10,13 +10,14 @@ use std::{
 };
 
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::json;
 use tokio::time::sleep;
 use watchkeeper::{
+    controller::Watch,
     prelude::*,
     reflector::ReflectorConfig,
     store::{Indexer, Selector},
@@ -62,7 +63,8 @@ fn digest(routes: &RouteLister, seed: u64) -> u64 {
     for _ in 0..random.random_range(1..4) {
         let (key, site) = (key(&mut random), SITES[(random.random_range(0..3) + next) % 3]);
         let namespace = NAMESPACES[random.random_range(0..2)];
-        let selector: Selector = ["tier=gold", "tier!=gold", "tier"][random.random_range(0..3)].parse().unwrap();
+        let selector: Selector =
+            ["tier=gold", "tier!=gold", "tier"][random.random_range(0..3)].parse().unwrap();
         let list = |objects: Vec<Arc<Route>>| {
             let mut shown: Vec<_> = objects.iter().map(|route| show(route)).collect();
             shown.sort();
@@ -105,7 +107,6 @@ impl Reconciler<Reading> for Digests {
     async fn reconcile(&self, reading: Arc<Reading>, cx: &Context<Reading>) -> Result<Action, anyhow::Error> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
         let digest = digest(&cx.lister::<Route>(), reading.spec.seed);
-        if std::env::var("READS_FIRST").is_ok() { eprintln!("run {} {} {digest} {}", cx.key(), cx.reason(), reading.metadata.resource_version.clone().unwrap()); }
         anyhow::ensure!(!self.fails.load(Ordering::Relaxed) || run % 3 != 0, "by chance");
         let before = self.digests.lock().unwrap().insert(cx.key().to_string(), digest);
         if before == Some(digest) {
@@ -155,39 +156,74 @@ async fn change(client: &kube::Client, random: &mut StdRng) {
     }
 }
 
-/// Returns how many runs there were, and how many of them found what was known.
-async fn complete(seed: u64) -> (u64, u64) {
-    if std::env::var("READS_LOG").is_ok() { drop(tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::DEBUG).with_ansi(false).try_init()); }
-    let _ = std::env::var("READS_LOG").map(|_| tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::DEBUG).with_ansi(false).try_init());
+/// How many rounds one server and one manager see.
+const ROUNDS: u64 = 20;
+
+/// Counts runs, and those that came to the same end as the ones before.
+#[derive(Default)]
+struct Counted {
+    runs: u64,
+    idle: u64,
+}
+
+/// Plays rounds on one server: what is read changes, objects change, watches end, the server forgets or is restored, runs
+/// fail. At the end of each, all that was read is as the server has it.
+async fn complete(seed: u64, rounds: u64) -> Counted {
     let mut random = StdRng::seed_from_u64(seed);
-    let server =
-        ApiServer::in_memory().crd::<Route>().crd::<Reading>().namespace("shop").namespace("default").start().await;
+    let server = ApiServer::in_memory()
+        .crd::<Route>()
+        .crd::<Reading>()
+        .namespace("shop")
+        .namespace("default")
+        .start()
+        .await;
     let client = server.client();
     let readings = Api::<Reading>::namespaced(client.clone(), "default");
     for number in 0..3 {
         let reading = Reading::new(&format!("reading-{number}"), ReadingSpec { seed: random.random() });
         readings.create(&PostParams::default(), &reading).await.unwrap();
     }
-    for _ in 0..6 {
-        change(&client, &mut random).await;
-    }
     let digests = Digests::default();
     let config = ReflectorConfig { seed: Some(seed), ..ReflectorConfig::default() };
-    let manager = Manager::with_config(client.clone(), config);
     let controller = Controller::new(digests.clone()).reads::<Route>().workers(2);
-    let cached = manager.lister::<Route>();
-    let running = manager.controller(controller).spawn();
-    sleep(Duration::from_secs(5)).await;
-    let mut backup = server.resource_version();
+    let running = Manager::with_config(client.clone(), config).controller(controller).spawn();
+    for round in 0..rounds {
+        for number in 0..3 {
+            let change = json!({"spec": ReadingSpec { seed: random.random() }});
+            let name = format!("reading-{number}");
+            readings.patch(&name, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+        }
+        disturb(&server, &digests, &mut random).await;
+        sleep(Duration::from_secs(120)).await;
+        // The same reads of what the server has.
+        let indexer = Indexer::<Route>::with_indexes(<Route as Watched>::indexes()).unwrap();
+        let all = Api::<Route>::all(client.clone()).list(&ListParams::default()).await.unwrap();
+        indexer.replace(all.into_iter().map(Arc::new));
+        let truth = RouteLister::from(indexer.lister());
+        for reading in readings.list(&ListParams::default()).await.unwrap() {
+            let (name, wanted) = (reading.name_any(), digest(&truth, reading.spec.seed));
+            let digest = reading.status.unwrap_or_default().digest;
+            assert_eq!(digest, wanted, "seed {seed}, round {round}: {name} is out of date");
+        }
+    }
+    running.stop().await.unwrap();
+    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    Counted { runs: count(&digests.runs), idle: count(&digests.idle) }
+}
+
+/// Changes objects at random times, and makes trouble.
+async fn disturb(server: &ApiServer, digests: &Digests, random: &mut StdRng) {
+    let (client, mut backup) = (server.client(), server.resource_version());
     for _ in 0..random.random_range(5..25) {
         digests.fails.store(random.random_range(0..3) == 0, Ordering::Relaxed);
         match random.random_range(0..30) {
             0 => server.restart(Restart::Keep),
-            what @ (1 | 2) => {
-                match what {
-                    1 => server.compact(),
-                    _ => server.restart(Restart::ForgetHistory),
-                }
+            1 => {
+                server.compact();
+                backup = server.resource_version();
+            }
+            2 => {
+                server.restart(Restart::ForgetHistory);
                 backup = server.resource_version();
             }
             3 if random.random_range(0..4) == 0 => {
@@ -195,9 +231,8 @@ async fn complete(seed: u64) -> (u64, u64) {
                 // A cache can't tell a restored server that has reached its version again by writes.
                 sleep(Duration::from_secs(60)).await;
             }
-            _ => change(&client, &mut random).await,
+            _ => change(&client, random).await,
         }
-        if std::env::var("READS_FIRST").is_ok() { eprintln!("at {}", server.resource_version()); }
         match random.random_range(0..3) {
             0 => {}
             1 => tokio::task::yield_now().await,
@@ -205,37 +240,260 @@ async fn complete(seed: u64) -> (u64, u64) {
         }
     }
     digests.fails.store(false, Ordering::Relaxed);
-    sleep(Duration::from_secs(std::env::var("READS_REST").ok().and_then(|s| s.parse().ok()).unwrap_or(600))).await;
-
-    // The same reads of what the server has.
-    let indexer = Indexer::<Route>::with_indexes(<Route as Watched>::indexes()).unwrap();
-    let all = Api::<Route>::all(client.clone()).list(&ListParams::default()).await.unwrap();
-    indexer.replace(all.into_iter().map(Arc::new));
-    let truth = RouteLister::from(indexer.lister());
-    for reading in readings.list(&ListParams::default()).await.unwrap() {
-        let wanted = digest(&truth, reading.spec.seed);
-        if std::env::var("READS_FIRST").is_ok() { eprintln!("cached {} wanted {wanted} {:?}", digest(&cached, reading.spec.seed), running.why::<Reading>(&ObjectKey::new("default", reading.metadata.name.clone().unwrap())).to_string()); }
-        let name = reading.metadata.name.clone().unwrap();
-        assert_eq!(reading.status.unwrap_or_default().digest, wanted, "seed {seed}: {name} is out of date");
-    }
-    running.stop().await.unwrap();
-    (digests.runs.load(Ordering::Relaxed), digests.idle.load(Ordering::Relaxed))
 }
 
 // RW1
 #[tokio::test(start_paused = true)]
 async fn what_was_read_is_never_out_of_date_at_rest() {
-    let (mut runs, mut idle) = (0, 0);
-    let first = std::env::var("READS_FIRST").ok().and_then(|first| first.parse().ok()).unwrap_or(0);
-    for seed in first..first + seeds() {
-        let (more, same) = complete(seed).await;
-        (runs, idle) = (runs + more, idle + same);
+    let rounds = std::env::var("READS_ROUNDS").map_or(2_000, |rounds| rounds.parse().unwrap());
+    let mut all = Counted::default();
+    for seed in 0..rounds / ROUNDS {
+        let Counted { runs, idle } = complete(seed, ROUNDS).await;
+        all = Counted { runs: all.runs + runs, idle: all.idle + idle };
     }
-    assert!(runs > 0);
-    // A failed or repeated run, a restart, a change that the digest does not show.
-    eprintln!("{runs} runs, {idle} without news");
+    // Without news are retries, runs after a restart, and runs for a change that the digest does not show.
+    println!("{rounds} rounds, {} runs, {} of them without news", all.runs, all.idle);
+    assert!(all.runs > 5 * rounds && all.idle * 5 < all.runs);
 }
 
-fn seeds() -> u64 {
-    std::env::var("READS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(300)
+/// A server with a reading, and with routes.
+async fn shop(routes: &[&str]) -> ApiServer {
+    let server = ApiServer::in_memory().crd::<Route>().crd::<Reading>().namespace("shop").start().await;
+    server.create(&Reading::new("reading", ReadingSpec { seed: 0 })).await;
+    for name in routes {
+        let spec = RouteSpec { site: "a".to_owned(), port: 1, weight: 1 };
+        server.create(&Route::new(name, spec)).await;
+    }
+    server
+}
+
+/// Runs of a reconciler that is a function, and why they were.
+#[derive(Clone, Default)]
+struct Runs(Arc<Mutex<Vec<String>>>);
+
+impl Runs {
+    /// Returns why there was a run each time since it was last asked, after a while.
+    async fn since(&self) -> Vec<String> {
+        sleep(Duration::from_secs(30)).await;
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+/// Makes a controller that calls a function in each run.
+fn calling(
+    runs: &Runs,
+    read: impl Fn(&Context<Reading>) + Send + Sync + 'static,
+) -> Controller<Reading, impl Reconciler<Reading>> {
+    let runs = runs.clone();
+    let read = Arc::new(read);
+    Controller::from_fn(move |_: Arc<Reading>, cx: Context<Reading>| {
+        let (runs, read) = (runs.clone(), read.clone());
+        async move {
+            runs.0.lock().unwrap().push(cx.reason().to_string());
+            read(&cx);
+            Ok::<_, watchkeeper::Error>(Action::await_change())
+        }
+    })
+}
+
+async fn port(server: &ApiServer, name: &str, port: i32) {
+    server.patch_merge::<Route>(&format!("shop/{name}"), json!({"spec": {"port": port}})).await;
+}
+
+// RW6
+#[tokio::test(start_paused = true)]
+async fn the_reason_and_the_report_name_what_was_read() {
+    let server = shop(&["a", "b"]).await;
+    let runs = Runs::default();
+    let controller = calling(&runs, |cx| {
+        let routes = cx.lister::<Route>();
+        routes.get(&ObjectKey::new("shop", "a"));
+        routes.by_site("none");
+    });
+    let running = Manager::new(server.client()).controller(controller.reads::<Route>()).spawn();
+    assert_eq!(runs.since().await, ["initial_list"]);
+    port(&server, "b", 2).await;
+    assert_eq!(runs.since().await, [""; 0]);
+    port(&server, "a", 2).await;
+    assert_eq!(runs.since().await, ["read:routes.reads.example.dev:shop/a@1"]);
+    let why = running.why::<Reading>(&ObjectKey::new("shop", "reading"));
+    let text = why.to_string();
+    let wanted = "it depends on routes.reads.example.dev shop/a, routes.reads.example.dev with by_site=none";
+    assert!(text.ends_with(wanted), "{text}");
+    server.delete::<Route>("shop/a").await;
+    assert_eq!(runs.since().await, ["read:routes.reads.example.dev:shop/a@2"]);
+    running.stop().await.unwrap();
+}
+
+// RW3
+#[tokio::test(start_paused = true)]
+async fn a_pick_a_count_and_whether_it_is_there_ask_for_a_run_only_when_they_change() {
+    let server = shop(&["a"]).await;
+    let runs = Runs::default();
+    let controller = calling(&runs, |cx| {
+        let routes = cx.lister::<Route>();
+        routes.pick(&ObjectKey::new("shop", "a"), |route| route.spec.port);
+        routes.contains(&ObjectKey::new("shop", "b"));
+        routes.count_by_index("by_site", &"b".into());
+    });
+    let running = Manager::new(server.client()).controller(controller.reads::<Route>()).spawn();
+    runs.since().await;
+    server.patch_merge::<Route>("shop/a", json!({"spec": {"weight": 9}})).await;
+    server.patch_merge::<Route>("shop/a", json!({"metadata": {"labels": {"tier": "gold"}}})).await;
+    assert_eq!(runs.since().await.len(), 0);
+    port(&server, "a", 2).await;
+    assert_eq!(runs.since().await.len(), 1);
+    server.create(&Route::new("b", RouteSpec { site: "a".to_owned(), port: 1, weight: 1 })).await;
+    assert_eq!(runs.since().await.len(), 1, "b is there");
+    port(&server, "b", 2).await;
+    assert_eq!(runs.since().await.len(), 0);
+    server.patch_merge::<Route>("shop/b", json!({"spec": {"site": "b"}})).await;
+    assert_eq!(runs.since().await.len(), 1, "one more has this site");
+    server.delete::<Route>("shop/a").await;
+    assert_eq!(runs.since().await.len(), 1, "nothing can be picked");
+    running.stop().await.unwrap();
+}
+
+// RW1
+#[tokio::test(start_paused = true)]
+async fn what_is_not_declared_fails_the_run_and_the_error_names_the_line_to_add() {
+    let server = shop(&[]).await;
+    let controller = calling(&Runs::default(), |cx| drop(cx.lister::<Route>()));
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    sleep(Duration::from_secs(5)).await;
+    let why = running.why::<Reading>(&ObjectKey::new("shop", "reading")).to_string();
+    assert!(why.contains("declare: add `.reads::<Route>()` to the controller"), "{why}");
+    running.stop().await.unwrap();
+}
+
+// RW4
+#[tokio::test(start_paused = true)]
+async fn what_a_key_writes_itself_asks_for_no_run() {
+    let server = shop(&[]).await;
+    let runs = Runs::default();
+    let counted = runs.clone();
+    let controller = Controller::from_fn(move |reading: Arc<Reading>, cx: Context<Reading>| {
+        let runs = counted.clone();
+        async move {
+            runs.0.lock().unwrap().push(cx.reason().to_string());
+            let seen = cx.lister::<Route>().namespace("shop").list().len();
+            let mut route = Route::new(
+                "own",
+                RouteSpec { site: "a".to_owned(), port: 1, weight: reading.spec.seed as i32 },
+            );
+            route.metadata.namespace = Some("shop".to_owned());
+            cx.apply(route).await?;
+            Ok::<_, watchkeeper::WriteError>(if seen > 1 {
+                Action::backoff()
+            } else {
+                Action::await_change()
+            })
+        }
+    });
+    let running = Manager::new(server.client()).controller(controller.reads::<Route>()).spawn();
+    assert_eq!(runs.since().await, ["initial_list"]);
+    server.patch_merge::<Reading>("shop/reading", json!({"spec": {"seed": 1}})).await;
+    assert_eq!(runs.since().await, ["changed"]);
+    port(&server, "own", 7).await;
+    assert_eq!(runs.since().await.len(), 1, "somebody else's change");
+    running.stop().await.unwrap();
+}
+
+// RW7
+#[tokio::test(start_paused = true)]
+async fn all_reads_of_a_run_see_one_moment_and_a_change_after_it_asks_for_another_run() {
+    let server = shop(&["a"]).await;
+    let (seen, client) = (Arc::new(Mutex::new(Vec::new())), server.client());
+    let noted = seen.clone();
+    let controller = Controller::from_fn(move |_: Arc<Reading>, cx: Context<Reading>| {
+        let (seen, client) = (noted.clone(), client.clone());
+        async move {
+            let routes = cx.snapshot().lister::<Route>();
+            let before = routes.namespace("shop").list().len();
+            if cx.id() == 1 {
+                let spec = RouteSpec { site: "a".to_owned(), port: 1, weight: 1 };
+                let routes = Api::<Route>::namespaced(client, "shop");
+                routes.create(&PostParams::default(), &Route::new("b", spec)).await.unwrap();
+                sleep(Duration::from_secs(5)).await;
+            }
+            // Read for the first time after the change.
+            let site = cx.lister::<Route>().by_site("a").len();
+            seen.lock().unwrap().push((before, routes.namespace("shop").list().len(), site));
+            Ok::<_, watchkeeper::Error>(Action::await_change())
+        }
+    });
+    let running = Manager::new(server.client()).controller(controller.reads::<Route>()).spawn();
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(*seen.lock().unwrap(), [(1, 1, 1), (2, 2, 2)]);
+    running.stop().await.unwrap();
+}
+
+// RW1
+#[tokio::test(start_paused = true)]
+async fn a_first_read_after_a_change_that_the_moment_does_not_show_asks_for_another_run() {
+    let server = shop(&["a"]).await;
+    let (runs, client) = (Runs::default(), server.client());
+    let counted = runs.clone();
+    let controller = Controller::from_fn(move |_: Arc<Reading>, cx: Context<Reading>| {
+        let (runs, client) = (counted.clone(), client.clone());
+        async move {
+            runs.0.lock().unwrap().push(cx.reason().to_string());
+            let routes = cx.snapshot().lister::<Route>();
+            if cx.id() == 1 {
+                let routes = Api::<Route>::namespaced(client, "shop");
+                let change = Patch::Merge(json!({"spec": {"port": 5}}));
+                routes.patch("a", &PatchParams::default(), &change).await.unwrap();
+                sleep(Duration::from_secs(5)).await;
+            }
+            let port = routes.pick(&ObjectKey::new("shop", "a"), |route| route.spec.port);
+            runs.0.lock().unwrap().push(format!("{port:?}"));
+            Ok::<_, watchkeeper::Error>(Action::await_change())
+        }
+    });
+    let running = Manager::new(server.client()).controller(controller.reads::<Route>()).spawn();
+    let wanted = ["initial_list", "Some(1)", "changed", "Some(5)"];
+    assert_eq!(runs.since().await, wanted);
+    running.stop().await.unwrap();
+}
+
+// RW1, F3
+#[tokio::test(start_paused = true)]
+async fn reads_may_be_narrowed_and_each_is_found_by_its_watch() {
+    let server = shop(&["a", "defaults"]).await;
+    let runs = Runs::default();
+    let defaults = || Watch::<Route>::new().namespace("shop").named("defaults");
+    let controller = calling(&runs, move |cx| {
+        assert_eq!(cx.lister_of(&defaults()).list().len(), 1);
+    });
+    let defaults = Watch::<Route>::new().namespace("shop").named("defaults");
+    let manager = Manager::new(server.client()).controller(controller.watch(defaults).reads::<Route>());
+    let running = manager.spawn();
+    assert_eq!(runs.since().await.len(), 1);
+    port(&server, "a", 2).await;
+    assert_eq!(runs.since().await.len(), 0);
+    port(&server, "defaults", 2).await;
+    assert_eq!(runs.since().await.len(), 1);
+    running.stop().await.unwrap();
+}
+
+// RW1, F5
+#[tokio::test(start_paused = true)]
+async fn what_an_object_owns_is_found_by_its_uid() {
+    let server = shop(&["stranger"]).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let controller = Controller::from_fn(move |_: Arc<Reading>, cx: Context<Reading>| {
+        let seen = noted.clone();
+        async move {
+            seen.lock().unwrap().push(cx.owned::<Route>().keys());
+            let mut route = Route::new("own", RouteSpec { site: "a".to_owned(), port: 1, weight: 1 });
+            route.metadata.namespace = Some("shop".to_owned());
+            cx.apply(route).await?;
+            Ok::<_, watchkeeper::WriteError>(Action::requeue_after(Duration::from_secs(10)))
+        }
+    });
+    let running = Manager::new(server.client()).controller(controller.owns::<Route>()).spawn();
+    sleep(Duration::from_secs(15)).await;
+    assert_eq!(*seen.lock().unwrap(), [vec![], vec![ObjectKey::new("shop", "own")]]);
+    running.stop().await.unwrap();
 }
