@@ -61,6 +61,7 @@ fn the_blocks_of_each_chapter_are_a_whole_file_that_is_built() {
     let pages = [
         ("ten-minutes", "greetings/main"),
         ("controllers", "greetings/controllers"),
+        ("reads", "proxies"),
         ("replicas", "greetings/replicas"),
         ("health", "greetings/health"),
         ("status", "published"),

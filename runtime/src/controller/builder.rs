@@ -181,7 +181,7 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Declares that the reconciler reads a kind: it starts only after every informer of `W` has synced.
     ///
-    /// Short for `.watch(Watch::<W>::new())`.
+    /// Runs read it by [`Context::lister`](super::Context::lister), and repeat when what they read changes. Short for `.watch(Watch::<W>::new())`.
     pub fn reads<W: Watched<DynamicType = ()>>(self) -> Self {
         self.watch(Watch::<W>::new())
     }

@@ -237,11 +237,6 @@ impl ReadTable {
         *self = Self { hashing: self.hashing.clone(), ..Self::default() };
     }
 
-    /// Returns whether no key reads anything.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-
     /// Names the indexes whose values count for a kind.
     pub(crate) fn wanted(&self, kind: ReadKind) -> Arc<[Arc<str>]> {
         self.kinds.get(usize::from(kind.0)).map(|reads| reads.wanted.clone()).unwrap_or_default()

@@ -1,3 +1,5 @@
+//! Whom a change wakes, compared with a model.
+
 use std::collections::{BTreeMap, BTreeSet, HashMap as Naive};
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
@@ -182,13 +184,13 @@ fn plays(seed: u64) {
     assert!(table.wanted(KIND).is_empty());
 }
 
-// RW1, RW2
+// C53 C54
 #[test]
 fn whom_a_change_wakes_is_what_a_model_says_that_looks_at_every_read() {
     (0..10_000).for_each(plays);
 }
 
-// RW5
+// C57
 #[test]
 fn a_run_that_reads_too_many_objects_depends_on_their_namespace_or_on_all() {
     let reader = ObjectKey::new("readers", "r");
@@ -201,7 +203,7 @@ fn a_run_that_reads_too_many_objects_depends_on_their_namespace_or_on_all() {
             let key = ObjectKey::new(namespaces[number % 2], format!("o{number}"));
             told.extend(table.note(&reader, 1, KIND, ReadPart::Object(key), ReadAspect::Content));
         }
-        assert_eq!(told, [whole.clone()]);
+        assert_eq!(told, std::slice::from_ref(&whole));
         assert_eq!(table.len().0, 1, "one node is left");
         let another = ObjectKey::new("shop", "another");
         let change =
@@ -230,7 +232,7 @@ fn work_that_outlives_its_run_goes_on_to_read_for_it_until_another_run_ends() {
     assert_eq!(names(&table), 1, "the first run is no concern of the key any more");
 }
 
-// RW5
+// C57
 #[test]
 fn a_node_takes_as_little_as_it_may() {
     assert_eq!(size_of::<Option<Node<ObjectKey>>>(), 48);
