@@ -107,7 +107,7 @@ impl Webhooks {
             object_selector: None,
             // What another webhook sets later may need defaults as well.
             reinvocation_policy: Some("IfNeeded".to_owned()),
-            rules: Some(vec![rule(hook)]),
+            rules: Some(vec![self.rule(hook)]),
             side_effects: "None".to_owned(),
             timeout_seconds: i32::try_from(hook.calls.timeout.as_secs()).ok(),
         }
@@ -123,9 +123,29 @@ impl Webhooks {
             match_policy: Some("Equivalent".to_owned()),
             namespace_selector: self.namespaces(hook),
             object_selector: None,
-            rules: Some(vec![rule(hook)]),
+            rules: Some(vec![self.rule(hook)]),
             side_effects: "None".to_owned(),
             timeout_seconds: i32::try_from(hook.calls.timeout.as_secs()).ok(),
+        }
+    }
+
+    /// Returns what a webhook is called for: all versions that are converted, so that objects come as users wrote them.
+    fn rule(&self, hook: &AdmissionHook) -> RuleWithOperations {
+        let scope = match hook.kind.scope {
+            Scope::Namespaced => "Namespaced",
+            Scope::Cluster => "Cluster",
+        };
+        let operations = hook.calls.operations.iter().map(|operation| operation.as_str().to_owned());
+        let versions = match self.conversion_of(&hook.kind.group, &hook.kind.kind) {
+            Some(conversion) => conversion.versions().into_iter().map(str::to_owned).collect(),
+            None => vec![hook.kind.version.to_string()],
+        };
+        RuleWithOperations {
+            api_groups: Some(vec![hook.kind.group.to_string()]),
+            api_versions: Some(versions),
+            operations: Some(operations.collect()),
+            resources: Some(vec![hook.kind.plural.to_string()]),
+            scope: Some(scope.to_owned()),
         }
     }
 
@@ -172,21 +192,6 @@ impl Webhooks {
         let said = hook.calls.conditions.iter().map(|(name, expression)| condition(name, expression));
         let all: Vec<_> = own.into_iter().chain(said).collect();
         (!all.is_empty()).then_some(all)
-    }
-}
-
-fn rule(hook: &AdmissionHook) -> RuleWithOperations {
-    let scope = match hook.kind.scope {
-        Scope::Namespaced => "Namespaced",
-        Scope::Cluster => "Cluster",
-    };
-    let operations = hook.calls.operations.iter().map(|operation| operation.as_str().to_owned());
-    RuleWithOperations {
-        api_groups: Some(vec![hook.kind.group.to_string()]),
-        api_versions: Some(vec![hook.kind.version.to_string()]),
-        operations: Some(operations.collect()),
-        resources: Some(vec![hook.kind.plural.to_string()]),
-        scope: Some(scope.to_owned()),
     }
 }
 
