@@ -7,27 +7,29 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::{SignedDuration, Timestamp},
 };
-use watchkeeper::{Error, clock::Moment, prelude::*, store::IndexValue};
+use watchkeeper::{
+    Error,
+    clock::Moment,
+    prelude::*,
+    store::{IndexDefinition, IndexValue},
+    webhook::Webhooks,
+};
 
 use super::{
+    rules::{Rules, Usual},
     schedule::{Mistake, Schedule},
     v1::{ConcurrencyPolicy, CronJob, CronJobStatus},
+    v2,
 };
 
 /// The annotation of a job: when the schedule was due.
 const SCHEDULED_AT: &str = "batch.tutorial.kubebuilder.io/scheduled-at";
 /// The index of jobs by the UID of what controls them.
-pub(crate) const BY_CONTROLLER: &str = "controller";
+const BY_CONTROLLER: &str = "controller";
 
 /// Starts the jobs of cron jobs.
-pub(crate) struct CronJobs {
+struct CronJobs {
     jobs: Lister<Job>,
-}
-
-impl CronJobs {
-    pub(crate) fn new(jobs: Lister<Job>) -> Self {
-        Self { jobs }
-    }
 }
 
 impl Reconciler<CronJob> for CronJobs {
@@ -153,7 +155,7 @@ fn set_conditions(
 }
 
 /// Names the controller of a job, for the index.
-pub(crate) fn controlled_by(job: &Job) -> Option<IndexValue> {
+fn controlled_by(job: &Job) -> Option<IndexValue> {
     let owners = job.metadata.owner_references.iter().flatten();
     let mut controllers = owners.filter(|owner| owner.controller == Some(true));
     controllers.next().map(|owner| IndexValue::from(&owner.uid))
@@ -177,4 +179,18 @@ fn reference(job: &Job) -> ObjectReference {
 /// Returns the time of day, which follows a paused clock.
 pub(crate) fn now() -> Timestamp {
     Timestamp::try_from(Moment::now().time()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// The operator: the kind with its versions, its webhooks, and the controller.
+pub(crate) fn operator(manager: Manager, webhooks: Webhooks) -> Manager {
+    let jobs = manager.informer::<Job>().build();
+    let index = IndexDefinition::new(BY_CONTROLLER, controlled_by);
+    jobs.add_index(index).expect("the only index of this name");
+    manager
+        .kind::<CronJob>()
+        .webhooks(
+            webhooks.defaults::<CronJob>(Usual).validates::<CronJob>(Rules).validates::<v2::CronJob>(Rules),
+        )
+        .leader_election("cronjobs")
+        .controller(Controller::new(CronJobs { jobs: jobs.lister() }).owns::<Job>())
 }

@@ -9,32 +9,20 @@
 //! `README.md` shows next to each other what `kubectl` prints for each mistake, here and with the tutorial's Go program.
 
 mod controller;
+#[cfg(test)]
+#[cfg(feature = "embedded")]
+mod mistakes;
 mod rules;
 mod schedule;
-#[cfg(all(test, feature = "embedded"))]
+#[cfg(test)]
+#[cfg(feature = "embedded")]
 mod tests;
 mod v1;
 mod v2;
 
-use k8s_openapi::api::batch::v1::Job;
-use watchkeeper::{prelude::*, store::IndexDefinition, webhook::Webhooks};
+use watchkeeper::webhook::Webhooks;
 
-use controller::{BY_CONTROLLER, CronJobs, controlled_by};
-use rules::{Rules, Usual};
-use v1::CronJob;
-
-fn operator(manager: Manager, webhooks: Webhooks) -> Manager {
-    let jobs = manager.informer::<Job>().build();
-    let index = IndexDefinition::new(BY_CONTROLLER, controlled_by);
-    jobs.add_index(index).expect("the only index of this name");
-    manager
-        .kind::<CronJob>()
-        .webhooks(
-            webhooks.defaults::<CronJob>(Usual).validates::<CronJob>(Rules).validates::<v2::CronJob>(Rules),
-        )
-        .leader_election("cronjobs")
-        .controller(Controller::new(CronJobs::new(jobs.lister())).owns::<Job>())
-}
+use controller::operator;
 
 /// The API server calls a Service, unless the environment names a URL.
 fn webhooks() -> Webhooks {

@@ -1,15 +1,15 @@
 //! Tests on the embedded API server, under paused time.
 
-use k8s_openapi::api::batch::v1::Job;
-use kube::core::Status;
+use k8s_openapi::{api::batch::v1::Job, jiff::Timestamp};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use watchkeeper::{Running, prelude::*, versions::RoundTrip, webhook::Webhooks};
 use watchkeeper_apiserver::{ApiServer, InMemory};
 
 use super::{
-    controller::now,
-    operator,
+    controller::{now, operator},
+    mistakes::{GOOD, mistakes, object, printed, shown},
+    schedule::{Mistake, Schedule},
     v1::{ConcurrencyPolicy, CronJob},
     v2,
 };
@@ -32,98 +32,20 @@ fn run(server: &ApiServer<InMemory>) -> Running {
     running
 }
 
-/// Makes a cron job of a version, right but for what the members of `spec` say; null leaves one out.
-fn object(version: &str, name: &str, spec: Value) -> Value {
-    let pod = json!({"restartPolicy": "OnFailure", "containers": [{"name": "a", "image": "b"}]});
-    let schedule = if version == "v1" { json!("* * * * *") } else { json!({}) };
-    let mut whole = json!({"schedule": schedule, "jobTemplate": {"metadata": {"labels": {"app": "report"}},
-        "spec": {"template": {"spec": pod}}}});
-    for (name, value) in spec.as_object().unwrap() {
-        match value {
-            Value::Null => drop(whole.as_object_mut().unwrap().remove(name)),
-            value => whole[name] = value.clone(),
-        }
-    }
-    json!({"apiVersion": format!("batch.tutorial.kubebuilder.io/{version}"), "kind": "CronJob",
-        "metadata": {"name": name}, "spec": whole})
-}
-
 fn cron_job(name: &str, spec: Value) -> CronJob {
     serde_json::from_value(object("v1", name, spec)).unwrap()
-}
-
-/// Creates or changes an object as `kubectl apply` does, and returns why that is refused.
-async fn refused(server: &ApiServer<InMemory>, object: &Value) -> Box<Status> {
-    let (version, name) =
-        (object["apiVersion"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
-    let path = format!("/apis/{version}/namespaces/default/cronjobs");
-    let request = match server.get::<CronJob>(name).await {
-        Some(_) => http::Request::patch(format!("{path}/{name}?fieldValidation=Strict"))
-            .header("content-type", "application/merge-patch+json"),
-        None => http::Request::post(format!("{path}?fieldValidation=Strict")),
-    };
-    match server.client().request::<Value>(request.body(object.to_string().into_bytes()).unwrap()).await {
-        Err(kube::Error::Api(status)) => status,
-        other => panic!("{object} is not refused: {other:?}"),
-    }
-}
-
-/// Shows a refusal as kubectl does.
-fn printed(status: &Status) -> String {
-    let Some(details) = status.details.as_ref().filter(|_| status.reason == "Invalid") else {
-        return format!("Error from server ({}): {}", status.reason, status.message);
-    };
-    let causes = details.causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message));
-    let causes: Vec<_> = causes.collect();
-    let causes = if causes.len() == 1 { causes.concat() } else { format!("\n* {}", causes.join("\n* ")) };
-    format!("The {} {:?} is invalid: {causes}", details.kind, details.name)
 }
 
 #[tokio::test(start_paused = true)]
 async fn kubectl_prints_every_mistake_as_the_readme_shows_it() {
     let (server, running) = start().await;
-    let long = "a".repeat(53);
-    let v1 = |spec: Value| object("v1", "report", spec);
-    let v2 = |spec: Value| object("v2", "report", spec);
-    let readme = include_str!("README.md");
-    server.create(&cron_job("good", json!({}))).await;
-    for (title, object) in [
-        ("a schedule in words", v1(json!({"schedule": "every day"}))),
-        ("a schedule of four fields", v1(json!({"schedule": "* * * *"}))),
-        ("a minute out of range", v1(json!({"schedule": "61 * * * *"}))),
-        ("no schedule", v1(json!({"schedule": null}))),
-        ("a number as schedule", v1(json!({"schedule": 5}))),
-        ("a name of 53 characters", object("v1", &long, json!({}))),
-        ("an unknown policy", v1(json!({"concurrencyPolicy": "Sometimes"}))),
-        ("a negative limit", v1(json!({"successfulJobsHistoryLimit": -1}))),
-        ("a text as suspend", v1(json!({"suspend": "yes"}))),
-        ("no job template", v1(json!({"jobTemplate": null}))),
-        ("a template without containers", v1(json!({"jobTemplate": {"spec": {"template": {"spec": {}}}}}))),
-        ("an unknown field", v1(json!({"timezone": "UTC"}))),
-        ("two: name and schedule", object("v1", &long, json!({"schedule": "61 * * * *"}))),
-        (
-            "two: policy and limit",
-            v1(json!({"concurrencyPolicy": "Sometimes", "failedJobsHistoryLimit": -1})),
-        ),
-        ("two: limit and schedule", v1(json!({"failedJobsHistoryLimit": -1, "schedule": "61 * * * *"}))),
-        ("an update with a wrong day", object("v1", "good", json!({"schedule": "* * * * 9"}))),
-        ("v2: a minute out of range", v2(json!({"schedule": {"minute": "61"}}))),
-        ("v2: minute and hour", v2(json!({"schedule": {"minute": "61", "hour": "24"}}))),
-        ("v2: name and minute", object("v2", &long, json!({"schedule": {"minute": "61"}}))),
-        ("v2: an unknown policy", v2(json!({"concurrencyPolicy": "Sometimes"}))),
-        ("v2: no job template", v2(json!({"jobTemplate": null}))),
-        ("v2: an update with a wrong day", object("v2", "good", json!({"schedule": {"dayOfWeek": "9"}}))),
-    ] {
-        let said = printed(&*refused(&server, &object).await);
-        let row = readme.lines().find(|line| line.starts_with(&format!("| {title} |")));
-        let row = row.unwrap_or_else(|| panic!("README.md has no row for {title}: {said}"));
-        let shown = row.rsplit(" | ").next().unwrap().trim_end_matches(" |");
-        let shown = shown.replace("<br>", "\n").replace('`', "").replace("aaa…", &long);
-        assert_eq!(shown, said, "{title}");
+    server.create(&cron_job(GOOD, json!({}))).await;
+    for (title, object) in mistakes() {
+        assert_eq!(printed(&server.client(), "default", &object).await, shown(title), "{title}");
     }
-    let expression = json!({"schedule": {"minute": "5", "expression": "@often"}});
+    let both = object("v2", "report", json!({"schedule": {"minute": "5", "expression": "@often"}}));
     assert_eq!(
-        printed(&*refused(&server, &v2(expression)).await),
+        printed(&server.client(), "default", &both).await,
         "The CronJob \"report\" is invalid: \n\
          * spec.schedule.expression: Forbidden: leave it out, or the other fields\n\
          * spec.schedule.expression: Invalid value: \"@often\": must be @yearly, @monthly, @weekly, @daily or \
@@ -242,6 +164,21 @@ async fn as_many_ended_jobs_are_kept_as_the_limits_say() {
     running.stop().await.unwrap();
 }
 
+// Without jobs that are left, only the status knows what has started.
+#[tokio::test(start_paused = true)]
+async fn a_time_counts_once_even_if_its_job_is_gone() {
+    let (server, running) = start().await;
+    middle_of_a_minute().await;
+    server.create(&cron_job("report", json!({"successfulJobsHistoryLimit": 0}))).await;
+    sleep(Duration::from_secs(40)).await;
+    end(&server, "Complete").await;
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(ages(&server).await, [0; 0]);
+    sleep(MINUTE).await;
+    assert_eq!(ages(&server).await, [0], "the next one starts");
+    running.stop().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_job_that_runs_is_joined_waited_for_or_replaced() {
     for (policy, while_it_runs, after_it) in
@@ -289,4 +226,45 @@ async fn a_schedule_that_was_stored_broken_is_a_condition() {
     let condition = status.conditions.get("Degraded").unwrap();
     assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("True", "InvalidSchedule"));
     running.stop().await.unwrap();
+}
+
+fn mistakes_in(text: &str) -> Vec<String> {
+    let found = Schedule::parse(text).err().unwrap_or_default();
+    found.into_iter().map(|Mistake { part, why, .. }| format!("{}: {why}", part.unwrap_or("all"))).collect()
+}
+
+#[test]
+fn every_mistake_is_named() {
+    for text in ["* * * * *", "*/5 0-4,22 1 JAN MON-FRI", "@hourly", " 5  4 * * 7 ", "0 0 29 2 *"] {
+        assert_eq!(mistakes_in(text), [""; 0], "{text}");
+    }
+    let minute = "minute: must be 0-59, or a list, a range or steps of these";
+    let weekday = "dayOfWeek: must be 0-7 or SUN-SAT, or a list, a range or steps of these";
+    for (text, wanted) in [
+        ("61 * * * *", &[minute][..]),
+        ("61 * * * 9", &[minute, weekday]),
+        ("MON * * * *", &[minute]),
+        ("*/0 * * * *", &[minute]),
+        ("5-1 * * * *", &[minute]),
+        ("@every 1h", &["all: has 2 fields; it needs five: minute, hour, day, month, weekday"]),
+        ("@often", &["all: must be @yearly, @monthly, @weekly, @daily or @hourly, or have five fields"]),
+        ("", &["all: has 0 fields; it needs five: minute, hour, day, month, weekday"]),
+        ("0 0 30 2 *", &["all: is never due"]),
+    ] {
+        assert_eq!(mistakes_in(text), wanted, "{text}");
+    }
+}
+
+#[test]
+fn times_are_found_before_and_after() {
+    let time = |text: &str| text.parse::<Timestamp>().unwrap();
+    let schedule = Schedule::parse("*/10 * * * *").unwrap();
+    let now = time("2026-11-25T11:20:00.5Z");
+    assert_eq!(schedule.last_until(now), Some(time("2026-11-25T11:20:00Z")));
+    assert_eq!(schedule.next_after(now), Some(time("2026-11-25T11:30:00Z")));
+    let due = time("2026-11-25T11:20:00Z");
+    assert_eq!(
+        (schedule.last_until(due), schedule.next_after(due)),
+        (Some(due), Some(time("2026-11-25T11:30:00Z")))
+    );
 }
