@@ -145,8 +145,8 @@ fn set_conditions(
     let (is_available, reason, message) = match schedule {
         Err(_) => (false, "InvalidSchedule", "the schedule can't be read".to_owned()),
         Ok(_) if is_suspended => (false, "Suspended", "no more jobs start".to_owned()),
-        Ok(_) if failed > 0 => (false, "JobsFailed", format!("{failed} jobs have failed")),
-        Ok(_) => (true, "Scheduled", format!("{active} jobs are running")),
+        Ok(_) if failed > 0 => (false, "JobsFailed", format!("jobs that failed: {failed}")),
+        Ok(_) => (true, "Scheduled", format!("jobs that run: {active}")),
     };
     let is_degraded = matches!(reason, "InvalidSchedule" | "JobsFailed");
     status.conditions.set(Condition::new("Available", is_available, reason, &message));

@@ -204,6 +204,9 @@ async fn a_suspended_one_starts_nothing_and_a_deadline_says_what_is_too_late() {
         let spec = json!({"suspend": true, "startingDeadlineSeconds": deadline});
         server.create(&cron_job("report", spec)).await;
         sleep(MINUTE * 5).await;
+        // Something has it reconciled meanwhile.
+        server.patch_merge::<CronJob>("report", json!({"spec": {"failedJobsHistoryLimit": 2}})).await;
+        sleep(Duration::from_secs(1)).await;
         assert_eq!(ages(&server).await, [0; 0], "it is suspended");
         server.patch_merge::<CronJob>("report", json!({"spec": {"suspend": false}})).await;
         sleep(Duration::from_secs(1)).await;

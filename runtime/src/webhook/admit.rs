@@ -163,9 +163,7 @@ impl HandlerFailure {
 
     /// Says which field of an object can't be read.
     pub(super) fn at(self, field: &str, object: &Value, why: &str) -> Self {
-        let is_field = !matches!(field, "" | ".");
-        let unreadable = is_field.then(|| Box::new(FieldError::unreadable(field, object, why)));
-        Self { unreadable, ..self }
+        Self { unreadable: FieldError::unreadable(field, object, why).map(Box::new), ..self }
     }
 
     /// Returns the status that a named object is refused with.

@@ -218,20 +218,37 @@ async fn an_object_that_can_t_be_read_names_the_field() {
     assert_eq!(response["status"]["code"], 400, "the new object is not wrong");
     let webhooks = Webhooks::new(":0").validates::<Shop>(AtLeast(1)).converts::<Shop>();
     webhooks.caches_have_synced();
-    for (version, spec, message) in [
-        ("v1", json!({"size": {"least": 1, "most": 1}}), "spec.ports: Required value"),
+    for (version, wrong, right, message) in [
+        (
+            "v1",
+            json!({"size": {"least": 1, "most": 1}}),
+            json!({"size": {"least": 1, "most": 1}, "ports": []}),
+            "spec.ports: Required value",
+        ),
         (
             "v1alpha1",
             json!({"size": "x"}),
+            json!({"size": 1, "ports": []}),
             "spec.size: Invalid value: \"x\": invalid type: string \"x\", expected i32",
         ),
     ] {
         let kind = json!({"group": "shops.dev", "version": version, "kind": "Shop"});
-        let object = json!({"apiVersion": format!("shops.dev/{version}"), "kind": "Shop", "spec": spec});
-        let response =
-            ask(&webhooks, "/validates/shops.dev/shops", json!({"kind": kind, "object": object})).await;
+        let shop = |spec: &Value| {
+            let api_version = format!("shops.dev/{version}");
+            json!({"apiVersion": api_version, "kind": "Shop", "metadata": {"name": "a"}, "spec": spec})
+        };
+        let create = json!({"kind": kind, "object": shop(&wrong)});
+        let response = ask(&webhooks, "/validates/shops.dev/shops", create).await;
         assert_eq!(response["status"]["message"], format!("Shop.shops.dev \"a\" is invalid: {message}"));
+        let update =
+            json!({"kind": kind, "operation": "UPDATE", "object": shop(&right), "oldObject": shop(&wrong)});
+        let response = ask(&webhooks, "/validates/shops.dev/shops", update).await;
+        assert_eq!(response["status"]["code"], 400, "the new object is not wrong: {response}");
     }
+    let kind = json!({"group": "shops.dev", "version": "v1", "kind": "Shop"});
+    let bare = json!({"kind": kind, "object": {}});
+    let response = ask(&webhooks, "/validates/shops.dev/shops", bare).await;
+    assert_eq!(response["status"]["message"], "Shop.shops.dev \"a\" is invalid: metadata: Required value");
 }
 
 // The API server's schema comes after defaulters and before validators, and names every mistake.

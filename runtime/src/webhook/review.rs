@@ -125,12 +125,16 @@ impl From<FieldError> for Findings {
 }
 
 impl FieldError {
-    /// Describes a field of an object that does not fit the object's type.
-    pub(super) fn unreadable(field: &str, object: &Value, why: &str) -> Self {
+    /// Describes a field of an object that does not fit the object's type; `None` if it is not one field.
+    pub(super) fn unreadable(field: &str, object: &Value, why: &str) -> Option<Self> {
+        let is_whole = matches!(field, "" | ".");
         let missing = why.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
         if let Some(missing) = missing {
-            let (field, message) = (format!("{field}.{missing}"), "Required value".to_owned());
-            return Self { field, reason: "FieldValueRequired", message };
+            let field = if is_whole { missing.to_owned() } else { format!("{field}.{missing}") };
+            return Some(Self { field, reason: "FieldValueRequired", message: "Required value".to_owned() });
+        }
+        if is_whole {
+            return None;
         }
         let pointer = format!("/{}", field.replace(['.', '['], "/").replace(']', ""));
         // A text of the same length as the error, not a whole part of the object.
@@ -139,7 +143,8 @@ impl FieldError {
             Some(value) => format!("Invalid value: {}", shown(value)),
             None => "Invalid value".to_owned(),
         };
-        Self { field: field.to_owned(), reason: "FieldValueInvalid", message: with_detail(&error, why) }
+        let message = with_detail(&error, why);
+        Some(Self { field: field.to_owned(), reason: "FieldValueInvalid", message })
     }
 }
 
