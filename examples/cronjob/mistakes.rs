@@ -57,6 +57,13 @@ pub(crate) fn mistakes() -> Vec<(&'static str, Value)> {
     ]
 }
 
+/// Returns the lines of a text, sorted: the API server names the mistakes that its schema finds in any order.
+pub(crate) fn lines(text: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
 /// Returns what README.md shows in the last column of a row.
 pub(crate) fn shown(title: &str) -> String {
     let row = include_str!("README.md").lines().find(|line| line.starts_with(&format!("| {title} |")));

@@ -8,7 +8,7 @@ use watchkeeper_apiserver::{ApiServer, InMemory};
 
 use super::{
     controller::{now, operator},
-    mistakes::{GOOD, mistakes, object, printed, shown},
+    mistakes::{GOOD, lines, mistakes, object, printed, shown},
     schedule::{Mistake, Schedule},
     v1::{ConcurrencyPolicy, CronJob},
     v2,
@@ -41,7 +41,8 @@ async fn kubectl_prints_every_mistake_as_the_readme_shows_it() {
     let (server, running) = start().await;
     server.create(&cron_job(GOOD, json!({}))).await;
     for (title, object) in mistakes() {
-        assert_eq!(printed(&server.client(), "default", &object).await, shown(title), "{title}");
+        let said = printed(&server.client(), "default", &object).await;
+        assert_eq!(lines(&said), lines(&shown(title)), "{title}");
     }
     let both = object("v2", "report", json!({"schedule": {"minute": "5", "expression": "@often"}}));
     assert_eq!(
