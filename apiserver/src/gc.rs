@@ -9,7 +9,7 @@ use crate::kinds::{Reach, Resource};
 use crate::object;
 use crate::state::State;
 use crate::store::{OwnerPlace, Stored};
-use crate::write::{DeleteOptions, FOREGROUND, ORPHAN, Policy, remove_or_mark};
+use crate::write::{DeleteOptions, FOREGROUND, ORPHAN, Propagation, remove_or_mark};
 
 /// Checks every suspect until none is left; returns the number of objects written or removed.
 pub(crate) fn collect(state: &mut State) -> usize {
@@ -106,7 +106,7 @@ fn judge(state: &mut State, place: &OwnerPlace, resource: &Arc<Resource>, stored
     }
     let has_blocking_dependents = !state.store.owners.dependents(object::uid(&value)).is_empty();
     let policy = match waiting > 0 {
-        true if has_blocking_dependents => Some(Policy::Foreground),
+        true if has_blocking_dependents => Some(Propagation::Foreground),
         _ => None,
     };
     remove_or_mark(state, resource, stored, &DeleteOptions { policy, ..DeleteOptions::default() });

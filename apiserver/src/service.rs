@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Service, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
-use crate::authz::{Attributes, Wanted};
+use crate::authz::{Attributes, WantedUser};
 use crate::core::{ApiRequest, Core, Reply, Restart};
 use crate::faults::{
     Armed, Fault, Faults, FaultyBody, Firing, Graft, Interrupted, Recorded, Requests, Tap, Verdict,
@@ -185,7 +185,7 @@ impl Front {
     /// Finds the user a request is to be served as.
     fn user(&self, request: &ApiRequest, info: &RequestInfo) -> Result<User, Status> {
         let user = self.tokens.user(&request.headers, |token| self.core.account_of(token))?;
-        match Wanted::of(&request.headers)? {
+        match WantedUser::of(&request.headers)? {
             None => Ok(user),
             Some(wanted) => self.core.impersonate(&user, &wanted, &Attributes::of(&request.method, info)),
         }

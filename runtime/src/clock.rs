@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 /// Returns the time of day.
 ///
@@ -201,6 +201,14 @@ pub(crate) fn readable(duration: Duration) -> String {
 pub(crate) fn after(from: Instant, wait: Duration) -> Instant {
     const LONG: Duration = Duration::from_secs(30 * 365 * 86_400);
     from.checked_add(wait).or_else(|| from.checked_add(LONG)).unwrap_or(from)
+}
+
+/// Waits until a time; for ever if there is none.
+pub(crate) async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 impl fmt::Debug for WallClock {

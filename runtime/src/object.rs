@@ -268,13 +268,18 @@ pub(crate) fn is_name(text: &str) -> bool {
 
 /// Returns whether a text is a DNS subdomain.
 pub(crate) fn is_domain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_dns_label)
+    text.len() <= 253 && text.split('.').all(is_domain_part)
 }
 
 /// Returns whether a text is a DNS label, as the names of namespaces are.
 pub(crate) fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63 && is_domain_part(text)
+}
+
+/// Returns whether a text is a part of a DNS subdomain, as the API server has it: of any length.
+fn is_domain_part(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    is_name(text) && text.bytes().all(plain)
+    !text.is_empty() && !text.starts_with('-') && !text.ends_with('-') && text.bytes().all(plain)
 }
 
 /// Cuts a text to a number of bytes. A text that was cut ends with an ellipsis.

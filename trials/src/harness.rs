@@ -16,7 +16,7 @@ use crate::diff::changed_fields;
 use crate::schedule::{PlannedTrouble, RequestPoint, Schedule, describe};
 use crate::timeline::{Actor, Line};
 use crate::times;
-use crate::trouble::{ForeignChange, RequestTargets, Trouble, WebhookTrouble};
+use crate::trouble::{AWAY, ForeignChange, RequestTargets, SLOW, Trouble, WebhookTrouble};
 use crate::world::seen_as;
 
 /// How many writes of others lie between two of a trial whose server will be restored.
@@ -484,6 +484,19 @@ impl Harness {
         self.wrong_for(time);
         self.state().in_flight += 1;
         InFlight(self)
+    }
+
+    /// Puts all webhooks in trouble for a while.
+    pub(crate) fn trouble_webhooks(&self, how: WebhookTrouble) {
+        self.state().webhooks = Some((how, Instant::now() + AWAY));
+        // The last call may begin just before the end.
+        self.wrong_for(AWAY + if how == WebhookTrouble::Slow { SLOW } else { Duration::ZERO });
+    }
+
+    /// Returns the trouble that webhooks are in, if any.
+    pub(crate) fn trouble_of_webhooks(&self) -> Option<WebhookTrouble> {
+        let troubled = self.state().webhooks;
+        troubled.filter(|(_, until)| Instant::now() < *until).map(|(how, _)| how)
     }
 }
 

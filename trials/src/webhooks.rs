@@ -2,17 +2,16 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tower::ServiceExt as _;
 use watchkeeper_apiserver::WebhookService;
 
 use crate::harness::Harness;
-use crate::trouble::{AWAY, SLOW, WebhookTrouble};
+use crate::trouble::{SLOW, WebhookTrouble};
 
 /// Where an operator under trial serves its webhooks; each life of it has its own.
 #[derive(Clone)]
@@ -77,18 +76,4 @@ fn refusal(body: &[u8]) -> Response<Bytes> {
     };
     let answer = json!({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response});
     Response::new(Bytes::from(answer.to_string()))
-}
-
-impl Harness {
-    /// Puts all webhooks in trouble for a while.
-    pub(crate) fn trouble_webhooks(&self, how: WebhookTrouble) {
-        self.state().webhooks = Some((how, Instant::now() + AWAY));
-        // The last call may begin just before the end.
-        self.wrong_for(AWAY + if how == WebhookTrouble::Slow { SLOW } else { Duration::ZERO });
-    }
-
-    fn trouble_of_webhooks(&self) -> Option<WebhookTrouble> {
-        let troubled = self.state().webhooks;
-        troubled.filter(|(_, until)| Instant::now() < *until).map(|(how, _)| how)
-    }
 }

@@ -24,14 +24,14 @@ const MOST_REMEMBERED: usize = 10_000;
 
 /// Whom the `Impersonate-…` headers name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedUser {
     name: String,
     uid: String,
     groups: Vec<String>,
     extra: BTreeMap<String, Vec<String>>,
 }
 
-impl Wanted {
+impl WantedUser {
     /// Reads the headers; `None` if there are none.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ enum ImpersonationMode {
 pub(crate) fn impersonate(
     state: &mut State,
     user: &User,
-    wanted: &Wanted,
+    wanted: &WantedUser,
     request: &Attributes,
 ) -> Result<User, Status> {
     let mut modes = wanted.modes();
@@ -153,7 +153,7 @@ fn remember(state: &mut State, user: &User, mode: ImpersonationMode) {
 fn try_mode(
     state: &State,
     user: &User,
-    wanted: &Wanted,
+    wanted: &WantedUser,
     request: &Attributes,
     mode: ImpersonationMode,
 ) -> Result<(), Status> {
@@ -204,7 +204,7 @@ fn try_mode(
 fn check_groups(
     state: &State,
     user: &User,
-    wanted: &Wanted,
+    wanted: &WantedUser,
     mode: ImpersonationMode,
     asked: impl Fn(&str) -> Attributes,
 ) -> Result<(), Status> {
@@ -224,7 +224,7 @@ fn check_groups(
     wanted.groups.iter().try_for_each(|group| check(state, user, &asked(group)))
 }
 
-fn become_user(wanted: &Wanted, mode: ImpersonationMode) -> User {
+fn become_user(wanted: &WantedUser, mode: ImpersonationMode) -> User {
     let mut groups = wanted.groups.clone();
     if let (Some((namespace, _)), true) = (service_account(&wanted.name), groups.is_empty()) {
         groups = service_account_groups(namespace);

@@ -25,7 +25,7 @@ pub(crate) use decide::{check, decide, held_rules};
 pub(crate) use decision::Decision;
 #[cfg(feature = "rbac")]
 pub(crate) use escalation::check_escalation;
-pub(crate) use impersonate::{Wanted, impersonate};
+pub(crate) use impersonate::{WantedUser, impersonate};
 #[cfg(not(feature = "rbac"))]
 pub(crate) use roles::check_escalation;
 pub(crate) use roles::{install, step};

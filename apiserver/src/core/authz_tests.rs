@@ -5,7 +5,7 @@ use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 
 use super::{ApiRequest, Core, CoreConfig, Reply};
-use crate::authz::{Attributes, Wanted};
+use crate::authz::{Attributes, WantedUser};
 use crate::identity::User;
 use crate::route::RequestInfo;
 use crate::state::Authorization;
@@ -176,12 +176,12 @@ async fn a_role_too_large_to_compare_is_refused_at_once() {
     );
 }
 
-fn wanted(headers: &[(&'static str, &str)]) -> Wanted {
+fn wanted(headers: &[(&'static str, &str)]) -> WantedUser {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         map.append(*name, value.parse().expect("a value"));
     }
-    Wanted::of(&map).expect("a user").expect("somebody")
+    WantedUser::of(&map).expect("a user").expect("somebody")
 }
 
 // A8

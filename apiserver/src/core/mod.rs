@@ -15,7 +15,7 @@ use self::guard::Guard;
 use self::handle::handle;
 #[cfg(feature = "persistence")]
 use self::reopen::{Opening, open};
-use crate::authz::{Attributes, Wanted};
+use crate::authz::{Attributes, WantedUser};
 use crate::call::{Caller, WebhookService};
 use crate::clock::Clock;
 use crate::data::DataError;
@@ -366,7 +366,7 @@ impl Core {
     pub(crate) fn impersonate(
         &self,
         user: &User,
-        wanted: &Wanted,
+        wanted: &WantedUser,
         asked: &Attributes,
     ) -> Result<User, Status> {
         authz::impersonate(&mut self.inner.lock(), user, wanted, asked)

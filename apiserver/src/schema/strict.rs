@@ -27,16 +27,16 @@ pub(super) fn report(root: NodeRef<'_>, origin: SchemaOrigin, text: &[u8]) -> Ve
 
 /// One field that strict decoding refuses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Finding {
+enum FieldFinding {
     Duplicate(String),
     Unknown(String),
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for FieldFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Finding::Duplicate(path) => write!(f, "duplicate field {path:?}"),
-            Finding::Unknown(path) => write!(f, "unknown field {path:?}"),
+            FieldFinding::Duplicate(path) => write!(f, "duplicate field {path:?}"),
+            FieldFinding::Unknown(path) => write!(f, "unknown field {path:?}"),
         }
     }
 }
@@ -70,12 +70,12 @@ struct Walker<'a> {
 /// The errors, each once, in order.
 #[derive(Default)]
 struct Found {
-    list: Vec<Finding>,
-    known: HashSet<Finding>,
+    list: Vec<FieldFinding>,
+    known: HashSet<FieldFinding>,
 }
 
 impl Found {
-    fn add(&mut self, finding: Finding) {
+    fn add(&mut self, finding: FieldFinding) {
         if self.known.insert(finding.clone()) {
             self.list.push(finding);
         }
@@ -104,10 +104,10 @@ impl<'de> Visitor<'de> for Walker<'_> {
             let at = At::Field(&self.at, &name);
             let below = self.node.and_then(|node| node.field(&name));
             if self.node.is_some() && below.is_none() {
-                self.found.add(Finding::Unknown(at.to_string()));
+                self.found.add(FieldFinding::Unknown(at.to_string()));
             }
             if !is_new {
-                self.found.add(Finding::Duplicate(at.to_string()));
+                self.found.add(FieldFinding::Duplicate(at.to_string()));
             }
             map.next_value_seed(Walker { node: below, at, found: &mut *self.found })?;
         }

@@ -25,7 +25,7 @@ pub(crate) const CRD_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io
 
 /// What to do with dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
+pub(crate) enum Propagation {
     /// They lose their owner and stay.
     Orphan,
     /// They follow.
@@ -42,7 +42,7 @@ pub(crate) struct DeleteOptions {
     /// The version the object must have.
     pub(crate) version: Option<String>,
     /// What to do with dependents; unset keeps the present setting.
-    pub(crate) policy: Option<Policy>,
+    pub(crate) policy: Option<Propagation>,
     /// The seconds a pod is given.
     pub(crate) grace: Option<i64>,
     /// Whether the deletion is kept.
@@ -79,9 +79,9 @@ impl DeleteOptions {
         let mut causes = Vec::new();
         let policy = match text("propagationPolicy") {
             None => None,
-            Some("Orphan") => Some(Policy::Orphan),
-            Some("Background") => Some(Policy::Background),
-            Some("Foreground") => Some(Policy::Foreground),
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
             Some(other) => {
                 let known = "\"Foreground\", \"Background\", \"Orphan\", \"nil\"";
                 let message = format!("Unsupported value: {other:?}: supported values: {known}");
@@ -107,7 +107,8 @@ impl DeleteOptions {
             uid: precondition("uid"),
             version: precondition("resourceVersion"),
             policy: policy
-                .or(orphans.map(|orphans| if orphans { Policy::Orphan } else { Policy::Background })),
+                .or(orphans
+                    .map(|orphans| if orphans { Propagation::Orphan } else { Propagation::Background })),
             grace: given["gracePeriodSeconds"]
                 .as_i64()
                 .or_else(|| query.get("gracePeriodSeconds")?.parse().ok()),
@@ -200,9 +201,9 @@ fn plan(state: &State, resource: &Resource, live: &Value, options: &DeleteOption
     let mut new = live.clone();
     let mut finalizers: Vec<String> = object::finalizers(live).into_iter().map(str::to_owned).collect();
     match options.policy {
-        Some(Policy::Orphan) => set_only(&mut finalizers, FOREGROUND, Some(ORPHAN)),
-        Some(Policy::Foreground) => set_only(&mut finalizers, ORPHAN, Some(FOREGROUND)),
-        Some(Policy::Background) => {
+        Some(Propagation::Orphan) => set_only(&mut finalizers, FOREGROUND, Some(ORPHAN)),
+        Some(Propagation::Foreground) => set_only(&mut finalizers, ORPHAN, Some(FOREGROUND)),
+        Some(Propagation::Background) => {
             set_only(&mut finalizers, FOREGROUND, None);
             set_only(&mut finalizers, ORPHAN, None);
         }

@@ -28,7 +28,7 @@ pub(crate) use admit::admit_sent;
 pub(crate) use body::media_type;
 pub(crate) use create::create;
 pub(crate) use delete::{
-    CRD_CLEANUP, DeleteOptions, FOREGROUND, ORPHAN, Policy, delete, delete_collection, remove_or_mark,
+    CRD_CLEANUP, DeleteOptions, FOREGROUND, ORPHAN, Propagation, delete, delete_collection, remove_or_mark,
 };
 pub(crate) use patching::patch;
 pub(crate) use scale::{get_scale, patch_scale, put_scale};

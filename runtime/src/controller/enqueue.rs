@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Where all sources of a controller meet: own writes are recognised here, and keys enqueued.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Enqueuer {
     pub(crate) keys: Arc<Keys>,
     pub(crate) writer: Arc<Writer>,
@@ -30,13 +30,6 @@ pub(crate) struct Enqueuer {
 }
 
 impl Enqueuer {
-    /// Forgets what was applied to an object that a change shows as deleted.
-    fn forget_gone(&self, source: SourceId, change: &CacheChange) {
-        if let CacheChange::Deleted { gone, .. } = change {
-            self.writer.gone(source, gone.key());
-        }
-    }
-
     /// Returns the key of the controller among some owners, if it is of the reconciled kind.
     fn owner(&self, namespace: Option<&str>, owners: &[OwnerReference]) -> Option<ObjectKey> {
         let controls = |owner: &&OwnerReference| {
@@ -118,16 +111,16 @@ impl EnqueueObject {
 
     /// Enqueues the object of a change, unless the change is its own write.
     fn take(&self, table: &mut KeyTable, change: &CacheChange, was_unreadable: bool) {
-        let written = |via, version| written(Some(self.source), via, version);
+        let source = Some(self.source);
         // Not even the key's own write passes if the object was unreadable: earlier runs were put off.
         let version_of = |object: &CachedObject| object.version().filter(|_| !was_unreadable);
         match change {
             CacheChange::Added { object, via, origin } => {
                 let reason = reason(Reason::Changed, *origin, *via);
-                table.take(object.key().clone(), written(*via, version_of(object)), reason);
+                table.take(object.key().clone(), written(source, *via, version_of(object)), reason);
             }
             CacheChange::Updated { new, via, .. } => {
-                table.take(new.key().clone(), written(*via, version_of(new)), Reason::Changed);
+                table.take(new.key().clone(), written(source, *via, version_of(new)), Reason::Changed);
             }
             CacheChange::Unchanged { object } => table.touch(object.key().clone()),
             // One that never ran, as on a stand-by: its end concerns no run.
@@ -142,7 +135,7 @@ impl EnqueueObject {
                 match &identity.key {
                     Some(key) if identity.deletion_timestamp.is_some() => {
                         let version = identity.resource_version.as_deref().and_then(|v| v.parse().ok());
-                        table.take(key.clone(), written(*via, version), Reason::Changed);
+                        table.take(key.clone(), written(source, *via, version), Reason::Changed);
                     }
                     _ => note_passed_over(table, change),
                 }
@@ -162,7 +155,9 @@ impl Observer for EnqueueObject {
     }
 
     fn changed(&self, change: &CacheChange) {
-        self.enqueuer.forget_gone(self.source, change);
+        if let CacheChange::Deleted { gone, .. } = change {
+            self.enqueuer.writer.gone(self.source, gone.key());
+        }
         let mut table = self.enqueuer.keys.table();
         let was_unreadable = table.observe(self.feed, Some(self.source), change);
         // What was owed while the object could not be read passes every predicate.
@@ -291,7 +286,9 @@ impl Observer for EnqueueRelated {
     }
 
     fn changed(&self, change: &CacheChange) {
-        self.source.into_iter().for_each(|source| self.enqueuer.forget_gone(source, change));
+        if let (Some(source), CacheChange::Deleted { gone, .. }) = (self.source, change) {
+            self.enqueuer.writer.gone(source, gone.key());
+        }
         let was_unreadable = self.enqueuer.keys.table().observe(self.feed, self.source, change);
         if self.predicate.as_ref().is_some_and(|predicate| self.refuses(predicate, change, was_unreadable)) {
             return;

@@ -23,7 +23,6 @@ mod reconciler;
 mod context;
 mod predicate;
 mod patience;
-mod synced;
 mod watch;
 mod enqueue;
 mod stream_source;

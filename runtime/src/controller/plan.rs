@@ -25,14 +25,13 @@ use super::{
     settings::Settings,
     sources::{ControllerSources, ReconciledObjects, Source},
     stream_source::StreamSource,
-    synced::Synced,
     trace::TraceIds,
     watch::{Cluster, Narrowing, Selection},
     worker::Worker,
 };
 use crate::{
     backoff::random_seed,
-    informer::{SharedInformerFactory, Watched},
+    informer::{AnyInformer, SharedInformerFactory, Watched},
     keys::{Keys, StormLimit},
     metrics::Metrics,
     object::{Kind, ObjectKey},
@@ -45,7 +44,7 @@ pub(crate) struct ControllerEnv<'a> {
     pub(crate) sender: &'a Sender,
     pub(crate) factory: &'a SharedInformerFactory,
     /// The informers that the program asked for.
-    pub(crate) asked: &'a [Arc<dyn Synced>],
+    pub(crate) asked: &'a [AnyInformer],
     pub(crate) metrics: &'a Metrics,
     /// Decides what is random; `None`: nobody knows.
     pub(crate) seed: Option<u64>,

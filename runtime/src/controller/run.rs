@@ -21,7 +21,7 @@ use super::{
     failure::{FailureAction, RunFailure, ended},
 };
 use crate::{
-    keys::{HoldReason, RunActivity, RunCost, RunDone},
+    keys::{HoldReason, RunActivity, RunCost, RunDone, Tombstone},
     metrics::Ended,
     object::ObjectKey,
     workqueue::Item,
@@ -33,6 +33,8 @@ pub(super) struct Run<'a> {
     core: &'a ControllerCore,
     pub(super) info: Arc<RunInfo>,
     item: Option<Item<ObjectKey>>,
+    /// The oldest deletion of the key.
+    pub(super) deletion: Option<Tombstone>,
     started: Instant,
 }
 
@@ -42,13 +44,13 @@ impl<'a> Run<'a> {
         core.metrics.active_workers.inc();
         let started = item.handed_out().unwrap_or_else(Instant::now);
         let (key, attempt) = (item.key().clone(), item.attempt());
-        let reason = core.keys.table().begin(&key, attempt);
+        let (reason, deletion) = core.keys.table().begin(&key, attempt);
         let id = core.runs.fetch_add(1, Ordering::Relaxed) + 1;
         let took_client = AtomicBool::default();
         let mut info = RunInfo { key, attempt, reason, id, trace_id: None, took_client };
         let span = span(core, &info);
         info.trace_id = core.trace_ids.of(&span);
-        (Self { core, info: Arc::new(info), item: Some(item), started }, span)
+        (Self { core, info: Arc::new(info), item: Some(item), deletion, started }, span)
     }
 
     /// Judges the events that were deferred, then lets the queue know how the run ended. Returns how it is counted.

@@ -3,7 +3,6 @@
 use std::{
     any::Any,
     convert::Infallible,
-    fmt,
     future::pending,
     panic::resume_unwind,
     sync::{Arc, atomic::Ordering},
@@ -52,12 +51,6 @@ pub(crate) struct RunningController {
 
 /// What a controller keeps connected while it works.
 type Connections = Vec<ObserverRegistration>;
-
-impl fmt::Debug for RunningController {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RunningController({})", self.core.settings.name)
-    }
-}
 
 impl RunningController {
     pub(super) fn new<K: Watched, R: Reconciler<K>>(

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{Panics, error::ControllerError};
 use crate::{
-    object::ObjectKey,
+    object::{ObjectKey, is_dns_label, is_domain, is_name},
     workqueue::{ItemExponentialFailure, RateLimit, RateLimiter, WorkQueue, WorkQueueConfig},
 };
 
@@ -118,7 +118,7 @@ impl Settings {
             Some(format!(
                 "{finalizer:?} can't be a finalizer, it is not a qualified name: write it like `example.dev/volume`"
             ))
-        } else if let Some(namespace) = self.namespaces.iter().find(|namespace| !is_label(namespace)) {
+        } else if let Some(namespace) = self.namespaces.iter().find(|namespace| !is_dns_label(namespace)) {
             Some(format!(
                 "{namespace:?} can't be a namespace: use 1 to 63 of a-z, 0-9, '-', not '-' at either end"
             ))
@@ -139,28 +139,7 @@ fn is_field_manager(name: &str) -> bool {
 
 /// As Kubernetes has it: a DNS subdomain, a slash, and a name of at most 63 characters.
 fn is_qualified(finalizer: &str) -> bool {
-    let ends_well = |name: &str| {
-        name.starts_with(|first: char| first.is_ascii_alphanumeric())
-            && name.ends_with(|last: char| last.is_ascii_alphanumeric())
-    };
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-    finalizer.split_once('/').is_some_and(|(domain, name)| {
-        let is_domain = domain.len() <= 253 && domain.split('.').all(is_lower_case);
-        is_domain && name.len() <= 63 && ends_well(name) && name.bytes().all(plain)
-    })
-}
-
-/// A DNS label, as the names of namespaces are.
-fn is_label(name: &str) -> bool {
-    name.len() <= 63 && is_lower_case(name)
-}
-
-fn is_lower_case(part: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    !part.starts_with('-')
-        && !part.ends_with('-')
-        && !part.is_empty()
-        && part.bytes().all(|byte| plain(byte) || byte == b'-')
+    finalizer.split_once('/').is_some_and(|(domain, name)| is_domain(domain) && is_name(name))
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use super::{
     Why,
     enqueue::{EnqueueObject, EnqueueRelated, Enqueuer},
     predicate::{ChangeFilter, Predicate},
-    synced::Synced,
     waits::Waits,
     watch::{Enqueues, Narrowing, Place, Selection, Watch},
 };
@@ -103,7 +102,7 @@ pub(super) fn source<W: Watched>(watch: Watch<W>) -> Source {
 pub(super) struct ControllerSources<'a> {
     factory: &'a SharedInformerFactory,
     /// The informers that the program asked for.
-    asked: &'a [Arc<dyn Synced>],
+    asked: &'a [AnyInformer],
     /// Where the controller works: in all namespaces at once, or in each of some.
     places: Vec<Place>,
     /// The informers of this cluster that feed it, by their position.
@@ -113,7 +112,7 @@ pub(super) struct ControllerSources<'a> {
     pub(super) views: Vec<CacheView>,
     pub(super) connects: Vec<Connect>,
     /// What keys wait for: those of a place, or all.
-    awaited: Vec<(Place, Arc<dyn Synced>)>,
+    awaited: Vec<(Place, AnyInformer)>,
     /// Whether the controller says what it reads.
     has_reads: bool,
 }
@@ -121,7 +120,7 @@ pub(super) struct ControllerSources<'a> {
 impl<'a> ControllerSources<'a> {
     pub(super) fn new(
         factory: &'a SharedInformerFactory,
-        asked: &'a [Arc<dyn Synced>],
+        asked: &'a [AnyInformer],
         kind: &Kind,
         namespaces: &[Arc<str>],
     ) -> Self {
@@ -151,7 +150,7 @@ impl<'a> ControllerSources<'a> {
             self.connect(&informer, move |enqueuer| {
                 EnqueueObject::new(enqueuer, source, predicate.clone(), finalizer.clone())
             });
-            self.awaited.push((place.clone(), Arc::new(informer.clone())));
+            self.awaited.push((place.clone(), informer.clone()));
             CacheOf { namespace: place, lister: informer.lister(), informer }
         };
         ReconciledObjects { caches: places.into_iter().map(open).collect() }
@@ -189,7 +188,7 @@ impl<'a> ControllerSources<'a> {
             }
             // If it has a namespace of its own, all keys wait for it.
             let waiting = place.filter(|_| narrowing.namespace.is_none());
-            self.awaited.push((waiting, Arc::new(informer)));
+            self.awaited.push((waiting, informer));
         }
     }
 
@@ -199,7 +198,7 @@ impl<'a> ControllerSources<'a> {
             Enqueues::Nothing => self.has_reads = true,
             _ => self.relate(&informer, source, None),
         }
-        self.awaited.push((None, Arc::new(informer)));
+        self.awaited.push((None, informer));
     }
 
     /// Names an informer that feeds the controller, and shows its cache to writes.

@@ -1,6 +1,6 @@
 //! The times in which a controller may work: one without an end, or one after the other under leader election.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
@@ -52,14 +52,8 @@ impl Term {
     }
 }
 
-impl fmt::Debug for Term {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Term").field("start", &self.start).finish_non_exhaustive()
-    }
-}
-
 /// Follows the terms of a process.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Terms {
     present: watch::Receiver<Option<Term>>,
 }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
 use parking_lot::Mutex;
@@ -27,7 +27,6 @@ use super::{
     recent::RecentRuns,
     settings::Settings,
     sources::ReconciledObjects,
-    synced::Synced,
     trace::TraceIds,
     waits::Waits,
     watch::Enqueues,
@@ -36,11 +35,12 @@ use super::{
 use crate::{
     clock::{Moment, WallClock},
     counted::{self, assert_grows_linearly, steps_of},
-    informer::{CacheChange, Gone, Observer, Progress, ProgressVia, SyncPhase, SyncState, TermStart, Via},
-    keys::{HoldReason, Keys, SourceId, StormLimit},
+    informer::{AnyInformer, CacheChange, Gone, Observer, Progress, ProgressVia, SharedInformer, Via},
+    keys::{Gate, HoldReason, Keys, ReadCache, SourceId, StormLimit},
+    list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchStream},
     metrics::Metrics,
     object::{Kind, ObjectKey},
-    reflector::{Doubt, DoubtCause, Server},
+    reflector::{Doubt, DoubtCause, ReflectorConfig, Server},
     store::{CachedObject, Indexer},
     workqueue::{Item, ItemExponentialFailure, RateLimit, WorkQueue},
     writes::{Author, Counters, Recorder, Rights, Sender, Writer},
@@ -56,53 +56,29 @@ impl Reconciler<ConfigMap> for Idle {
     }
 }
 
-/// A cache that never syncs, or has; and whose watch may be cut.
-struct Still {
-    has_synced: bool,
-    is_cut: Arc<AtomicBool>,
-}
+/// A source that never answers.
+struct Silent;
 
-impl Synced for Still {
-    fn has_synced(&self) -> bool {
-        self.has_synced
+impl ListerWatcher<ConfigMap> for Silent {
+    async fn list(&self, _: &ListOptions) -> Result<ListPage<ConfigMap>, ListWatchError> {
+        std::future::pending().await
     }
 
-    fn synced(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-
-    fn state(&self) -> SyncState {
-        SyncState {
-            kind: Kind::of::<ConfigMap>(),
-            cluster: None,
-            phase: SyncPhase::Syncing,
-            failure: None,
-            unreadable: Vec::new(),
-            resource_version: None,
-        }
-    }
-
-    fn current<'a>(&'a self, _: &'a TermStart) -> BoxFuture<'a, ()> {
-        self.synced()
-    }
-
-    /// Counts how often it is asked.
-    fn doubt(&self) -> Option<Doubt> {
-        counted::count(1);
-        let until = Instant::now() + Duration::from_secs(60);
-        self.is_cut.load(Ordering::SeqCst).then_some(Doubt { cause: DoubtCause::WatchCut, until })
+    async fn watch(&self, _: &ListOptions) -> Result<WatchStream<ConfigMap>, ListWatchError> {
+        std::future::pending().await
     }
 }
 
-pub(super) fn never() -> Arc<dyn Synced> {
-    Arc::new(Still { has_synced: false, is_cut: Arc::default() })
+/// A cache that never syncs.
+pub(super) fn never() -> AnyInformer {
+    SharedInformer::<ConfigMap>::from_source(&(), Silent, ReflectorConfig::default()).any().clone()
 }
 
 pub(super) fn core(waits: Waits) -> Arc<ControllerCore> {
-    core_fed_twice_by(waits, Vec::new())
+    core_fed_twice_by(waits, Vec::new(), Vec::new())
 }
 
-fn core_fed_twice_by(waits: Waits, shared: Vec<SourceId>) -> Arc<ControllerCore> {
+fn core_fed_twice_by(waits: Waits, caches: Vec<ReadCache>, shared: Vec<SourceId>) -> Arc<ControllerCore> {
     let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
         std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
     });
@@ -110,7 +86,7 @@ fn core_fed_twice_by(waits: Waits, shared: Vec<SourceId>) -> Arc<ControllerCore>
     let metrics = Metrics::default().reconcile().of(&"test".into());
     let queue = WorkQueue::new(ItemExponentialFailure::default());
     let namespaces = waits.namespaces.iter().cloned();
-    let (gate, dropped) = (waits.gate(Server::default()), metrics.deletions_dropped.clone());
+    let (gate, dropped) = (Gate::new(Server::default(), caches), metrics.deletions_dropped.clone());
     let limit = StormLimit::new(RateLimit::per_second(1).burst(10));
     let keys = Keys::new(queue, gate, namespaces, shared, limit, dropped);
     let counters = Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
@@ -158,9 +134,17 @@ fn open_core() -> (Arc<ControllerCore>, Arc<AtomicBool>) {
 
 fn open_core_fed_twice_by(shared: Vec<SourceId>) -> (Arc<ControllerCore>, Arc<AtomicBool>) {
     let is_cut = Arc::new(AtomicBool::new(false));
-    let cache: Arc<dyn Synced> = Arc::new(Still { has_synced: true, is_cut: is_cut.clone() });
-    let waits = Waits { namespaces: vec!["shop".into()], awaited: vec![(Some("shop".into()), cache)] };
-    let core = core_fed_twice_by(waits, shared);
+    let cut = is_cut.clone();
+    // Counts how often it is asked.
+    let doubt = move || {
+        counted::count(1);
+        let until = Instant::now() + Duration::from_secs(60);
+        cut.load(Ordering::SeqCst).then_some(Doubt { cause: DoubtCause::WatchCut, until })
+    };
+    let kind = Kind::of::<ConfigMap>();
+    let cache = ReadCache { kind, of: Some("shop".into()), doubt: Box::new(doubt) };
+    let waits = Waits { namespaces: vec!["shop".into()], ..Waits::default() };
+    let core = core_fed_twice_by(waits, vec![cache], shared);
     core.keys.table().open(None, Vec::new);
     core.keys.table().open(Some(&"shop".into()), Vec::new);
     (core, is_cut)
@@ -267,7 +251,7 @@ async fn many_keys_whose_watch_was_cut_wait_and_go_on_in_proportion_to_their_num
         is_cut.store(true, Ordering::SeqCst);
         (0..keys).for_each(|at| core.keys.table().add(key(at), Reason::Changed));
         while let Some(item) = unconstrained(core.keys.queue.get()).now_or_never().flatten() {
-            let doubt = core.keys.gate.doubt(item.key()).expect("its watch is cut");
+            let doubt = core.keys.gate.doubt(Some(item.key())).expect("its watch is cut");
             core.keys.put_off(item, doubt);
         }
         // Something changes elsewhere: each key is looked at, and each namespace asked for once.

@@ -1,6 +1,6 @@
 //! The trace that a run belongs to, named by the program's tracing library.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use tracing::Span;
 
@@ -31,11 +31,5 @@ impl TraceIds {
         let id = cut_to(found.filter(|id| !id.is_empty())?, LONGEST);
         span.record("trace_id", &*id);
         Some(id.into())
-    }
-}
-
-impl fmt::Debug for TraceIds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TraceIds")
     }
 }

@@ -7,25 +7,25 @@ use futures::{
     future::{join_all, select_all},
 };
 
-use super::{synced::Synced, watch::Place};
+use super::watch::Place;
 use crate::{
-    informer::{FailureCause, SyncPhase, SyncState, TermStart},
+    informer::{AnyInformer, FailureCause, SyncPhase, SyncState, TermStart},
     keys::{Gate, ReadCache},
     object::ObjectKey,
     reflector::Server,
 };
 
 /// The informers that a controller waits for before it runs keys.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Waits {
     /// The namespaces whose keys also wait for caches of their own; empty with one cache for all.
     pub(super) namespaces: Vec<Arc<str>>,
     /// The informers, and whose keys wait for each: those of a namespace, or all.
-    pub(super) awaited: Vec<(Place, Arc<dyn Synced>)>,
+    pub(super) awaited: Vec<(Place, AnyInformer)>,
 }
 
 impl Waits {
-    fn of(&self, place: Option<&str>) -> impl Iterator<Item = &Arc<dyn Synced>> {
+    fn of(&self, place: Option<&str>) -> impl Iterator<Item = &AnyInformer> {
         let awaited = self.awaited.iter().filter(move |(of, _)| of.as_deref() == place);
         awaited.map(|(_, informer)| informer)
     }
@@ -43,7 +43,7 @@ impl Waits {
     /// Ends when the caches of a namespace, or those that every key waits for, have synced, or are as fresh as a term
     /// needs them.
     pub(super) async fn ready(&self, place: Option<&str>, start: Option<&TermStart>) {
-        join_all(self.of(place).map(|informer| ready(&**informer, start))).await;
+        join_all(self.of(place).map(|informer| ready(informer, start))).await;
     }
 
     /// Ends when keys could run, if only those of one namespace.
@@ -80,14 +80,14 @@ impl Waits {
 }
 
 /// A new leader has to see what the last one wrote: that is here, and nothing in another cluster, which may be away.
-async fn ready(informer: &dyn Synced, start: Option<&TermStart>) {
+async fn ready(informer: &AnyInformer, start: Option<&TermStart>) {
     match start {
         Some(start) if informer.state().cluster.is_none() => informer.current(start).await,
         _ => informer.synced().await,
     }
 }
 
-fn lagging<'a>(informers: impl Iterator<Item = &'a Arc<dyn Synced>>) -> Vec<SyncState> {
+fn lagging<'a>(informers: impl Iterator<Item = &'a AnyInformer>) -> Vec<SyncState> {
     informers.filter(|informer| !informer.has_synced()).map(|informer| informer.state()).collect()
 }
 

@@ -10,10 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{
-    predicate::{ChangeFilter, Predicate},
-    synced::Synced,
-};
+use super::predicate::{ChangeFilter, Predicate};
 use crate::{
     informer::{AnyInformer, InformerBuilder, InformerReport, SharedInformerFactory, SyncState, Watched},
     object::{Object, ObjectKey, Scope},
@@ -319,7 +316,7 @@ struct ClusterState {
 #[derive(Default)]
 struct Requested {
     /// The informers that controllers wait for.
-    informers: Vec<Arc<dyn Synced>>,
+    informers: Vec<AnyInformer>,
     rights: Vec<ReadRights>,
 }
 
@@ -357,7 +354,7 @@ impl Cluster {
             // Either this sees that the cluster was started, or the start sees this informer.
             match cluster.shared.started.load(Ordering::SeqCst) {
                 true => informer.start(),
-                false => cluster.shared.requested.lock().informers.push(Arc::new(informer.clone())),
+                false => cluster.shared.requested.lock().informers.push(informer.clone()),
             }
         }))
     }
@@ -385,7 +382,7 @@ impl Cluster {
     }
 
     /// Hands over the informers that the program asked for, once.
-    pub(crate) fn take_informers(&self) -> Vec<Arc<dyn Synced>> {
+    pub(crate) fn take_informers(&self) -> Vec<AnyInformer> {
         mem::take(&mut self.shared.requested.lock().informers)
     }
 

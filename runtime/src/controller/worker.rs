@@ -60,11 +60,11 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         }
     }
 
-    async fn perform(&self, run: Run<'_>, token: Token<ObjectKey>) {
+    async fn perform(&self, mut run: Run<'_>, token: Token<ObjectKey>) {
         tracing::debug!("reconcile started");
-        let mut began_with = None;
+        let (deletion, mut began_with) = (run.deletion.take(), None);
         let outcome = {
-            let reconciled = pin!(self.run(&run.info, token, &mut began_with));
+            let reconciled = pin!(self.run(&run.info, token, deletion, &mut began_with));
             self.caught(&run.info, reconciled).await
         };
         let has_moved = |key: &ObjectKey| {
@@ -86,12 +86,15 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         &self,
         run_info: &Arc<RunInfo>,
         token: Token<ObjectKey>,
+        deletion: Option<Tombstone>,
         began_with: &mut Option<Arc<K::Object>>,
     ) -> Result<Action, RunFailure> {
         let key = &run_info.key;
-        let (mut token, mut finalized) = (Some(token), None);
+        let next_deletion = || self.core.keys.table().deletion(key);
+        let (mut token, mut finalized, mut known) = (Some(token), None, Some(deletion));
         loop {
-            while let Some(tombstone) = self.next_deletion(key) {
+            // The first is known since the run began.
+            while let Some(tombstone) = known.take().unwrap_or_else(next_deletion) {
                 if Box::pin(self.deliver_deletion(run_info, tombstone, &mut token)).await?.is_none() {
                     return Ok(Action::not_reconciled());
                 }
@@ -121,7 +124,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
             match self.ready(&mut token).await {
                 Some(Waited::No) => token.take().map(Token::pay),
                 // A cache may have come into doubt meanwhile: the key waits for it in the queue.
-                Some(Waited::Yes) if self.core.keys.gate.doubt(key).is_some() => {
+                Some(Waited::Yes) if self.core.keys.gate.doubt(Some(key)).is_some() => {
                     return Ok(Action::backoff_at_least(Duration::ZERO));
                 }
                 Some(Waited::Yes) => continue,
@@ -280,10 +283,6 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
     }
 
     // --- deletions
-
-    fn next_deletion(&self, key: &ObjectKey) -> Option<Tombstone> {
-        self.core.keys.table().deletion(key)
-    }
 
     /// Calls the reconciler for a deletion. One that keeps failing is given up, so that it holds up nothing for good.
     ///

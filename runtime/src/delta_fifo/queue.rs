@@ -38,8 +38,6 @@ pub struct DeltaFifo<K: ?Sized> {
 
 struct SharedFifo<K: ?Sized> {
     state: Mutex<FifoState<K>>,
-    /// How many deltas wait; written under the lock, and read without it.
-    waiting: AtomicUsize,
     /// How many deltas were pushed and are not handled yet.
     unhandled: AtomicUsize,
     ready: Notify,
@@ -59,7 +57,6 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
         let state = FifoState { entries: VecDeque::new(), extents: Vec::new(), closed: false };
         let shared = SharedFifo {
             state: Mutex::new(state),
-            waiting: AtomicUsize::new(0),
             unhandled: AtomicUsize::new(0),
             ready: Notify::new(),
             hidden: Mutex::default(),
@@ -86,8 +83,13 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
             {
                 let mut state = self.shared.state.lock();
                 if !state.entries.is_empty() {
-                    let entries = state.take(limit.get());
-                    self.shared.waiting.store(state.entries.len(), Ordering::Relaxed);
+                    let replaces = |entry: &DeltaEntry<K>| matches!(entry.delta, Delta::Replaced(_));
+                    let waiting = state.entries.iter().take(limit.get());
+                    let changes = waiting.take_while(|entry| !replaces(entry)).count();
+                    #[cfg(test)]
+                    crate::counted::count(changes);
+                    // A replace is taken alone.
+                    let entries: Vec<_> = state.entries.drain(..changes.max(1)).collect();
                     let replaced = match &entries[..] {
                         [DeltaEntry { extent, delta: Delta::Replaced(_) }] => Some(extent.clone()),
                         _ => None,
@@ -122,7 +124,7 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
 
     /// Counts the deltas that wait.
     pub fn len(&self) -> usize {
-        self.shared.waiting.load(Ordering::Relaxed)
+        self.shared.state.lock().entries.len()
     }
 
     /// Returns whether nothing waits.
@@ -146,28 +148,15 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
 
     /// Queues deltas of one extent, in order.
     fn push(&self, extent: &Extent, deltas: impl IntoIterator<Item = Delta<K>>) {
-        {
-            let mut state = self.shared.state.lock();
-            if !state.closed {
-                let (entry, before) =
-                    (|delta| DeltaEntry { extent: extent.clone(), delta }, state.entries.len());
-                state.entries.extend(deltas.into_iter().map(entry));
-                self.shared.unhandled.fetch_add(state.entries.len() - before, Ordering::Relaxed);
-            }
-            self.shared.waiting.store(state.entries.len(), Ordering::Relaxed);
+        let mut state = self.shared.state.lock();
+        if state.closed {
+            return;
         }
+        let before = state.entries.len();
+        state.entries.extend(deltas.into_iter().map(|delta| DeltaEntry { extent: extent.clone(), delta }));
+        self.shared.unhandled.fetch_add(state.entries.len() - before, Ordering::Relaxed);
+        drop(state);
         self.shared.ready.notify_one();
-    }
-}
-
-impl<K: AnyObject + ?Sized> FifoState<K> {
-    /// Takes entries up to the limit; a replace only as the first and last.
-    fn take(&mut self, limit: usize) -> Vec<DeltaEntry<K>> {
-        let replaces = |entry: &DeltaEntry<K>| matches!(entry.delta, Delta::Replaced(_));
-        let changes = self.entries.iter().take(limit).take_while(|entry| !replaces(entry)).count();
-        #[cfg(test)]
-        crate::counted::count(changes);
-        self.entries.drain(..changes.max(1)).collect()
     }
 }
 
@@ -213,11 +202,6 @@ impl<K: AnyObject + ?Sized> FifoSink<K> {
         &self.extent
     }
 
-    /// Counts the deltas that wait, of all extents.
-    pub fn waiting(&self) -> usize {
-        self.fifo.len()
-    }
-
     /// Returns whether all that was written here, or into other extents, has been handled.
     pub fn is_settled(&self) -> bool {
         self.fifo.is_settled()
@@ -228,42 +212,39 @@ impl<K: AnyObject + ?Sized> FifoSink<K> {
         self.hidden.as_ref().map(|hidden| hidden.transform())
     }
 
-    /// Queues what a function makes of the originals that are kept, which nobody else changes meanwhile.
-    fn queue(&self, deltas: impl FnOnce(Option<(&Hidden<K>, &mut Originals<'_, K>)>) -> Vec<Delta<K>>) {
-        let Some(hidden) = &self.hidden else { return self.fifo.push(&self.extent, deltas(None)) };
-        let mut originals = hidden.lock();
-        let deltas = deltas(Some((hidden, &mut originals)));
-        self.fifo.push(&self.extent, deltas);
+    /// Locks the originals that are kept, which nobody else changes while changes are queued.
+    fn lock_hidden(&self) -> Option<(&Hidden<K>, Originals<'_, K>)> {
+        self.hidden.as_ref().map(|hidden| (&**hidden, hidden.lock()))
     }
 }
 
 impl<K: AnyObject + ?Sized> ReflectorStore<K> for FifoSink<K> {
     fn replace(&self, mut list: List<K>) {
-        self.queue(|hidden| {
-            if let Some((hidden, originals)) = hidden {
-                originals.clear();
-                let items = list.items.into_iter();
-                list.items = items.map(|item| hidden.transformed(originals, item)).collect();
-            }
-            vec![Delta::Replaced(list)]
-        });
+        let mut locked = self.lock_hidden();
+        if let Some((hidden, originals)) = &mut locked {
+            originals.clear();
+            let items = list.items.into_iter();
+            list.items = items.map(|item| hidden.transformed(originals, item)).collect();
+        }
+        self.fifo.push(&self.extent, [Delta::Replaced(list)]);
     }
 
     fn apply(&self, changes: Vec<StoreChange<K>>) {
-        self.queue(|mut hidden| {
-            let delta = |change| match (change, &mut hidden) {
-                (StoreChange::Upsert(item), None) => Delta::Upserted(item),
-                (StoreChange::Upsert(item), Some((hidden, originals))) => {
-                    Delta::Upserted(hidden.transformed(originals, item))
-                }
-                (StoreChange::Delete(item), None) => Delta::Deleted(item),
-                (StoreChange::Delete(item), Some((hidden, originals))) => {
-                    Delta::Deleted(hidden.transformed_last(originals, item))
-                }
-                (StoreChange::Bookmark(resource_version), _) => Delta::Reached(resource_version),
-            };
-            changes.into_iter().map(delta).collect()
-        });
+        let mut locked = self.lock_hidden();
+        let delta = |change| match (change, &mut locked) {
+            (StoreChange::Upsert(item), None) => Delta::Upserted(item),
+            (StoreChange::Upsert(item), Some((hidden, originals))) => {
+                Delta::Upserted(hidden.transformed(originals, item))
+            }
+            (StoreChange::Delete(item), None) => Delta::Deleted(item),
+            (StoreChange::Delete(item), Some((hidden, originals))) => {
+                Delta::Deleted(hidden.transformed_last(originals, item))
+            }
+            (StoreChange::Bookmark(resource_version), _) => Delta::Reached(resource_version),
+        };
+        // Before the queue is locked: a transform may block.
+        let deltas: Vec<_> = changes.into_iter().map(delta).collect();
+        self.fifo.push(&self.extent, deltas);
     }
 
     fn resync(&self) {
@@ -289,7 +270,7 @@ impl<K: ?Sized> Clone for DeltaFifo<K> {
 
 impl<K: ?Sized> fmt::Debug for DeltaFifo<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeltaFifo").field("waiting", &self.shared.waiting).finish()
+        f.debug_struct("DeltaFifo").field("waiting", &self.shared.state.lock().entries.len()).finish()
     }
 }
 

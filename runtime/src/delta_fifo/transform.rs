@@ -123,8 +123,9 @@ fn changed_object<K: Object>(
 
 /// Reads an item that is not bytes as an object with a name.
 pub(crate) fn named<K: AnyObject + ?Sized>(item: FetchedItem<K>) -> Result<Arc<K>, Box<Unreadable>> {
+    let is_named = item.is_named();
     match item {
-        FetchedItem::Object(object) if ObjectKey::of_meta(object.metadata()).is_some() => Ok(object),
+        FetchedItem::Object(object) if is_named => Ok(object),
         FetchedItem::Object(object) => {
             let identity = identity_of(object.metadata());
             Err(Box::new(Unreadable { identity, error: "the object has no name".to_owned() }))

@@ -96,12 +96,12 @@ impl Applier<'_> {
             Delta::Upserted(item) => {
                 let version = item.version();
                 self.upsert(&extent, item);
-                self.reach(&extent, version);
+                self.batch.reach(&extent, version);
             }
             Delta::Deleted(item) => {
                 let version = item.version();
                 self.delete(&extent, item, version);
-                self.reach(&extent, version);
+                self.batch.reach(&extent, version);
             }
             Delta::Replaced(List { items, unchanged, resource_version, epoch }) => {
                 (self.via, self.epoch) = (Via::Replace, epoch);
@@ -114,17 +114,9 @@ impl Applier<'_> {
                 self.applied.replaced = Some(extent);
                 (self.via, self.epoch) = (Via::Watch, Epoch::Same);
             }
-            Delta::Reached(resource_version) => self.reach(&extent, resource_version.parse().ok()),
+            Delta::Reached(resource_version) => self.batch.reach(&extent, resource_version.parse().ok()),
             Delta::Reported(report) => self.applied.reports.push((extent, report)),
             Delta::Sync => self.applied.resync = true,
-        }
-    }
-
-    /// Advances the version; within an epoch it never falls.
-    fn reach(&mut self, extent: &Extent, version: Option<Version>) {
-        let reached = self.batch.version(extent);
-        if version > reached {
-            self.batch.set_version(extent, version);
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{
     OnceCell,
     mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -25,7 +26,7 @@ use crate::{
     clock::Moment,
     delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
     list_watch::AnySource,
-    metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
+    metrics::{CacheReport, CacheSource, Metrics},
     object::{AnyObject, Kind},
     reflector::{ReflectorConfig, WatchErrorHandler},
     store::{DuplicateIndex, IndexDefinition, Indexer, ObjectIndex, StoredType},
@@ -45,7 +46,8 @@ pub(super) struct InformerCore {
     pub(super) reliability: Arc<Reliability>,
     /// What each extent is read from.
     pub(super) sources: Vec<(Extent, Arc<dyn AnySource>)>,
-    pub(super) meter: CacheMeter,
+    /// Counts panics of handlers, mappings and predicates.
+    pub(super) panics: Counter,
     pub(super) synced: Latch,
     pub(super) stop: CancellationToken,
     /// The informer's own tasks.
@@ -138,8 +140,8 @@ impl InformerCore {
             fleet,
         } = parts;
         let name = name_of(&kind, cluster.as_deref());
-        let meter =
-            metrics.as_ref().map(|metrics| metrics.fetch().cache_meter(&name, &kind)).unwrap_or_default();
+        let panics =
+            metrics.as_ref().map(|metrics| metrics.fetch().informer_panics(&name)).unwrap_or_default();
         let (indexer, fifo) = (Indexer::of_type(object, seed), DeltaFifo::new());
         let health = Arc::new(Health::new(on_error));
         let (told, named) = (health.clone(), name.clone());
@@ -168,7 +170,7 @@ impl InformerCore {
             health,
             reliability,
             sources,
-            meter,
+            panics,
             synced: Latch::default(),
             stop,
             tasks: TaskTracker::new(),
@@ -181,8 +183,8 @@ impl InformerCore {
             handlers: Mutex::default(),
         });
         if let Some(metrics) = metrics {
-            let source: Arc<dyn BacklogSource> = core.clone();
-            metrics.fetch().report_backlogs(name, Arc::downgrade(&source));
+            let source: Arc<dyn CacheSource> = core.clone();
+            metrics.fetch().report_cache(name, &core.kind, Arc::downgrade(&source));
         }
         core
     }
@@ -259,14 +261,6 @@ impl InformerCore {
         std::iter::from_fn(|| commands.try_recv().ok()).for_each(|command| self.refuse(command));
     }
 
-    /// Counts what the cache holds.
-    pub(super) fn measure(&self) {
-        let lister = self.indexer.lister();
-        let version = lister.resource_version().map(|version| version.0);
-        self.meter.holds(lister.len(), lister.count_unreadable(), version);
-        self.meter.queued(self.fifo.len());
-    }
-
     /// Names it, for messages.
     pub(super) fn name(&self) -> String {
         name_of(&self.kind, self.cluster.as_deref())
@@ -300,7 +294,7 @@ impl InformerCore {
             Extent::All => None,
             Extent::Namespace(namespace) => Some(namespace.to_string()),
         });
-        let backlog = BacklogSource::report(self);
+        let cache = CacheSource::report(self);
         InformerReport {
             kind: state.kind.to_string(),
             cluster: state.cluster.as_deref().map(str::to_owned),
@@ -308,7 +302,7 @@ impl InformerCore {
             namespaces: namespaces.collect(),
             selector: String::new(),
             phase: state.phase,
-            objects: lister.len(),
+            objects: cache.objects,
             bytes: lister.bytes(),
             resource_version: state.resource_version.map(|version| version.0),
             last_event: lister.last_event().map(Moment::from),
@@ -320,8 +314,8 @@ impl InformerCore {
                 .take(UNREADABLE_SHOWN)
                 .map(|one| named(one))
                 .collect(),
-            handlers: backlog.handlers,
-            handler_backlog: backlog.depth,
+            handlers: cache.handlers,
+            handler_backlog: cache.depth,
         }
     }
 
@@ -335,9 +329,16 @@ impl InformerCore {
     }
 }
 
-impl BacklogSource for InformerCore {
-    fn report(&self) -> BacklogReport {
-        let mut report = BacklogReport::default();
+impl CacheSource for InformerCore {
+    fn report(&self) -> CacheReport {
+        let lister = self.indexer.lister();
+        let mut report = CacheReport {
+            queued: self.fifo.len(),
+            objects: lister.len(),
+            unreadable: lister.count_unreadable(),
+            version: lister.resource_version().map(|version| version.0),
+            ..CacheReport::default()
+        };
         for handler in self.handlers().iter().filter(|handler| !handler.status().removed.is_set()) {
             let backlog = handler.backlog();
             report.handlers += 1;

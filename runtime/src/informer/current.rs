@@ -9,7 +9,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -63,12 +62,6 @@ impl TermStart {
             tracing::info!("a new term: listing the kinds again whose caches do not show the latest version");
         }
         tracing::debug!(%kind, %version, "the cache does not show the latest version: listing {kind} again");
-    }
-}
-
-impl fmt::Debug for TermStart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TermStart").finish_non_exhaustive()
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use tokio::{sync::Notify, task, time::Instant};
 
 use super::{
@@ -16,7 +17,6 @@ use super::{
     resync::ResyncSnapshot,
 };
 use crate::{
-    metrics::CacheMeter,
     object::Object,
     users_code::{contained, may_block, others_go_on},
 };
@@ -54,7 +54,7 @@ pub(super) struct Listener {
     /// Something waits, or the handler was removed.
     ready: Notify,
     status: HandlerStatus,
-    meter: CacheMeter,
+    panics: Counter,
     pub(super) resync_every: Option<Duration>,
     /// The type of its objects, for messages.
     handler_of: &'static str,
@@ -68,10 +68,10 @@ struct ListenerState {
 }
 
 impl Listener {
-    pub(super) fn new(resync_every: Option<Duration>, meter: CacheMeter, handler_of: &'static str) -> Self {
+    pub(super) fn new(resync_every: Option<Duration>, panics: Counter, handler_of: &'static str) -> Self {
         let state = ListenerState { backlog: Backlog::new(), calling: false, removed: false };
         let (ready, status) = Default::default();
-        Self { state: Mutex::new(state), ready, status, meter, resync_every, handler_of }
+        Self { state: Mutex::new(state), ready, status, panics, resync_every, handler_of }
     }
 
     /// Calls the handler until it is removed, which the end of the informer does too.
@@ -136,7 +136,7 @@ impl Listener {
         let dropped = contained(|| drop(notification));
         if called.and(dropped).is_none() {
             self.status.panics.fetch_add(1, Ordering::Relaxed);
-            self.meter.panicked();
+            self.panics.inc();
             tracing::error!(handler_of = self.handler_of, "a handler panicked; the next call comes");
         }
     }

@@ -9,12 +9,14 @@ use super::{
     apply::{AppliedDeltas, apply},
     change::{AddOrigin, CacheChange, Progress, ProgressVia, Via},
     core::{Command, InformerCore, ObserverEntry},
+    handler::Observer,
     listener::{AnyHandler, Listener},
     reflector_task::InformerSink,
     registration::HandlerSlot,
     resync::ResyncCursor,
 };
 use crate::{
+    clock::until,
     delta_fifo::Batch,
     object::AnyObject,
     users_code::{contained, may_block},
@@ -51,7 +53,6 @@ pub(super) fn start(core: &Arc<InformerCore>) {
             health: core.health.clone(),
             reliability: core.reliability.clone(),
             resync: core.resync.clone(),
-            meter: core.meter.clone(),
         });
         core.spawn_vital("the task that fetches", (feed.run)(sink, core.stop.clone()));
     }
@@ -139,16 +140,16 @@ impl Processor {
         let lister = self.core.indexer.lister();
         for object in lister.list_cached() {
             let change = CacheChange::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
-            self.show(&observer, &change);
+            self.call(&observer, |observer| observer.changed(&change));
         }
         for unreadable in lister.unreadable_or_outdated() {
             let kept = unreadable.identity.key.as_ref().and_then(|key| lister.cached(key));
             let change = CacheChange::Unreadable { unreadable, kept, via: Via::Replay };
-            self.show(&observer, &change);
+            self.call(&observer, |observer| observer.changed(&change));
         }
         if self.core.synced.is_set() {
             let progress = Progress { version: lister.resource_version(), via: ProgressVia::Replace };
-            self.tell_progress(&observer, progress);
+            self.call(&observer, |observer| observer.progressed(progress));
             observer.status.synced.set();
         }
         self.observers.push(observer);
@@ -183,13 +184,12 @@ impl Processor {
         drop(batch);
         for change in applied.changes {
             if contained(|| drop(change)).is_none() {
-                self.core.meter.panicked();
+                self.core.panics.inc();
                 tracing::error!(kind = %self.core.kind, "an object panicked as it was dropped; the next change comes");
             }
         }
         let core = &self.core;
         applied.reports.iter().for_each(|(extent, report)| core.reliability.handled(extent, report));
-        core.measure();
         if !synced && core.fifo.has_synced() {
             core.synced.set();
             self.joined.iter().for_each(|joined| joined.listener.mark_initial());
@@ -217,14 +217,13 @@ impl Processor {
     }
 
     fn tell_observers(&self, applied: &AppliedDeltas) {
-        if self.observers.is_empty() {
-            return;
-        }
-        for observer in &self.observers {
-            applied.changes.iter().for_each(|change| self.show(observer, change));
+        for entry in &self.observers {
+            applied.changes.iter().for_each(|change| self.call(entry, |observer| observer.changed(change)));
         }
         // Only now: several observers may be one controller's, which judges progress by what all have seen.
-        self.observers.iter().for_each(|observer| self.tell_progress(observer, applied.progress));
+        for entry in &self.observers {
+            self.call(entry, |observer| observer.progressed(applied.progress));
+        }
     }
 
     /// Fills the backlogs; wakes the handlers only then, so that their tasks do not delay it.
@@ -261,32 +260,27 @@ impl Processor {
             let Some(object) = ResyncCursor::step(&mut self.resyncs) else { return };
             if let Some(object) = object {
                 let change = CacheChange::Unchanged { object };
-                self.observers.iter().for_each(|observer| self.show(observer, &change));
+                self.observers
+                    .iter()
+                    .for_each(|entry| self.call(entry, |observer| observer.changed(&change)));
             }
         }
     }
 
-    fn show(&self, observer: &ObserverEntry, change: &CacheChange) {
-        if !observer.status.removed.is_set() {
-            self.contained(|| observer.observer.changed(change));
+    /// Calls an observer, unless it was removed.
+    fn call(&self, entry: &ObserverEntry, call: impl FnOnce(&dyn Observer)) {
+        if !entry.status.removed.is_set() {
+            self.contained(|| call(&*entry.observer));
         }
     }
 
-    fn tell_progress(&self, observer: &ObserverEntry, progress: Progress) {
-        if !observer.status.removed.is_set() {
-            self.contained(|| observer.observer.progressed(progress));
-        }
-    }
-
-    /// Calls an observer; `None` if it panicked.
-    fn contained<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
-        let called = contained(call);
-        if called.is_none() {
+    /// Runs code of an observer. A panic is counted.
+    fn contained(&self, call: impl FnOnce()) {
+        if contained(call).is_none() {
             self.core.health.count_panic();
-            self.core.meter.panicked();
+            self.core.panics.inc();
             tracing::error!(kind = %self.core.kind, "a controller's mapping or predicate panicked; the next change comes");
         }
-        called
     }
 }
 
@@ -297,12 +291,5 @@ impl Drop for Processor {
         self.core.refuse_all(&mut self.commands);
         self.joined.iter().for_each(|joined| joined.listener.remove());
         self.observers.iter().for_each(|observer| observer.status.removed.set());
-    }
-}
-
-async fn until(next: Option<Instant>) {
-    match next {
-        Some(next) => tokio::time::sleep_until(next).await,
-        None => std::future::pending().await,
     }
 }

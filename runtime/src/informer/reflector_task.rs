@@ -9,7 +9,6 @@ use super::{reliability::Reliability, resync::ResyncRequest, sync_state::Health}
 use crate::{
     delta_fifo::{Extent, FifoSink},
     list_watch::{AnyItem, AnySource},
-    metrics::CacheMeter,
     object::{AnyObject, ObjectKey},
     reflector::{
         AnyStore, Difference, FetchReport, List, ReflectorConfig, ReflectorStore, Server, StoreChange,
@@ -49,7 +48,6 @@ pub(super) struct InformerSink {
     pub(super) health: Arc<Health>,
     pub(super) reliability: Arc<Reliability>,
     pub(super) resync: Arc<ResyncRequest>,
-    pub(super) meter: CacheMeter,
 }
 
 impl InformerSink {
@@ -65,7 +63,6 @@ impl InformerSink {
 impl AnyStore for InformerSink {
     fn replace(&self, list: List<dyn AnyObject>) {
         self.transforming(|| self.sink.replace(list));
-        self.meter.queued(self.sink.waiting());
     }
 
     /// Compares with the cache, once that has taken all that was queued.
@@ -88,7 +85,6 @@ impl AnyStore for InformerSink {
 
     fn apply(&self, changes: Vec<StoreChange<dyn AnyObject>>) {
         self.transforming(|| self.sink.apply(changes));
-        self.meter.queued(self.sink.waiting());
     }
 
     fn resync(&self) {

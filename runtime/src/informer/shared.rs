@@ -120,7 +120,7 @@ impl AnyInformer {
 
     fn register(&self, handler: Box<dyn AnyHandler>, resync_every: Option<Duration>) -> Registration {
         let core = &self.handle.core;
-        let listener = Arc::new(Listener::new(resync_every, core.meter.clone(), core.object));
+        let listener = Arc::new(Listener::new(resync_every, core.panics.clone(), core.object));
         let slot: Arc<dyn HandlerSlot> = listener.clone();
         core.note_handler(&slot);
         core.send(Command::Join(listener, handler));

@@ -4,12 +4,9 @@
 //! longer exist. So no key runs until every cache has been compared with what is left. And a key whose cache lost its
 //! watch to the connection waits a moment for it: the server that comes back may be another one.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use futures::future::BoxFuture;
@@ -45,29 +42,18 @@ impl Gate {
         Self { server, caches, open_at: AtomicU64::new(NEVER) }
     }
 
-    /// Says why a key must not run for now, if so; of several doubts, the one that lasts longest.
-    pub(crate) fn doubt(&self, key: &ObjectKey) -> Option<Doubt> {
-        self.longest(Some(key))
-    }
-
-    /// Tells whether nothing keeps all keys from running.
-    pub(crate) fn is_open(&self) -> bool {
-        self.longest(None).is_none()
-    }
-
-    /// Waits until nothing keeps all keys from running.
-    pub(crate) fn opened(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.wait(None))
-    }
-
-    /// Waits until a key may run.
-    pub(crate) async fn opened_for(&self, key: &ObjectKey) {
-        self.wait(Some(key)).await;
-    }
-
-    /// Names the kinds whose caches are in doubt.
-    pub(crate) fn doubted_kinds(&self) -> Vec<String> {
-        self.doubts().iter().map(|(kind, _)| kind.to_string()).collect()
+    /// Waits until a key may run, or until nothing keeps all keys from running.
+    pub(crate) fn opened<'a>(&'a self, key: Option<&'a ObjectKey>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let mut changes = self.changes();
+            while let Some(doubt) = self.doubt(key) {
+                tokio::select! {
+                    biased;
+                    changed = changes.changed() => changed.expect("the server is held here"),
+                    () = sleep_until(doubt.until) => {}
+                }
+            }
+        })
     }
 
     /// Lists what is in doubt.
@@ -85,19 +71,9 @@ impl Gate {
         self.server.changes()
     }
 
-    async fn wait(&self, key: Option<&ObjectKey>) {
-        let mut changes = self.changes();
-        while let Some(doubt) = self.longest(key) {
-            tokio::select! {
-                biased;
-                changed = changes.changed() => changed.expect("the server is held here"),
-                () = sleep_until(doubt.until) => {}
-            }
-        }
-    }
-
-    /// Returns the doubt of a key that lasts longest. Without a key, only what concerns all keys counts.
-    fn longest(&self, key: Option<&ObjectKey>) -> Option<Doubt> {
+    /// Says why a key must not run for now, if so; without a key, why none must. Of several doubts it is the one that lasts
+    /// longest.
+    pub(crate) fn doubt(&self, key: Option<&ObjectKey>) -> Option<Doubt> {
         let now = self.server.change_count();
         if self.open_at.load(Ordering::Acquire) == now {
             return None;
@@ -121,12 +97,6 @@ impl Gate {
             self.open_at.store(now, Ordering::Release);
         }
         longest
-    }
-}
-
-impl fmt::Debug for Gate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("doubts", &self.doubts()).finish_non_exhaustive()
     }
 }
 
@@ -168,16 +138,16 @@ mod tests {
         let ((shop, of_shop), (farm, of_farm)) = (cache(Some("shop")), cache(Some("farm")));
         let gate = Gate::new(server.clone(), vec![shop, farm]);
         let key = ObjectKey::new("shop", "a");
-        assert_eq!(gate.doubt(&key), None);
+        assert_eq!(gate.doubt(Some(&key)), None);
         set(&server, &of_farm, Some((DoubtCause::WatchCut, 5)));
-        assert_eq!(gate.doubt(&key), None);
-        assert!(gate.doubt(&ObjectKey::new("farm", "a")).is_some());
-        gate.opened().await;
+        assert_eq!(gate.doubt(Some(&key)), None);
+        assert!(gate.doubt(Some(&ObjectKey::new("farm", "a"))).is_some());
+        gate.opened(None).await;
         set(&server, &of_shop, Some((DoubtCause::WatchCut, 5)));
-        assert_eq!(gate.doubt(&key).unwrap().cause, DoubtCause::WatchCut);
+        assert_eq!(gate.doubt(Some(&key)).unwrap().cause, DoubtCause::WatchCut);
         set(&server, &of_shop, None);
         set(&server, &of_farm, Some((DoubtCause::HistoryLost, 5)));
-        assert_eq!(gate.doubt(&key).unwrap().cause, DoubtCause::HistoryLost);
+        assert_eq!(gate.doubt(Some(&key)).unwrap().cause, DoubtCause::HistoryLost);
     }
 
     // C35
@@ -190,14 +160,14 @@ mod tests {
         set(&server, &of_pods, Some((DoubtCause::WatchCut, 5)));
         let waiting = tokio::spawn({
             let gate = gate.clone();
-            async move { gate.opened().await }
+            async move { gate.opened(None).await }
         });
         tokio::time::sleep(Duration::from_secs(2)).await;
         set(&server, &of_pods, None);
         waiting.await.unwrap();
         assert_eq!(began.elapsed(), Duration::from_secs(2));
         set(&server, &of_pods, Some((DoubtCause::HistoryLost, 60)));
-        gate.opened_for(&ObjectKey::new("shop", "a")).await;
+        gate.opened(Some(&ObjectKey::new("shop", "a"))).await;
         assert_eq!(began.elapsed(), Duration::from_secs(62));
     }
 }

@@ -54,15 +54,6 @@ impl KeyRecord {
             && details.as_ref().is_none_or(|details| details.is_empty())
     }
 
-    /// Starts a run. Returns why it was asked for, if that is known.
-    pub(super) fn begin(&mut self) -> Option<Reason> {
-        self.run = Some(Box::default());
-        if let Some(details) = self.known() {
-            (details.holds, details.permit) = (BTreeMap::new(), None);
-        }
-        self.asked.take()
-    }
-
     /// Forgets what a term knew, but not what the key wrote and spent.
     pub(super) fn end_term(&mut self) {
         self.asked = None;

@@ -1,6 +1,6 @@
 //! The table of keys as it is shared: with its queue, its gate and its lock.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::counter::Counter;
@@ -61,11 +61,11 @@ impl Keys {
     pub(crate) async fn next(&self, stop: &CancellationToken) -> Option<(Item<ObjectKey>, Token<ObjectKey>)> {
         loop {
             // First until no cache is in doubt that all keys read. The queue says whether it was stopped.
-            if !self.gate.is_open() {
-                let _ = stop.run_until_cancelled(self.gate.opened()).await;
+            if self.gate.doubt(None).is_some() {
+                let _ = stop.run_until_cancelled(self.gate.opened(None)).await;
             }
             let (item, token) = self.queue.get_unpaid().await?;
-            let Some(doubt) = self.gate.doubt(item.key()) else { return Some((item, token)) };
+            let Some(doubt) = self.gate.doubt(Some(item.key())) else { return Some((item, token)) };
             drop(token);
             self.put_off(item, doubt);
         }
@@ -77,14 +77,14 @@ impl Keys {
         table.hold(&key, HoldReason::StaleCache, doubt.until, now);
         item.put_back();
         // The doubt may have ended meanwhile, before there was a hold to end.
-        if self.gate.doubt(&key).is_none() {
+        if self.gate.doubt(Some(&key)).is_none() {
             table.release(&key, HoldReason::StaleCache, now);
         }
     }
 
     /// Lets keys go on whose caches are in no doubt any more.
     pub(crate) fn release_stale(&self) {
-        self.table().release_stale(|key| self.gate.doubt(key).is_none(), Instant::now());
+        self.table().release_stale(|key| self.gate.doubt(Some(key)).is_none(), Instant::now());
     }
 
     /// Says what keeps a key from running; `None` if nothing asks for a run.
@@ -95,11 +95,5 @@ impl Keys {
     /// Begins another term. Returns whether the server lost its history since the last one.
     pub(crate) fn begin_term(&self) -> bool {
         self.table().begin_term(self.gate.losses(), Instant::now())
-    }
-}
-
-impl fmt::Debug for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keys").field("queue", &self.queue).field("gate", &self.gate).finish_non_exhaustive()
     }
 }

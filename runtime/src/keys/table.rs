@@ -10,7 +10,11 @@
 //!
 //! Versions belong to a source (one informer: a kind and a scope) and are never compared across sources.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use foldhash::HashMap;
 use prometheus_client::metrics::counter::Counter;
@@ -234,8 +238,9 @@ impl KeyTable {
     /// Says what keeps a key from running, as the table and its queue have it; `None` if nothing asks for a run.
     pub(super) fn why(&self, key: &ObjectKey, gate: &Gate, now: Instant) -> Option<Why> {
         let stale = || {
-            let at_most_until = gate.doubt(key)?.until.into();
-            Some(Why::AwaitsCaches { kinds: gate.doubted_kinds(), at_most_until })
+            let at_most_until = gate.doubt(Some(key))?.until.into();
+            let kinds = gate.doubts().iter().map(|(kind, _)| kind.to_string()).collect();
+            Some(Why::AwaitsCaches { kinds, at_most_until })
         };
         let holds = self.details(key).map(|details| &details.holds);
         let held = holds.and_then(|holds| holds.iter().find(|(_, until)| **until > now));
@@ -265,10 +270,17 @@ impl KeyTable {
 
     // --- runs
 
-    /// Starts a run of a key: from here on its events are deferred. Returns why it was asked for.
-    pub(crate) fn begin(&mut self, key: &ObjectKey, attempt: u32) -> Reason {
-        let asked = self.keys.entry(key.clone()).or_default().begin();
-        asked.unwrap_or(if attempt <= 1 { Reason::Due } else { Reason::Retry })
+    /// Starts a run of a key: from here on its events are deferred. Returns why it was asked for, and the oldest
+    /// deletion.
+    pub(crate) fn begin(&mut self, key: &ObjectKey, attempt: u32) -> (Reason, Option<Tombstone>) {
+        let record = self.keys.entry(key.clone()).or_default();
+        record.run = Some(Box::default());
+        let asked = record.asked.take();
+        let deletion = record.known().and_then(|details| {
+            (details.holds, details.permit) = (BTreeMap::new(), None);
+            details.tombstones.first().cloned()
+        });
+        (asked.unwrap_or(if attempt <= 1 { Reason::Due } else { Reason::Retry }), deletion)
     }
 
     /// Ends the run, judges what is still deferred, and forgets what only the run needed.

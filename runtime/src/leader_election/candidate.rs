@@ -1,6 +1,6 @@
 //! Does what the elector decides: reads and writes the Lease, opens and closes the gate, publishes the state.
 
-use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -209,10 +209,4 @@ fn host() -> String {
     let found = variable("HOSTNAME").or_else(|| variable("COMPUTERNAME")).or_else(file);
     let host = found.unwrap_or_default().trim().chars().take(200).collect::<String>();
     if host.is_empty() { "replica".to_owned() } else { host }
-}
-
-impl fmt::Debug for Candidate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Candidate").field("elector", &self.elector).finish_non_exhaustive()
-    }
 }

@@ -39,13 +39,19 @@ pub(super) struct Decoder {
     openings: Arc<[String; 2]>,
 }
 
-/// What came of decoding an object.
+/// Why a text is not an object of the kind, readable or not.
 #[derive(Debug)]
-pub(super) enum Decoded {
-    /// An object of the kind, readable or not.
-    Item(AnyItem),
-    /// An object of another kind; the error names its type.
+pub(super) enum NotAnObject {
+    /// It is not one JSON value.
+    NotJson,
+    /// It is an object of another kind; the error names its type.
     OfAnotherKind(Box<Unreadable>),
+}
+
+impl From<NotJson> for NotAnObject {
+    fn from(_: NotJson) -> Self {
+        Self::NotJson
+    }
 }
 
 impl Decoder {
@@ -80,12 +86,9 @@ impl Decoder {
     /// Decodes an object.
     ///
     /// # Errors
-    /// The text is not one JSON value.
-    pub(super) fn decode(&self, text: &str) -> Result<Decoded, NotJson> {
-        match self.decode_usual(text) {
-            Some(item) => Ok(Decoded::Item(item)),
-            None => self.decode_parts(text),
-        }
+    /// The text is not one JSON value, or is an object of another kind.
+    pub(super) fn decode(&self, text: &str) -> Result<AnyItem, NotAnObject> {
+        self.decode_usual(text).map_or_else(|| self.decode_parts(text), Ok)
     }
 
     /// Decodes an item of a list; an object of another kind becomes an unreadable item.
@@ -93,13 +96,14 @@ impl Decoder {
     /// # Errors
     /// The text is not one JSON value.
     pub(super) fn list_item(&self, text: &str) -> Result<AnyItem, NotJson> {
-        Ok(match self.decode(text)? {
-            Decoded::Item(item) => item,
-            Decoded::OfAnotherKind(mut found) => {
+        match self.decode(text) {
+            Ok(item) => Ok(item),
+            Err(NotAnObject::NotJson) => Err(NotJson),
+            Err(NotAnObject::OfAnotherKind(mut found)) => {
                 found.error = format!("it is a {}, not a {} of {}", found.error, self.kind, self.api_version);
-                FetchedItem::Unreadable(found)
+                Ok(FetchedItem::Unreadable(found))
             }
-        })
+        }
     }
 
     /// Decodes a typed object in one pass if it is as API servers send it; `None` for any other.
@@ -120,26 +124,26 @@ impl Decoder {
         (item.is_named() && !seen.twice).then_some(item)
     }
 
-    fn decode_parts(&self, text: &str) -> Result<Decoded, NotJson> {
+    fn decode_parts(&self, text: &str) -> Result<AnyItem, NotAnObject> {
         let parts = match ObjectParts::of(text) {
             Ok(parts) => parts,
             Err(error) => {
                 json::check(text)?;
-                return Ok(Decoded::Item(unreadable(Identity::default(), scrub::without_content(&error))));
+                return Ok(unreadable(Identity::default(), scrub::without_content(&error)));
             }
         };
         if let Some(found) = self.foreign_type(&parts) {
             let identity = parts.metadata.identity();
-            return Ok(Decoded::OfAnotherKind(Box::new(Unreadable { identity, error: found })));
+            return Err(NotAnObject::OfAnotherKind(Box::new(Unreadable { identity, error: found })));
         }
         let lean = parts.lean(text, self.type_names(), self.managed_fields);
-        Ok(Decoded::Item(match self.form {
+        Ok(match self.form {
             ItemForm::Typed => self.typed_item(&lean, &parts),
             ItemForm::Bytes => {
                 let raw = RawObject::found(&lean, &parts, Some(&self.dictionary));
                 raw.map_or_else(FetchedItem::Unreadable, |raw| FetchedItem::Raw(Box::new(raw)))
             }
-        }))
+        })
     }
 
     /// Returns the type that an object says it has, if that is not the one asked for.

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{
     InitialEventsMark, WatchEvent,
-    decode::{Decoded, Decoder},
+    decode::{Decoder, NotAnObject},
     error::ListWatchError,
     item::AnyItem,
     json::{self, Raw, decoded, is_blank, raw},
@@ -113,9 +113,9 @@ impl EventDecoder {
         }
         let line = std::str::from_utf8(line).map_err(|_| not_json())?;
         if let Some((event, object)) = usual(line)
-            && let Ok(decoded) = self.decoder.decode(object)
+            && let Ok(item) = self.decoder.decode(object)
         {
-            return Ok(of_object(event, decoded));
+            return Ok(event(item));
         }
         self.unusual(line)
     }
@@ -132,7 +132,14 @@ impl EventDecoder {
             return status.ok_or_else(not_event);
         };
         let object = object.get();
-        let item = |event| Ok(of_object(event, self.decoder.decode(object).map_err(|_| not_json())?));
+        let item = |event: MakeEvent| match self.decoder.decode(object) {
+            Ok(item) => Ok(event(item)),
+            Err(NotAnObject::NotJson) => Err(not_json()),
+            Err(NotAnObject::OfAnotherKind(found)) => {
+                let what = format!("an event with an object of another kind: {}", found.error);
+                Ok(WatchEvent::Unexpected(what))
+            }
+        };
         match kind.as_str() {
             "ADDED" => item(WatchEvent::Added),
             "MODIFIED" => item(WatchEvent::Modified),
@@ -150,15 +157,6 @@ fn not_json() -> ListWatchError {
 
 /// Makes an event of an item.
 type MakeEvent = fn(AnyItem) -> AnyEvent;
-
-fn of_object(event: MakeEvent, decoded: Decoded) -> AnyEvent {
-    match decoded {
-        Decoded::Item(item) => event(item),
-        Decoded::OfAnotherKind(found) => {
-            WatchEvent::Unexpected(format!("an event with an object of another kind: {}", found.error))
-        }
-    }
-}
 
 /// Cuts a line as API servers write them: the type first, then what is to be an object, and nothing else.
 fn usual(line: &str) -> Option<(MakeEvent, &str)> {

@@ -2,11 +2,11 @@
 //!
 //! A text is so read once: it becomes its type, and what says who and of what type it is has been seen.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde::{
-    Deserializer,
-    de::{DeserializeSeed, Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor},
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, IgnoredAny, IntoDeserializer, MapAccess, Visitor},
     forward_to_deserialize_any,
 };
 
@@ -22,25 +22,6 @@ pub enum ManagedFields {
 
 const METADATA: u16 = 1;
 const MANAGED_FIELDS: u16 = 2;
-
-/// Returns the bit of a member that says who or of what type an object is.
-fn bit(key: &str, in_metadata: bool) -> u16 {
-    match (in_metadata, key) {
-        (false, "metadata") => METADATA,
-        (true, "managedFields") => MANAGED_FIELDS,
-        (false, "apiVersion") => 4,
-        (false, "kind") => 8,
-        (true, "name") => 16,
-        (true, "namespace") => 32,
-        (true, "uid") => 64,
-        (true, "resourceVersion") => 128,
-        (true, "labels") => 256,
-        (true, "ownerReferences") => 512,
-        (true, "deletionTimestamp") => 1024,
-        (true, "finalizers") => 2048,
-        _ => 0,
-    }
-}
 
 /// What has been seen of an object.
 #[derive(Debug)]
@@ -58,7 +39,23 @@ impl SeenMembers {
         Self { managed_fields, met: 0, twice: false, last: 0 }
     }
 
-    fn note(&mut self, bit: u16) {
+    /// Notes a member that says who or of what type the object is, or another one.
+    fn note(&mut self, key: &str, in_metadata: bool) {
+        let bit = match (in_metadata, key) {
+            (false, "metadata") => METADATA,
+            (true, "managedFields") => MANAGED_FIELDS,
+            (false, "apiVersion") => 4,
+            (false, "kind") => 8,
+            (true, "name") => 16,
+            (true, "namespace") => 32,
+            (true, "uid") => 64,
+            (true, "resourceVersion") => 128,
+            (true, "labels") => 256,
+            (true, "ownerReferences") => 512,
+            (true, "deletionTimestamp") => 1024,
+            (true, "finalizers") => 2048,
+            _ => 0,
+        };
         self.twice |= self.met & bit != 0;
         self.met |= bit;
         self.last = bit;
@@ -125,8 +122,9 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Noting<'_, A> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        let key = NotingKey(Noting { inner: seed, seen: self.seen, in_metadata: self.in_metadata });
-        self.inner.next_key_seed(key)
+        let Some(MemberKey(key)) = self.inner.next_key()? else { return Ok(None) };
+        self.seen.note(&key, self.in_metadata);
+        seed.deserialize(key.into_deserializer()).map(Some)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
@@ -153,27 +151,6 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Noting<'_, S> {
     }
 }
 
-/// Reads a key.
-struct NotingKey<'s, S>(Noting<'s, S>);
-
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for NotingKey<'_, S> {
-    type Value = S::Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, key: D) -> Result<S::Value, D::Error> {
-        key.deserialize_str(self)
-    }
-}
-
-impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for NotingKey<'_, S> {
-    type Value = S::Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_str<E: Error>(self, key: &str) -> Result<S::Value, E> {
-        let Noting { inner, seen, in_metadata } = self.0;
-        seen.note(bit(key, in_metadata));
-        inner.deserialize(key.into_deserializer())
-    }
-}
+/// A key, which is copied only if it is written with escapes.
+#[derive(Deserialize)]
+struct MemberKey<'a>(#[serde(borrow)] Cow<'a, str>);

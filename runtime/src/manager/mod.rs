@@ -639,8 +639,16 @@ impl Manager {
     /// Rewrites the objects of a kind that are stored in an older version, and then drops that version from
     /// `status.storedVersions`.
     ///
-    /// The replica that leads does so in the background, at most 50 objects a second. After that, a program without the
-    /// older version can install its CRD.
+    /// The replica that leads does so in the background. If the API server has `storagemigration.k8s.io`, whose controller
+    /// needs no requests of the program, it asks for a migration there. Where nothing takes that up within a minute, where
+    /// it fails, or where the server has no such API, the program rewrites the objects itself: page by page, at most 50
+    /// objects a second, and after a failure from where it was. An object that the server refuses to write is named in the
+    /// log, and keeps the older version in the definition until it is put right. Progress is in the log, and in the metrics
+    /// `watchkeeper_storage_migration_*`.
+    ///
+    /// After that, a program without the older version can install its CRD.
+    ///
+    /// See <https://kubernetes.io/docs/tasks/manage-kubernetes-objects/storage-version-migration/>.
     #[cfg(feature = "webhooks")]
     pub fn migrate_storage<K: CustomResourceExt>(mut self) -> Self {
         self.api.migrated.push(K::crd_name().to_owned());
@@ -655,6 +663,7 @@ impl Manager {
             client: self.client.clone(),
             clock: self.clock.clone(),
             inspector: self.inspector.clone(),
+            metrics: self.metrics(),
             name: self.role_name(),
             seed: self.seed.unwrap_or_else(random_seed),
             dry_run: self.dry_run.is_on(),

@@ -123,6 +123,8 @@ impl Rules {
         let status =
             RuleResource::new("apiextensions.k8s.io", "customresourcedefinitions/status", Some(name));
         self.grant(None, status, &[ApiVerb::Update]);
+        let migrations = RuleResource::new("storagemigration.k8s.io", "storageversionmigrations", None);
+        self.grant(None, migrations, &[ApiVerb::Get, ApiVerb::Create, ApiVerb::Delete]);
         if let Some((plural, group)) = name.split_once('.') {
             let objects = RuleResource::new(group, plural, None);
             self.grant(None, objects, &[ApiVerb::List, ApiVerb::Update]);

@@ -20,7 +20,7 @@ use prometheus_client::{
 };
 
 use super::{
-    backlog::{BacklogMetrics, BacklogSource},
+    caches::{CacheMetrics, CacheSource},
     registered::added,
 };
 use crate::object::Kind;
@@ -42,14 +42,6 @@ struct FailureLabels {
     cause: String,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct CacheLabels {
-    name: String,
-    group: String,
-    version: String,
-    resource: String,
-}
-
 /// The metrics of reflectors and informers.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchMetrics {
@@ -64,11 +56,7 @@ pub(crate) struct FetchMetrics {
     failures: Family<FailureLabels, Counter>,
     epochs: Family<KindLabels, Counter>,
     handler_panics: Family<KindLabels, Counter>,
-    queued: Family<CacheLabels, Gauge>,
-    store_version: Family<CacheLabels, VersionGauge>,
-    objects: Family<CacheLabels, Gauge>,
-    unreadable: Family<CacheLabels, Gauge>,
-    backlogs: BacklogMetrics,
+    caches: CacheMetrics,
 }
 
 impl FetchMetrics {
@@ -114,21 +102,9 @@ impl FetchMetrics {
                 "watchkeeper_informer_panics",
                 "Calls of handlers, mappings and predicates that panicked",
             ),
-            queued: added(r, "informer_queued_items", "Deltas that wait to be applied"),
-            store_version: added(
-                r,
-                "informer_store_resource_version",
-                "The version that the cache shows at least",
-            ),
-            objects: added(r, "watchkeeper_informer_objects", "Objects in the cache"),
-            unreadable: added(
-                r,
-                "watchkeeper_informer_unreadable_objects",
-                "Objects whose latest state could not be read",
-            ),
-            backlogs: BacklogMetrics::default(),
+            caches: CacheMetrics::default(),
         };
-        r.register_collector(Box::new(metrics.backlogs.clone()));
+        r.register_collector(Box::new(metrics.caches.clone()));
         metrics
     }
 
@@ -150,27 +126,14 @@ impl FetchMetrics {
         }
     }
 
-    /// Reads the backlogs of the handlers of an informer at each scrape.
-    pub(crate) fn report_backlogs(&self, name: String, source: Weak<dyn BacklogSource>) {
-        self.backlogs.add(name, source);
+    /// Reads the state of an informer at each scrape.
+    pub(crate) fn report_cache(&self, name: String, kind: &Kind, source: Weak<dyn CacheSource>) {
+        self.caches.add(name, kind, source);
     }
 
-    /// Returns the metrics of the cache of a kind, by the name of the informer.
-    pub(crate) fn cache_meter(&self, name: &str, kind: &Kind) -> CacheMeter {
-        let cached = CacheLabels {
-            name: name.to_owned(),
-            group: kind.group.to_string(),
-            version: kind.version.to_string(),
-            resource: kind.plural.to_string(),
-        };
-        let named = KindLabels { name: name.to_owned() };
-        CacheMeter {
-            panics: self.handler_panics.get_or_create_owned(&named),
-            queued: self.queued.get_or_create_owned(&cached),
-            version: self.store_version.get_or_create_owned(&cached),
-            objects: self.objects.get_or_create_owned(&cached),
-            unreadable: self.unreadable.get_or_create_owned(&cached),
-        }
+    /// Returns the count of the panics of handlers, mappings and predicates, by the name of the informer.
+    pub(crate) fn informer_panics(&self, name: &str) -> Counter {
+        self.handler_panics.get_or_create_owned(&KindLabels { name: name.to_owned() })
     }
 }
 
@@ -230,37 +193,4 @@ impl FetchMeter {
         let failed = FailureLabels { name: self.name.clone(), cause: cause.to_owned() };
         self.failures.get_or_create(&failed).inc();
     }
-}
-
-/// The metrics of one cache. The default is not in any registry.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CacheMeter {
-    panics: Counter,
-    queued: Gauge,
-    version: VersionGauge,
-    objects: Gauge,
-    unreadable: Gauge,
-}
-
-impl CacheMeter {
-    /// Counts a panic of a handler, a mapping or a predicate.
-    pub(crate) fn panicked(&self) {
-        self.panics.inc();
-    }
-
-    pub(crate) fn queued(&self, deltas: usize) {
-        self.queued.set(whole(deltas));
-    }
-
-    pub(crate) fn holds(&self, objects: usize, unreadable: usize, version: Option<u64>) {
-        self.objects.set(whole(objects));
-        self.unreadable.set(whole(unreadable));
-        if let Some(version) = version {
-            self.version.set(version);
-        }
-    }
-}
-
-fn whole(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

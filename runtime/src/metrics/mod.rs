@@ -3,7 +3,7 @@
 //! If client-go or controller-runtime has a metric, its name and labels are used here, so that existing dashboards and
 //! alerts keep working. Registries are not global: each manager or factory has its own [`Metrics`].
 
-mod backlog;
+mod caches;
 mod durations;
 mod election;
 mod fetch;
@@ -12,14 +12,18 @@ mod queue;
 mod reconcile;
 mod registered;
 mod requests;
+#[cfg(feature = "webhooks")]
+mod webhooks;
 
-pub(crate) use backlog::{BacklogReport, BacklogSource};
+pub(crate) use caches::{CacheReport, CacheSource};
 pub(crate) use durations::Durations;
 pub(crate) use election::{ElectionMeter, ElectionMetrics};
-pub(crate) use fetch::{CacheMeter, FetchMeter, FetchMetrics};
+pub(crate) use fetch::{FetchMeter, FetchMetrics};
 pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};
 pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
 pub(crate) use requests::RequestMetrics;
+#[cfg(feature = "webhooks")]
+pub(crate) use webhooks::{Decided, MigrationMeter, MigrationMetrics, WebhookMetrics};
 
 use std::{fmt, sync::Arc};
 

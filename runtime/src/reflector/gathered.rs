@@ -45,7 +45,7 @@ impl Gathered {
     /// source went back: what changed between two pages comes again by the watch.
     pub(super) async fn add_page(&mut self, items: Vec<AnyItem>, version: String, store: &dyn AnyStore) {
         let lowest = self.version.get_or_insert_with(|| version.clone());
-        if compared(&version, lowest).is_some_and(Ordering::is_lt) {
+        if compared(&version, Some(lowest)).is_some_and(Ordering::is_lt) {
             *lowest = version;
         }
         for item in items {

@@ -10,9 +10,8 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use kube::core::ObjectMeta;
 use parking_lot::Mutex;
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 
 use super::{
     cached_object::{CachedObject, StoredType},
@@ -20,12 +19,12 @@ use super::{
     decoded::DecodedObjects,
     index::{DuplicateIndex, IndexDefinition, ObjectIndex},
     lister::{Lister, SharedStore},
-    snapshot::StoreSnapshot,
+    snapshot::{StoreSnapshot, WriteBatch},
 };
 use crate::{
-    delta_fifo::{Extent, named},
-    list_watch::{AnyItem, FetchedItem, RawObject, Unreadable},
-    object::{AnyObject, Object, ObjectKey, Version},
+    delta_fifo::Extent,
+    list_watch::{RawObject, Unreadable},
+    object::{Object, ObjectKey},
 };
 
 /// Writes the store; usable alone, or fed by an informer.
@@ -106,13 +105,7 @@ impl<K: ?Sized> Indexer<K> {
 
     /// Adds an index; see [`add_index`](Indexer::add_index).
     pub(crate) fn index(&self, index: ObjectIndex) -> Result<(), DuplicateIndex> {
-        self.write(|batch| {
-            if batch.next.has_index(index.name()) {
-                return Err(DuplicateIndex(index.name().to_owned()));
-            }
-            batch.next.add_index(index);
-            Ok(())
-        })
+        self.write(|batch| batch.add_index(index))
     }
 
     /// Makes several changes and publishes them as one.
@@ -121,7 +114,7 @@ impl<K: ?Sized> Indexer<K> {
     pub fn write<R>(&self, changes: impl FnOnce(&mut WriteBatch) -> R) -> R {
         let _writing = self.shared.writing.lock();
         let next = StoreSnapshot::clone(&self.shared.published.load());
-        let mut batch = WriteBatch { next, shared: self.shared.clone() };
+        let mut batch = WriteBatch { next, object: self.shared.object, decoded: self.shared.decoded.clone() };
         let answer = changes(&mut batch);
         self.shared.published.store(Arc::new(batch.next));
         fence(Ordering::SeqCst);
@@ -150,108 +143,6 @@ impl<K: ?Sized> Indexer<K> {
     }
 }
 
-/// Changes on their way into one snapshot; see [`Indexer::write`].
-pub struct WriteBatch {
-    next: StoreSnapshot,
-    shared: Arc<SharedStore>,
-}
-
-impl WriteBatch {
-    /// Adds or replaces an object of the store's type; returns the one it replaces.
-    pub fn upsert<K: Object>(&mut self, object: Arc<K>) -> Option<CachedObject> {
-        let held = self.hold_object(object);
-        self.put(held)
-    }
-
-    /// Finds an object as the batch has left it.
-    pub fn get(&self, key: &ObjectKey) -> Option<&CachedObject> {
-        self.next.get(key.namespace(), key.name())
-    }
-
-    /// Adds or replaces an object that is kept as bytes; returns the one it replaces.
-    pub fn upsert_raw(&mut self, object: RawObject) -> Option<CachedObject> {
-        let held = self.hold_raw(object);
-        self.put(held)
-    }
-
-    /// Removes an object; returns it if it was there.
-    pub fn delete(&mut self, key: &ObjectKey) -> Option<CachedObject> {
-        self.next.take(key)
-    }
-
-    /// Takes an item in the form in which this store would hold it, without putting it in.
-    pub(crate) fn hold(&self, item: AnyItem) -> Result<CachedObject, Box<Unreadable>> {
-        match item {
-            FetchedItem::Raw(raw) => Ok(self.hold_raw(*raw)),
-            item => named(item).map(|object| self.hold_object(object)),
-        }
-    }
-
-    /// Names an object without a name by the empty one.
-    fn hold_object(&self, object: Arc<dyn AnyObject>) -> CachedObject {
-        let ObjectMeta { namespace, name, .. } = object.metadata();
-        let key = self.next.key(namespace.as_deref(), name.as_deref().unwrap_or_default());
-        (self.shared.object.hold)(key, object)
-    }
-
-    fn hold_raw(&self, RawObject { key, text }: RawObject) -> CachedObject {
-        let key = self.next.key(key.namespace(), key.shared_name().clone());
-        CachedObject::compact(key, text, &self.shared.decoded)
-    }
-
-    /// Puts in what [`hold`](Self::hold) took.
-    pub(crate) fn put(&mut self, held: CachedObject) -> Option<CachedObject> {
-        self.next.put(held)
-    }
-
-    /// Returns the mark of an object whose latest state could not be read.
-    pub fn unreadable(&self, key: &ObjectKey) -> Option<&Arc<Unreadable>> {
-        self.next.mark(key)
-    }
-
-    /// Marks an object as unreadable; an earlier state that is cached stays, outdated.
-    pub fn mark_unreadable(&mut self, key: &ObjectKey, unreadable: Arc<Unreadable>) {
-        self.next.set_mark(key, &unreadable);
-    }
-
-    /// Takes the mark off an object.
-    pub fn clear_unreadable(&mut self, key: &ObjectKey) -> Option<Arc<Unreadable>> {
-        let mark = self.next.mark(key).cloned()?;
-        self.next.clear_mark(key);
-        Some(mark)
-    }
-
-    /// Lists the keys of objects and marks within an extent.
-    pub fn keys(&self, extent: &Extent) -> Vec<ObjectKey> {
-        self.next.keys(extent)
-    }
-
-    /// Returns the version that an extent has reached.
-    pub fn version(&self, extent: &Extent) -> Option<Version> {
-        self.next.version_of(extent)
-    }
-
-    /// Says which version an extent has reached; `None` while unknown or opaque.
-    pub fn set_version(&mut self, extent: &Extent, version: Option<Version>) {
-        self.next.set_version(extent, version);
-    }
-
-    /// Returns the version that every extent has reached.
-    pub fn resource_version(&self) -> Option<Version> {
-        self.next.version()
-    }
-
-    /// Notes that something came from the source.
-    pub(crate) fn note_event(&mut self) {
-        self.next.last_event = Some(Instant::now());
-    }
-
-    #[cfg(test)]
-    pub(super) fn snapshot(&self) -> StoreSnapshot {
-        StoreSnapshot::clone(&self.next)
-    }
-}
-
 impl<K: Object> Default for Indexer<K> {
     fn default() -> Self {
         Self::new()
@@ -267,11 +158,5 @@ impl<K: ?Sized> Clone for Indexer<K> {
 impl<K: ?Sized> fmt::Debug for Indexer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Indexer").field("len", &self.shared.published.load().objects.len()).finish()
-    }
-}
-
-impl fmt::Debug for WriteBatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WriteBatch").field("len", &self.next.objects.len()).finish()
     }
 }

@@ -26,8 +26,6 @@ pub use index::DuplicateIndex;
 pub use index::{IndexDefinition, IndexValue};
 pub use indexer::Indexer;
 #[doc(hidden)]
-pub use indexer::WriteBatch;
-#[doc(hidden)]
 pub use lister::VersionNotReached;
 pub use lister::{Lister, Lookup, NamespaceLister};
 #[doc(hidden)]
@@ -35,6 +33,8 @@ pub use objects::Iter;
 pub use objects::Objects;
 pub use reflected::Reflected;
 pub use selector::{FieldSelector, InvalidSelector, Selector};
+#[doc(hidden)]
+pub use snapshot::WriteBatch;
 
 pub(crate) use cached_object::StoredType;
 pub(crate) use index::ObjectIndex;

@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::indexer::{Indexer, WriteBatch};
+use super::{indexer::Indexer, snapshot::WriteBatch};
 use crate::{
     delta_fifo::Extent,
     list_watch::{AnyItem, FetchedItem, Unreadable},
@@ -112,9 +112,7 @@ where
                     }
                     StoreChange::Bookmark(version) => version.parse().ok(),
                 };
-                if reached > batch.version(&self.extent) {
-                    batch.set_version(&self.extent, reached);
-                }
+                batch.reach(&self.extent, reached);
             }
         });
     }

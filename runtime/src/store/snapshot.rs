@@ -1,19 +1,21 @@
-//! One moment of the store: objects, namespaces, indexes, marks and versions.
+//! One moment of the store (objects, namespaces, indexes, marks and versions), and the batch that makes the next one.
 
-use std::{collections::BTreeSet, hash::Hash, sync::Arc};
+use std::{collections::BTreeSet, fmt, hash::Hash, sync::Arc};
 
+use kube::core::ObjectMeta;
 use tokio::time::Instant;
 
 use super::{
-    cached_object::CachedObject,
+    cached_object::{CachedObject, StoredType},
     cow_map::{CowMap, Hashing},
-    index::{IndexValue, ObjectIndex},
+    decoded::DecodedObjects,
+    index::{DuplicateIndex, IndexValue, ObjectIndex},
     selector::{Needed, Selector},
 };
 use crate::{
-    delta_fifo::Extent,
-    list_watch::{LabelFilter, Unreadable},
-    object::{ObjectKey, Version},
+    delta_fifo::{Extent, named},
+    list_watch::{AnyItem, FetchedItem, LabelFilter, RawObject, Unreadable},
+    object::{AnyObject, Object, ObjectKey, Version},
 };
 
 /// Objects by key; all tables of a snapshot, and all snapshots, share what is held.
@@ -101,10 +103,6 @@ impl StoreSnapshot {
         versions?.into_iter().min()
     }
 
-    pub(super) fn version_of(&self, extent: &Extent) -> Option<Version> {
-        self.versions.iter().find(|(held, _)| held == extent).and_then(|(_, version)| *version)
-    }
-
     /// Lists the keys of objects and marks within an extent.
     pub(super) fn keys(&self, extent: &Extent) -> Vec<ObjectKey> {
         let marked = self.unreadable.iter().map(|(key, _)| key);
@@ -118,100 +116,14 @@ impl StoreSnapshot {
         objects.chain(only_marked).cloned().collect()
     }
 
-    pub(super) fn set_version(&mut self, extent: &Extent, version: Option<Version>) {
-        match self.versions.iter_mut().find(|(held, _)| held == extent) {
-            Some((_, held)) => *held = version,
-            None => self.versions.push((extent.clone(), version)),
-        }
-    }
-
-    pub(super) fn set_mark(&mut self, key: &ObjectKey, unreadable: &Arc<Unreadable>) {
-        let mark = (key.clone(), unreadable.clone());
-        self.unreadable.insert(self.hashing.of(key), |(held, _)| held == key, mark);
-    }
-
-    pub(super) fn clear_mark(&mut self, key: &ObjectKey) {
-        self.unreadable.remove(self.hashing.of(key), |(held, _)| held == key);
-    }
-
     pub(super) fn has_index(&self, name: &str) -> bool {
         self.indexes.iter().any(|index| index.definition.name() == name)
-    }
-
-    /// Names an object as the store does already, or else with the namespace that others of it share; hashes the name as
-    /// the tables do.
-    pub(super) fn key(
-        &self,
-        namespace: Option<&str>,
-        name: impl AsRef<str> + Into<Arc<str>>,
-    ) -> (ObjectKey, u64) {
-        let namespace = namespace.filter(|namespace| !namespace.is_empty());
-        if let Some(held) = self.get(namespace, name.as_ref()) {
-            return (held.key().clone(), held.hash());
-        }
-        let namespace = namespace.map(|namespace| {
-            let shared = self.shared_namespace(namespace);
-            shared.map_or_else(|| namespace.into(), |(shared, _)| shared.clone())
-        });
-        let key = ObjectKey::from_parts(namespace, name.into());
-        let hash = self.hashing.of(&key);
-        (key, hash)
     }
 
     #[cfg(test)]
     pub(super) fn has_empty_bucket(&self) -> bool {
         self.namespaces.iter().any(|(_, bucket)| bucket.is_empty())
             || self.indexes.iter().any(|index| index.buckets.iter().any(|(_, bucket)| bucket.is_empty()))
-    }
-
-    /// Puts an object in, everywhere at once; returns the one that it replaces.
-    ///
-    /// Indexes ask the user's code under which values they hold it.
-    pub(super) fn put(&mut self, held: CachedObject) -> Option<CachedObject> {
-        let stored = StoredObject { labels: held.labels(), held };
-        self.compact |= stored.held.text().is_some();
-        let old = match self.indexes.is_empty() {
-            true => None,
-            false => self.stored(stored.held.key()).cloned(),
-        };
-        for index in &mut self.indexes {
-            let values = index.values(&stored.held);
-            if let Some(old) = &old {
-                index.take(old, &values);
-            }
-            index.put(&stored, &values);
-        }
-        if let Some(namespace) = stored.held.key().shared_namespace() {
-            let hash = self.hashing.of(&**namespace);
-            put_under(&mut self.namespaces, hash, namespace, &stored);
-        }
-        put(&mut self.objects, &stored)
-    }
-
-    /// Takes an object out, everywhere at once; returns it if it was there.
-    pub(super) fn take(&mut self, key: &ObjectKey) -> Option<CachedObject> {
-        let held = self.stored(key)?.clone();
-        self.indexes.iter_mut().for_each(|index| index.take(&held, &[]));
-        if let Some(namespace) = held.key().shared_namespace() {
-            let hash = self.hashing.of(&**namespace);
-            take_from(&mut self.namespaces, hash, namespace, &held);
-        }
-        self.objects.remove(held.hash(), |stored| stored.held.key() == held.key());
-        Some(held)
-    }
-
-    fn stored(&self, key: &ObjectKey) -> Option<&CachedObject> {
-        self.get(key.namespace(), key.name())
-    }
-
-    /// Adds an index and fills it with what is there.
-    pub(super) fn add_index(&mut self, definition: ObjectIndex) {
-        let (hashing, definition) = (self.hashing.clone(), Arc::new(definition));
-        let mut index = SnapshotIndex { hashing, definition, buckets: CowMap::new() };
-        for stored in self.objects.iter() {
-            index.put(stored, &index.values(&stored.held));
-        }
-        self.indexes.push(index);
     }
 
     /// Finds, by a label index, sets that hold all that a selector can match; `None` where no index helps.
@@ -229,6 +141,187 @@ impl StoreSnapshot {
             let (index, _) = needed().next()?;
             Some(index.buckets.iter().map(|(_, bucket)| bucket).collect())
         })
+    }
+}
+
+/// Changes on their way into one snapshot; see [`Indexer::write`](super::Indexer::write).
+pub struct WriteBatch {
+    pub(super) next: StoreSnapshot,
+    pub(super) object: StoredType,
+    pub(super) decoded: Arc<DecodedObjects>,
+}
+
+impl WriteBatch {
+    /// Adds or replaces an object of the store's type; returns the one it replaces.
+    pub fn upsert<K: Object>(&mut self, object: Arc<K>) -> Option<CachedObject> {
+        let held = self.hold_object(object);
+        self.put(held)
+    }
+
+    /// Adds or replaces an object that is kept as bytes; returns the one it replaces.
+    pub fn upsert_raw(&mut self, object: RawObject) -> Option<CachedObject> {
+        let held = self.hold_raw(object);
+        self.put(held)
+    }
+
+    /// Takes an item in the form in which this store would hold it, without putting it in.
+    pub(crate) fn hold(&self, item: AnyItem) -> Result<CachedObject, Box<Unreadable>> {
+        match item {
+            FetchedItem::Raw(raw) => Ok(self.hold_raw(*raw)),
+            item => named(item).map(|object| self.hold_object(object)),
+        }
+    }
+
+    /// Names an object without a name by the empty one.
+    fn hold_object(&self, object: Arc<dyn AnyObject>) -> CachedObject {
+        let ObjectMeta { namespace, name, .. } = object.metadata();
+        let key = self.key(namespace.as_deref(), name.as_deref().unwrap_or_default());
+        (self.object.hold)(key, object)
+    }
+
+    fn hold_raw(&self, RawObject { key, text }: RawObject) -> CachedObject {
+        let key = self.key(key.namespace(), key.shared_name().clone());
+        CachedObject::compact(key, text, &self.decoded)
+    }
+
+    /// Names an object as the store does already, or else with the namespace that others of it share; hashes the name as
+    /// the tables do.
+    fn key(&self, namespace: Option<&str>, name: impl AsRef<str> + Into<Arc<str>>) -> (ObjectKey, u64) {
+        let namespace = namespace.filter(|namespace| !namespace.is_empty());
+        if let Some(held) = self.next.get(namespace, name.as_ref()) {
+            return (held.key().clone(), held.hash());
+        }
+        let namespace = namespace.map(|namespace| {
+            let shared = self.next.shared_namespace(namespace);
+            shared.map_or_else(|| namespace.into(), |(shared, _)| shared.clone())
+        });
+        let key = ObjectKey::from_parts(namespace, name.into());
+        let hash = self.next.hashing.of(&key);
+        (key, hash)
+    }
+
+    /// Finds an object as the batch has left it.
+    pub fn get(&self, key: &ObjectKey) -> Option<&CachedObject> {
+        self.next.get(key.namespace(), key.name())
+    }
+
+    /// Puts in what [`hold`](Self::hold) took, everywhere at once; returns the object that it replaces.
+    ///
+    /// Indexes ask the user's code under which values they hold it.
+    pub(crate) fn put(&mut self, held: CachedObject) -> Option<CachedObject> {
+        let stored = StoredObject { labels: held.labels(), held };
+        let next = &mut self.next;
+        next.compact |= stored.held.text().is_some();
+        let key = stored.held.key();
+        let old = match next.indexes.is_empty() {
+            true => None,
+            false => next.get(key.namespace(), key.name()).cloned(),
+        };
+        for index in &mut next.indexes {
+            let values = index.values(&stored.held);
+            if let Some(old) = &old {
+                index.take(old, &values);
+            }
+            index.put(&stored, &values);
+        }
+        if let Some(namespace) = key.shared_namespace() {
+            let hash = next.hashing.of(&**namespace);
+            put_under(&mut next.namespaces, hash, namespace, &stored);
+        }
+        put(&mut next.objects, &stored)
+    }
+
+    /// Removes an object, everywhere at once; returns it if it was there.
+    pub fn delete(&mut self, key: &ObjectKey) -> Option<CachedObject> {
+        let held = self.get(key)?.clone();
+        let next = &mut self.next;
+        next.indexes.iter_mut().for_each(|index| index.take(&held, &[]));
+        if let Some(namespace) = held.key().shared_namespace() {
+            let hash = next.hashing.of(&**namespace);
+            take_from(&mut next.namespaces, hash, namespace, &held);
+        }
+        next.objects.remove(held.hash(), |stored| stored.held.key() == held.key());
+        Some(held)
+    }
+
+    /// Returns the mark of an object whose latest state could not be read.
+    pub fn unreadable(&self, key: &ObjectKey) -> Option<&Arc<Unreadable>> {
+        self.next.mark(key)
+    }
+
+    /// Marks an object as unreadable; an earlier state that is cached stays, outdated.
+    pub fn mark_unreadable(&mut self, key: &ObjectKey, unreadable: Arc<Unreadable>) {
+        let hash = self.next.hashing.of(key);
+        self.next.unreadable.insert(hash, |(held, _)| held == key, (key.clone(), unreadable));
+    }
+
+    /// Takes the mark off an object.
+    pub fn clear_unreadable(&mut self, key: &ObjectKey) -> Option<Arc<Unreadable>> {
+        if self.next.unreadable.is_empty() {
+            return None;
+        }
+        let hash = self.next.hashing.of(key);
+        self.next.unreadable.remove(hash, |(held, _)| held == key).map(|(_, unreadable)| unreadable)
+    }
+
+    /// Lists the keys of objects and marks within an extent.
+    pub fn keys(&self, extent: &Extent) -> Vec<ObjectKey> {
+        self.next.keys(extent)
+    }
+
+    /// Returns the version that an extent has reached.
+    pub fn version(&self, extent: &Extent) -> Option<Version> {
+        self.next.versions.iter().find(|(held, _)| held == extent).and_then(|(_, version)| *version)
+    }
+
+    /// Says which version an extent has reached; `None` while unknown or opaque.
+    pub fn set_version(&mut self, extent: &Extent, version: Option<Version>) {
+        match self.next.versions.iter_mut().find(|(held, _)| held == extent) {
+            Some((_, held)) => *held = version,
+            None => self.next.versions.push((extent.clone(), version)),
+        }
+    }
+
+    /// Advances the version that an extent has reached; it never falls.
+    pub(crate) fn reach(&mut self, extent: &Extent, version: Option<Version>) {
+        if version > self.version(extent) {
+            self.set_version(extent, version);
+        }
+    }
+
+    /// Returns the version that every extent has reached.
+    pub fn resource_version(&self) -> Option<Version> {
+        self.next.version()
+    }
+
+    /// Notes that something came from the source.
+    pub(crate) fn note_event(&mut self) {
+        self.next.last_event = Some(Instant::now());
+    }
+
+    /// Adds an index and fills it with what is there.
+    pub(super) fn add_index(&mut self, definition: ObjectIndex) -> Result<(), DuplicateIndex> {
+        if self.next.has_index(definition.name()) {
+            return Err(DuplicateIndex(definition.name().to_owned()));
+        }
+        let (hashing, definition) = (self.next.hashing.clone(), Arc::new(definition));
+        let mut index = SnapshotIndex { hashing, definition, buckets: CowMap::new() };
+        for stored in self.next.objects.iter() {
+            index.put(stored, &index.values(&stored.held));
+        }
+        self.next.indexes.push(index);
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn snapshot(&self) -> StoreSnapshot {
+        self.next.clone()
+    }
+}
+
+impl fmt::Debug for WriteBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteBatch").field("len", &self.next.objects.len()).finish()
     }
 }
 

@@ -16,7 +16,10 @@ use k8s_openapi::{
 };
 use kube::core::ObjectMeta;
 
-use super::webhooks::{AdmissionHook, CONVERSION_PATH, Purpose, Webhooks};
+use super::{
+    hooks::{AdmissionHook, CONVERSION_PATH, Purpose},
+    webhooks::Webhooks,
+};
 use crate::object::Scope;
 
 /// The port of the Service.
@@ -33,165 +36,165 @@ pub(crate) struct Configurations {
     pub(crate) validating: Option<ValidatingWebhookConfiguration>,
 }
 
-impl Webhooks {
-    /// Generates the configurations of all admission webhooks, under one name.
-    ///
-    /// Objects in the program's own namespace are never sent, so its Lease is not either: the program must be able to
-    /// start.
-    pub(crate) fn configurations(&self, name: &str, bundle: Option<&str>) -> Configurations {
-        let of = |purpose| self.hooks.values().filter(move |hook| hook.purpose == purpose);
-        let metadata = || ObjectMeta {
-            name: Some(name.to_owned()),
-            annotations: self.injection(),
-            ..ObjectMeta::default()
-        };
-        let mutating: Vec<_> = of(Purpose::Defaults).map(|hook| self.mutating(hook, bundle)).collect();
-        let validating: Vec<_> = of(Purpose::Validates).map(|hook| self.validating(hook, bundle)).collect();
-        Configurations {
-            mutating: (!mutating.is_empty())
-                .then(|| MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(mutating) }),
-            validating: (!validating.is_empty())
-                .then(|| ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(validating) }),
-        }
+/// Generates the configurations of all admission webhooks, under one name.
+///
+/// Objects in the program's own namespace are never sent, so its Lease is not either: the program must be able to
+/// start.
+pub(crate) fn configurations(webhooks: &Webhooks, name: &str, bundle: Option<&str>) -> Configurations {
+    let of = |purpose| webhooks.handlers.hooks.values().filter(move |hook| hook.purpose == purpose);
+    let metadata = || ObjectMeta {
+        name: Some(name.to_owned()),
+        annotations: injection(webhooks),
+        ..ObjectMeta::default()
+    };
+    let mutating: Vec<_> = of(Purpose::Defaults).map(|hook| mutating(webhooks, hook, bundle)).collect();
+    let validating: Vec<_> = of(Purpose::Validates).map(|hook| validating(webhooks, hook, bundle)).collect();
+    Configurations {
+        mutating: (!mutating.is_empty())
+            .then(|| MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(mutating) }),
+        validating: (!validating.is_empty())
+            .then(|| ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(validating) }),
     }
+}
 
-    /// Returns the annotation that has cert-manager write its authority into an object, if it is to.
-    pub(crate) fn injection(&self) -> Option<BTreeMap<String, String>> {
-        self.certificate.as_ref().map(|name| [(INJECTION.to_owned(), name.clone())].into())
-    }
+/// Returns the annotation that has cert-manager write its authority into an object, if it is to.
+pub(crate) fn injection(webhooks: &Webhooks) -> Option<BTreeMap<String, String>> {
+    webhooks.certificate.as_ref().map(|name| [(INJECTION.to_owned(), name.clone())].into())
+}
 
-    /// Returns what a definition says of its conversions.
-    pub(crate) fn conversion(&self, bundle: Option<&str>) -> CustomResourceConversion {
-        let service = self.service.as_ref().filter(|_| self.url.is_none()).map(|service| ConversionService {
+/// Returns what a definition says of its conversions.
+pub(crate) fn conversion(webhooks: &Webhooks, bundle: Option<&str>) -> CustomResourceConversion {
+    let service =
+        webhooks.service.as_ref().filter(|_| webhooks.url.is_none()).map(|service| ConversionService {
             namespace: service.namespace.clone(),
             name: service.name.clone(),
             path: Some(CONVERSION_PATH.to_owned()),
             port: Some(PORT),
         });
-        let client = ConversionClient {
-            ca_bundle: bundle.map(|bundle| ByteString(bundle.as_bytes().to_vec())),
-            service,
-            url: self.url.as_ref().map(|url| format!("{url}{CONVERSION_PATH}")),
-        };
-        CustomResourceConversion {
-            strategy: "Webhook".to_owned(),
-            webhook: Some(WebhookConversion {
-                client_config: Some(client),
-                conversion_review_versions: vec!["v1".to_owned()],
-            }),
-        }
+    let client = ConversionClient {
+        ca_bundle: bundle.map(|bundle| ByteString(bundle.as_bytes().to_vec())),
+        service,
+        url: webhooks.url.as_ref().map(|url| format!("{url}{CONVERSION_PATH}")),
+    };
+    CustomResourceConversion {
+        strategy: "Webhook".to_owned(),
+        webhook: Some(WebhookConversion {
+            client_config: Some(client),
+            conversion_review_versions: vec!["v1".to_owned()],
+        }),
     }
+}
 
-    /// Returns the names that the certificate must be for: those of the Service, or the host of the URL.
-    pub(crate) fn names(&self) -> Vec<String> {
-        if let Some(url) = &self.url {
-            let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
-            let host = host.split('/').next().unwrap_or_default();
-            let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-            return vec![host.trim_matches(['[', ']']).to_owned()];
-        }
-        let Some(service) = &self.service else { return Vec::new() };
-        let short = format!("{}.{}.svc", service.name, service.namespace);
-        vec![short.clone(), format!("{short}.cluster.local")]
+/// Returns the names that the certificate must be for: those of the Service, or the host of the URL.
+pub(crate) fn names(webhooks: &Webhooks) -> Vec<String> {
+    if let Some(url) = &webhooks.url {
+        let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+        let host = host.split('/').next().unwrap_or_default();
+        let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+        return vec![host.trim_matches(['[', ']']).to_owned()];
     }
+    let Some(service) = &webhooks.service else { return Vec::new() };
+    let short = format!("{}.{}.svc", service.name, service.namespace);
+    vec![short.clone(), format!("{short}.cluster.local")]
+}
 
-    fn mutating(&self, hook: &AdmissionHook, bundle: Option<&str>) -> MutatingWebhook {
-        MutatingWebhook {
-            name: hook.name(),
-            admission_review_versions: vec!["v1".to_owned()],
-            client_config: self.client(hook, bundle),
-            failure_policy: Some(hook.calls.failure_policy.as_str().to_owned()),
-            match_conditions: self.conditions(hook),
-            match_policy: Some("Equivalent".to_owned()),
-            namespace_selector: self.namespaces(hook),
-            object_selector: None,
-            // What another webhook sets later may need defaults as well.
-            reinvocation_policy: Some("IfNeeded".to_owned()),
-            rules: Some(vec![self.rule(hook)]),
-            side_effects: "None".to_owned(),
-            timeout_seconds: i32::try_from(hook.calls.timeout.as_secs()).ok(),
-        }
+fn mutating(webhooks: &Webhooks, hook: &AdmissionHook, bundle: Option<&str>) -> MutatingWebhook {
+    MutatingWebhook {
+        name: hook.name(),
+        admission_review_versions: vec!["v1".to_owned()],
+        client_config: client(webhooks, hook, bundle),
+        failure_policy: Some(hook.calls.failure_policy.as_str().to_owned()),
+        match_conditions: conditions(webhooks, hook),
+        match_policy: Some("Equivalent".to_owned()),
+        namespace_selector: namespaces(webhooks, hook),
+        object_selector: None,
+        // What another webhook sets later may need defaults as well.
+        reinvocation_policy: Some("IfNeeded".to_owned()),
+        rules: Some(vec![rule(webhooks, hook)]),
+        side_effects: "None".to_owned(),
+        timeout_seconds: i32::try_from(hook.calls.timeout.as_secs()).ok(),
     }
+}
 
-    fn validating(&self, hook: &AdmissionHook, bundle: Option<&str>) -> ValidatingWebhook {
-        ValidatingWebhook {
-            name: hook.name(),
-            admission_review_versions: vec!["v1".to_owned()],
-            client_config: self.client(hook, bundle),
-            failure_policy: Some(hook.calls.failure_policy.as_str().to_owned()),
-            match_conditions: self.conditions(hook),
-            match_policy: Some("Equivalent".to_owned()),
-            namespace_selector: self.namespaces(hook),
-            object_selector: None,
-            rules: Some(vec![self.rule(hook)]),
-            side_effects: "None".to_owned(),
-            timeout_seconds: i32::try_from(hook.calls.timeout.as_secs()).ok(),
-        }
+fn validating(webhooks: &Webhooks, hook: &AdmissionHook, bundle: Option<&str>) -> ValidatingWebhook {
+    ValidatingWebhook {
+        name: hook.name(),
+        admission_review_versions: vec!["v1".to_owned()],
+        client_config: client(webhooks, hook, bundle),
+        failure_policy: Some(hook.calls.failure_policy.as_str().to_owned()),
+        match_conditions: conditions(webhooks, hook),
+        match_policy: Some("Equivalent".to_owned()),
+        namespace_selector: namespaces(webhooks, hook),
+        object_selector: None,
+        rules: Some(vec![rule(webhooks, hook)]),
+        side_effects: "None".to_owned(),
+        timeout_seconds: i32::try_from(hook.calls.timeout.as_secs()).ok(),
     }
+}
 
-    /// Returns what a webhook is called for: all versions that are converted, so that objects come as users wrote them.
-    fn rule(&self, hook: &AdmissionHook) -> RuleWithOperations {
-        let scope = match hook.kind.scope {
-            Scope::Namespaced => "Namespaced",
-            Scope::Cluster => "Cluster",
-        };
-        let operations = hook.calls.operations.iter().map(|operation| operation.as_str().to_owned());
-        let versions = match self.conversion_of(&hook.kind.group, &hook.kind.kind) {
-            Some(conversion) => conversion.versions().into_iter().map(str::to_owned).collect(),
-            None => vec![hook.kind.version.to_string()],
-        };
-        RuleWithOperations {
-            api_groups: Some(vec![hook.kind.group.to_string()]),
-            api_versions: Some(versions),
-            operations: Some(operations.collect()),
-            resources: Some(vec![hook.kind.plural.to_string()]),
-            scope: Some(scope.to_owned()),
-        }
-    }
-
-    fn client(&self, hook: &AdmissionHook, bundle: Option<&str>) -> WebhookClientConfig {
-        let service = self.service.as_ref().filter(|_| self.url.is_none()).map(|service| ServiceReference {
+fn client(webhooks: &Webhooks, hook: &AdmissionHook, bundle: Option<&str>) -> WebhookClientConfig {
+    let service =
+        webhooks.service.as_ref().filter(|_| webhooks.url.is_none()).map(|service| ServiceReference {
             namespace: service.namespace.clone(),
             name: service.name.clone(),
             path: Some(hook.path()),
             port: Some(PORT),
         });
-        WebhookClientConfig {
-            ca_bundle: bundle.map(|bundle| ByteString(bundle.as_bytes().to_vec())),
-            service,
-            url: self.url.as_ref().map(|url| format!("{url}{}", hook.path())),
-        }
+    WebhookClientConfig {
+        ca_bundle: bundle.map(|bundle| ByteString(bundle.as_bytes().to_vec())),
+        service,
+        url: webhooks.url.as_ref().map(|url| format!("{url}{}", hook.path())),
     }
+}
 
-    /// Leaves out the program's own namespace: the objects in it, and the Namespace itself.
-    fn namespaces(&self, hook: &AdmissionHook) -> Option<LabelSelector> {
-        let is_namespace = hook.kind.group.is_empty() && hook.kind.plural == "namespaces";
-        let service =
-            self.service.as_ref().filter(|_| is_namespace || hook.kind.scope == Scope::Namespaced)?;
-        let requirement = LabelSelectorRequirement {
-            key: NAMESPACE_NAME.to_owned(),
-            operator: "NotIn".to_owned(),
-            values: Some(vec![service.namespace.clone()]),
-        };
-        Some(LabelSelector { match_expressions: Some(vec![requirement]), match_labels: None })
-    }
+/// Leaves out the program's own namespace: the objects in it, and the Namespace itself.
+fn namespaces(webhooks: &Webhooks, hook: &AdmissionHook) -> Option<LabelSelector> {
+    let is_namespace = hook.kind.group.is_empty() && hook.kind.plural == "namespaces";
+    let service =
+        webhooks.service.as_ref().filter(|_| is_namespace || hook.kind.scope == Scope::Namespaced)?;
+    let requirement = LabelSelectorRequirement {
+        key: NAMESPACE_NAME.to_owned(),
+        operator: "NotIn".to_owned(),
+        values: Some(vec![service.namespace.clone()]),
+    };
+    Some(LabelSelector { match_expressions: Some(vec![requirement]), match_labels: None })
+}
 
-    /// Returns the conditions of a webhook. One for Leases leaves out the program's own, which may be in another
-    /// namespace.
-    fn conditions(&self, hook: &AdmissionHook) -> Option<Vec<MatchCondition>> {
-        let condition = |name: &str, expression: &str| MatchCondition {
-            name: name.to_owned(),
-            expression: expression.to_owned(),
-        };
-        let is_of_leases = hook.kind.group == "coordination.k8s.io" && hook.kind.plural == "leases";
-        let own = self.lease.as_ref().filter(|_| is_of_leases).map(|lease| {
-            let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name());
-            let expression = format!("request.namespace != '{namespace}' || request.name != '{name}'");
-            condition("not-its-own-lease", &expression)
-        });
-        let said = hook.calls.conditions.iter().map(|(name, expression)| condition(name, expression));
-        let all: Vec<_> = own.into_iter().chain(said).collect();
-        (!all.is_empty()).then_some(all)
+/// Returns the conditions of a webhook. One for Leases leaves out the program's own, which may be in another
+/// namespace.
+fn conditions(webhooks: &Webhooks, hook: &AdmissionHook) -> Option<Vec<MatchCondition>> {
+    let condition = |name: &str, expression: &str| MatchCondition {
+        name: name.to_owned(),
+        expression: expression.to_owned(),
+    };
+    let is_of_leases = hook.kind.group == "coordination.k8s.io" && hook.kind.plural == "leases";
+    let own = webhooks.lease.as_ref().filter(|_| is_of_leases).map(|lease| {
+        let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name());
+        let expression = format!("request.namespace != '{namespace}' || request.name != '{name}'");
+        condition("not-its-own-lease", &expression)
+    });
+    let said = hook.calls.conditions.iter().map(|(name, expression)| condition(name, expression));
+    let all: Vec<_> = own.into_iter().chain(said).collect();
+    (!all.is_empty()).then_some(all)
+}
+
+/// Returns what a webhook is called for: all versions that are converted, so that objects come as users wrote them.
+fn rule(webhooks: &Webhooks, hook: &AdmissionHook) -> RuleWithOperations {
+    let scope = match hook.kind.scope {
+        Scope::Namespaced => "Namespaced",
+        Scope::Cluster => "Cluster",
+    };
+    let operations = hook.calls.operations.iter().map(|operation| operation.as_str().to_owned());
+    let versions = match webhooks.handlers.conversion_of(&hook.kind.group, &hook.kind.kind) {
+        Some(conversion) => conversion.versions().into_iter().map(str::to_owned).collect(),
+        None => vec![hook.kind.version.to_string()],
+    };
+    RuleWithOperations {
+        api_groups: Some(vec![hook.kind.group.to_string()]),
+        api_versions: Some(versions),
+        operations: Some(operations.collect()),
+        resources: Some(vec![hook.kind.plural.to_string()]),
+        scope: Some(scope.to_owned()),
     }
 }
 
@@ -220,7 +223,7 @@ mod tests {
     fn the_programs_own_lease_is_never_sent() {
         let webhooks = Webhooks::new(":9443").validates::<Lease>(Rules).validates::<Deployment>(Rules);
         let webhooks = Webhooks { lease: Some(ObjectKey::new("leases", "ops")), ..webhooks };
-        let made = serde_json::to_value(webhooks.configurations("ops", None).validating.unwrap()).unwrap();
+        let made = serde_json::to_value(configurations(&webhooks, "ops", None).validating.unwrap()).unwrap();
         let condition = json!([{"name": "not-its-own-lease",
             "expression": "request.namespace != 'leases' || request.name != 'ops'"}]);
         assert_eq!(made["webhooks"][1]["name"], "validates.leases.coordination.k8s.io");
@@ -236,7 +239,7 @@ mod tests {
             .defaults::<Deployment>(Rules)
             .validates_with::<Deployment>(calls, Rules)
             .validates::<Namespace>(Rules);
-        let made = webhooks.configurations("ops", Some("ca"));
+        let made = configurations(&webhooks, "ops", Some("ca"));
         let found = serde_json::to_value(made.validating.unwrap()).unwrap();
         let webhook = json!({
             "name": "validates.deployments.apps.k8s.io", "admissionReviewVersions": ["v1"],
@@ -259,8 +262,8 @@ mod tests {
         let mutating = serde_json::to_value(made.mutating.unwrap()).unwrap();
         assert_eq!(mutating["webhooks"][0]["reinvocationPolicy"], "IfNeeded");
         assert_eq!(mutating["webhooks"][0]["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
-        assert_eq!(webhooks.names(), ["hooks.ops.svc", "hooks.ops.svc.cluster.local"]);
-        assert_eq!(Webhooks::new("").url("https://[::1]:9443/").names(), ["::1"]);
-        assert_eq!(Webhooks::new("").url("https://127.0.0.1:9443").names(), ["127.0.0.1"]);
+        assert_eq!(names(&webhooks), ["hooks.ops.svc", "hooks.ops.svc.cluster.local"]);
+        assert_eq!(names(&Webhooks::new("").url("https://[::1]:9443/")), ["::1"]);
+        assert_eq!(names(&Webhooks::new("").url("https://127.0.0.1:9443")), ["127.0.0.1"]);
     }
 }

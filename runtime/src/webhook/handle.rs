@@ -1,25 +1,29 @@
 //! The answer to one request on the webhook port, as a function of path, query and body.
 
-use std::{convert::Infallible, panic::AssertUnwindSafe, time::Duration};
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use tokio::time::timeout;
-use tower::{service_fn, util::BoxCloneSyncService};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 use super::{
     admit::{HandlerFailure, Verdict},
     calls::{Calls, FailurePolicy},
+    hooks::{AdmissionHook, CONVERSION_PATH, Purpose},
     json_patch::json_patch,
     request::{Operation, Request as Asked},
-    webhooks::{AdmissionHook, CONVERSION_PATH, Purpose, Webhooks},
 };
 use crate::{
+    metrics::{Decided, WebhookMetrics},
     plain::plain,
     users_code::{contained, discard, may_block},
+    versions::Convert,
 };
 
 /// Most bytes of a review of an object: the API server takes objects of 3 MiB, and sends the old one too.
@@ -65,38 +69,42 @@ impl WebhookResponse {
     }
 }
 
-/// Serves the webhooks in the process: a `POST` of a review in, its answer out. A test hands it to its API server.
-impl From<&Webhooks> for BoxCloneSyncService<Request<Bytes>, Response<Bytes>, Infallible> {
-    fn from(webhooks: &Webhooks) -> Self {
-        let webhooks = webhooks.clone();
-        Self::new(service_fn(move |request: Request<Bytes>| {
-            let webhooks = webhooks.clone();
-            async move {
-                let uri = request.uri();
-                let answer =
-                    webhooks.handle(uri.path(), uri.query().unwrap_or_default(), request.body()).await;
-                Ok(answer.into_http())
-            }
-        }))
-    }
-}
-
 /// Returns the most bytes that a body may have at a path.
 pub(crate) fn most_bytes(path: &str) -> usize {
     if path == CONVERSION_PATH { MOST_OF_A_LIST } else { MOST_OF_AN_OBJECT }
 }
 
-impl Webhooks {
-    /// Answers a `POST` of a review, as an API server sends it; tests may call it without a socket.
-    ///
-    /// It never panics, and never allows what it can't read. Only `admission.k8s.io/v1` and `apiextensions.k8s.io/v1`
-    /// are answered.
-    pub async fn handle(&self, path: &str, query: &str, body: &[u8]) -> WebhookResponse {
+/// What answers requests.
+#[derive(Clone, Default)]
+pub(super) struct Handlers {
+    /// By path.
+    pub(super) hooks: BTreeMap<String, Arc<AdmissionHook>>,
+    /// By group and kind.
+    pub(super) conversions: BTreeMap<(String, String), Arc<dyn Convert>>,
+    /// Whether handlers may run that read caches.
+    pub(super) synced: watch::Sender<bool>,
+    pub(super) metrics: Option<WebhookMetrics>,
+}
+
+impl Handlers {
+    /// Answers a request; see [`Webhooks::handle`](super::Webhooks::handle).
+    pub(super) async fn handle(&self, path: &str, query: &str, body: &[u8]) -> WebhookResponse {
+        // Callers choose paths: those that are not known are not labels.
+        let known = path == CONVERSION_PATH || self.hooks.contains_key(path);
+        let metrics = self.metrics.as_ref().filter(|_| known);
+        metrics.inspect(|metrics| metrics.began(path));
+        let begun = Instant::now();
         let answer = AssertUnwindSafe(self.answer(path, query, body)).catch_unwind().await;
-        answer.unwrap_or_else(|payload| {
+        let answer = answer.unwrap_or_else(|payload| {
             discard(payload);
             WebhookResponse::refused(StatusCode::INTERNAL_SERVER_ERROR, "the webhook panicked")
-        })
+        });
+        metrics.inspect(|metrics| metrics.ended(path, answer.code.as_u16(), begun.elapsed()));
+        answer
+    }
+
+    fn decided(&self, path: &str, decided: Decided) {
+        self.metrics.iter().for_each(|metrics| metrics.decided(path, decided));
     }
 
     async fn answer(&self, path: &str, query: &str, body: &[u8]) -> WebhookResponse {
@@ -131,9 +139,19 @@ impl Webhooks {
         }
         let response = match hook {
             Some(hook) => self.admit(hook, request, deadline(query)).await,
-            None => may_block(|| self.convert(request)),
+            None => {
+                let response = may_block(|| self.convert(request));
+                let succeeded = response["result"]["status"] == "Success";
+                self.decided(path, if succeeded { Decided::Allowed } else { Decided::Failed });
+                response
+            }
         };
         WebhookResponse::answered(json!({"apiVersion": group, "kind": kind, "response": response}))
+    }
+
+    /// Returns what converts the objects of a kind.
+    pub(super) fn conversion_of(&self, group: &str, kind: &str) -> Option<&Arc<dyn Convert>> {
+        self.conversions.get(&(group.to_owned(), kind.to_owned()))
     }
 
     async fn admit(&self, hook: &AdmissionHook, request: Value, deadline: Duration) -> Value {
@@ -141,9 +159,13 @@ impl Webhooks {
         let object = request["name"].as_str().unwrap_or_default().to_owned();
         let status = |failure: &HandlerFailure| failure.status(&hook.name(), &object, &hook.kind);
         let deadline = deadline.min(hook.calls.timeout - hook.calls.timeout / RESERVE);
+        let path = hook.path();
         let request = match self.readable(hook, request) {
             Ok(request) => request,
-            Err(failure) => return refused(&uid, status(&failure), Vec::new()),
+            Err(failure) => {
+                self.decided(&path, Decided::Failed);
+                return refused(&uid, status(&failure), Vec::new());
+            }
         };
         let operation = request.operation;
         let verdict = timeout(deadline, async {
@@ -157,10 +179,12 @@ impl Webhooks {
         let failed = match verdict.await {
             Ok(Ok(verdict)) => {
                 let refusal = verdict.findings.status(&object, &hook.kind);
+                self.decided(&path, if refusal.is_none() { Decided::Allowed } else { Decided::Refused });
                 return decided(&uid, verdict, refusal);
             }
             // The API server names all mistakes that its schema knows, and a validator refuses what is left.
             Ok(Err(failed)) if failed.unreadable.is_some() && self.is_validated_after(hook, operation) => {
+                self.decided(&path, Decided::Allowed);
                 return json!({"uid": uid, "allowed": true});
             }
             Ok(Err(failed)) => failed,
@@ -169,6 +193,7 @@ impl Webhooks {
             }
             Err(_) => failure(504, "Timeout", format!("no answer within {deadline:?}")),
         };
+        self.decided(&path, Decided::Failed);
         match hook.calls.failure_policy {
             FailurePolicy::Fail => refused(&uid, status(&failed), Vec::new()),
             FailurePolicy::Ignore => {

@@ -6,7 +6,9 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::{
     versions::testing::{Shop, v1alpha1},
-    webhook::{Calls, Change, Defaulter, Request, Review, Validator},
+    webhook::{
+        Calls, Change, Defaulter, Request, Review, Validator, Webhooks, configuration::configurations,
+    },
 };
 
 struct Rules;
@@ -298,7 +300,8 @@ async fn a_mistake_is_named_by_the_validators_of_the_version_that_the_user_wrote
         .validates::<v1alpha1::Shop>(AtLeast(3))
         .converts::<Shop>();
     webhooks.caches_have_synced();
-    let rules = webhooks.configurations("shops", None).validating.unwrap().webhooks.unwrap()[0].rules.clone();
+    let rules =
+        configurations(&webhooks, "shops", None).validating.unwrap().webhooks.unwrap()[0].rules.clone();
     let versions = ["v1", "v1beta1", "v1alpha1"].map(str::to_owned).to_vec();
     assert_eq!(rules.unwrap()[0].api_versions, Some(versions), "objects come as they were written");
     let said = async |version: &str, size: Value| {

@@ -27,11 +27,12 @@ mod review;
 mod json_patch;
 mod admit;
 mod calls;
+mod hooks;
+mod bench;
 mod policy;
-mod agreement;
-mod webhooks;
 mod handle;
-mod configuration;
+mod webhooks;
+pub(crate) mod configuration;
 mod authority;
 mod issue;
 
@@ -41,10 +42,9 @@ pub(crate) use issue::issue;
 pub(crate) use policy::GeneratedPolicy;
 
 pub use admit::{Defaulter, Validator};
-pub use agreement::Agreement;
 pub use calls::{Calls, FailurePolicy};
 pub use handle::WebhookResponse;
-pub use policy::Policy;
+pub use policy::{Agreement, Policy};
 pub use request::{Change, Operation, Request};
 pub use review::{FieldReview, Review};
 pub use webhooks::Webhooks;

@@ -1,14 +1,30 @@
-//! Policies: rules and changes in CEL, which the API server evaluates itself.
+//! Policies: rules and changes in CEL, which the API server evaluates itself; and whether a validator says the same.
 
-use std::{fmt, marker::PhantomData};
+use std::{env, fmt, marker::PhantomData};
 
+use http::Method;
+use kube::core::CustomResourceExt;
+use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::{Value, json};
 
-use super::{calls::FailurePolicy, request::Operation};
+use super::{
+    admit::{Admit, Validates, Validator},
+    bench::{AskedRequest, Bench, NAME, constants, mix, salt, text},
+    calls::FailurePolicy,
+    request::Operation,
+};
 use crate::{
     object::{Kind, Scope},
+    versions::{generated_object, schema_of},
     writes::TypedObject,
 };
+
+/// How many requests are judged, unless set.
+const REQUESTS: usize = 300;
+/// How many of the generated objects may be ones that the server does not take, for each that it takes.
+const MOST_REFUSED: usize = 20;
+/// A comparison of fewer than this part of the requests shows too little.
+const FEWEST: usize = 10;
 
 /// The group and version of policies.
 const VERSION: &str = "admissionregistration.k8s.io/v1";
@@ -31,15 +47,15 @@ const VERSION: &str = "admissionregistration.k8s.io/v1";
 /// deletions, and `oldObject` for creations. A field that is not set can't be read: ask `has(object.spec.note)` first.
 #[must_use = "a policy does nothing until a manager has it"]
 pub struct Policy<K> {
-    pub(super) name: String,
-    pub(super) operations: Vec<Operation>,
+    name: String,
+    operations: Vec<Operation>,
     failure_policy: FailurePolicy,
-    pub(super) action: &'static str,
+    action: &'static str,
     /// Names and expressions.
-    pub(super) conditions: Vec<(String, String)>,
-    pub(super) variables: Vec<(String, String)>,
+    conditions: Vec<(String, String)>,
+    variables: Vec<(String, String)>,
     /// As the API has them.
-    pub(super) rules: Vec<Value>,
+    rules: Vec<Value>,
     changes: Vec<Value>,
     kind: PhantomData<fn() -> K>,
 }
@@ -208,10 +224,193 @@ impl<K: TypedObject> Policy<K> {
     }
 
     /// Returns the name of the policy and of its binding.
-    pub(super) fn full_name(&self) -> String {
+    fn full_name(&self) -> String {
         let Kind { group, plural, .. } = Kind::of::<K>();
         let group = if group.is_empty() { "core" } else { &group };
         format!("{}.{plural}.{group}", self.name)
+    }
+}
+
+impl<K: TypedObject + CustomResourceExt> Policy<K> {
+    /// Checks that this policy and a validator say the same about generated objects; a test calls it.
+    ///
+    /// It is [`Agreement`] with its defaults. The API server evaluates the policy: give the client of one that is only for
+    /// this test, such as `watchkeeper-apiserver`, and that has the kind.
+    ///
+    /// # Panics
+    /// They disagree: the message shows the objects, both verdicts, and the seed.
+    pub async fn agrees_with(&self, validator: impl Validator<K>, client: kube::Client) {
+        Agreement::new(self, validator).check(client).await;
+    }
+}
+
+/// Checks that a policy and a validator say the same about generated objects.
+///
+/// Objects are generated from the kind's schema, as [`RoundTrip`](crate::versions::RoundTrip) does it. In updates, the new
+/// object has parts of the old one. Numbers and texts of the policy's expressions are used as values, so that bounds are
+/// met. Objects that the schema refuses reach neither of the two, and are left out.
+///
+/// ```no_run
+/// # use kube::core::CustomResourceExt;
+/// # use watchkeeper::{prelude::*, webhook::{Agreement, Policy, Validator}};
+/// # async fn compare<K: watchkeeper::writes::TypedObject + CustomResourceExt>(
+/// #     policy: Policy<K>, rules: impl Validator<K>, client: kube::Client) {
+/// Agreement::new(&policy, rules).requests(2_000).seed(7).check(client).await;
+/// # }
+/// ```
+#[must_use = "call `check`"]
+pub struct Agreement<K, V> {
+    policy: Policy<K>,
+    validator: Validates<K, V>,
+    requests: usize,
+    seed: u64,
+}
+
+impl<K, V> fmt::Debug for Agreement<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agreement")
+            .field("policy", &self.policy)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: TypedObject + CustomResourceExt, V: Validator<K>> Agreement<K, V> {
+    /// Compares 300 requests, always the same ones; `WATCHKEEPER_OBJECTS` sets another number.
+    pub fn new(policy: &Policy<K>, validator: V) -> Self {
+        let given = env::var("WATCHKEEPER_OBJECTS").ok().and_then(|number| number.parse().ok());
+        let validator = Validates(validator, PhantomData);
+        Self { policy: policy.clone(), validator, requests: given.unwrap_or(REQUESTS), seed: 0 }
+    }
+
+    /// Sets how many requests are compared.
+    pub fn requests(self, requests: usize) -> Self {
+        Self { requests, ..self }
+    }
+
+    /// Generates other objects.
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// Checks, and returns how many requests both refused.
+    ///
+    /// # Panics
+    /// They disagree; nothing was refused, so that nothing was compared; or the server can't be used.
+    pub async fn check(self, client: kube::Client) -> usize {
+        match self.run(client).await {
+            Ok(refused) => refused,
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    /// Checks; the error describes the first disagreement.
+    pub(crate) async fn run(&self, client: kube::Client) -> Result<usize, String> {
+        let kind = Kind::of::<K>();
+        let bench = Bench { client, kind, policy: self.policy.full_name() };
+        self.install(&bench).await?;
+        let rules = self.policy.rules.iter().filter_map(|rule| rule["expression"].as_str());
+        let variables = self.policy.variables.iter().map(|(_, expression)| expression.as_str());
+        let (schema, known) = (schema_of(&K::crd()), constants(rules.chain(variables)));
+        let (mut compared, mut refused, mut last) = (0, 0, String::new());
+        for case in 0..self.requests * MOST_REFUSED {
+            if compared == self.requests {
+                break;
+            }
+            let mut rng = SmallRng::seed_from_u64(self.seed ^ (case as u64) << 32);
+            let operation = self.policy.operations[rng.random_range(0..self.policy.operations.len())];
+            let made = |rng: &mut SmallRng| {
+                let mut object = generated_object(rng, &schema, &bench.kind.api_version(), &bench.kind.kind);
+                salt(rng, &mut object, &known);
+                object
+            };
+            let (new, mut old) = (made(&mut rng), made(&mut rng));
+            if operation == Operation::Update {
+                mix(&mut rng, &mut old, &new);
+            }
+            let asked = match bench.ask(operation, &old, &new).await {
+                Ok(asked) => asked,
+                Err(why) => {
+                    last = why;
+                    continue;
+                }
+            };
+            let Some(said) = self.validate(&asked).await? else { continue };
+            compared += 1;
+            refused += usize::from(said.is_some());
+            if said.is_some() != asked.policy.is_some() {
+                return Err(self.disagreement(&asked, said.as_deref()));
+            }
+        }
+        let name = &self.policy.name;
+        match (compared, refused) {
+            (0, _) => Err(format!(
+                "the policy {name} was asked about nothing: the server refuses all objects: {last}"
+            )),
+            (few, _) if few < self.requests.div_ceil(FEWEST) => Err(format!(
+                "the policy {name} and the validator were asked about {few} requests of {}: the server refuses most of \
+                 the generated objects, the last one because of: {last}",
+                self.requests
+            )),
+            (_, 0) => Err(format!(
+                "the policy {name} and the validator refuse none of {compared} generated requests, so nothing was compared: \
+                 raise `.requests(..)`, or bound the schema so that its values come near to the rule's"
+            )),
+            _ => Ok(refused),
+        }
+    }
+
+    /// Installs the policy, for dry runs only: so that its old objects can be stored whatever it says.
+    async fn install(&self, bench: &Bench) -> Result<(), String> {
+        let policy = &self.policy;
+        if policy.rules.is_empty() {
+            return Err(format!("the policy {} has no rules that a validator could agree with", policy.name));
+        }
+        let mut judged = policy.clone().only_if("dry-run", "request.dryRun");
+        judged.action = "Deny";
+        for object in judged.generated().iter().filter(|object| object.kind().starts_with("Validating")) {
+            let path = format!("{}?fieldManager=watchkeeper&force=true", object.path());
+            let (code, answer) = bench.send(Method::PATCH, &path, Some(&object.object())).await;
+            if code == 404 {
+                return Err(object.remedy());
+            }
+            if code >= 300 {
+                let why = text(&answer["message"]);
+                return Err(format!("the policy {} can't be installed: {why}", policy.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the validator; returns why it refuses. `None` is an object that the type can't read.
+    async fn validate(&self, asked: &AskedRequest) -> Result<Option<Option<String>>, String> {
+        let request = serde_json::from_value(asked.review.clone()).map_err(|error| error.to_string())?;
+        let verdict = self.validator.admit(&request).await;
+        match verdict {
+            Ok(verdict) => {
+                let refusal = verdict.findings.status(NAME, &Kind::of::<K>());
+                Ok(Some(refusal.map(|status| text(&status["message"]))))
+            }
+            Err(failure) if failure.code == 400 => Ok(None),
+            Err(failure) => {
+                Err(format!("{}\nthe seed: {}\nthe request: {}", failure.why, self.seed, asked.shown()))
+            }
+        }
+    }
+
+    fn disagreement(&self, asked: &AskedRequest, validator: Option<&str>) -> String {
+        let verdict = |said: Option<&str>| match said {
+            Some(why) => format!("refuses it: {why}"),
+            None => "allows it".to_owned(),
+        };
+        format!(
+            "the policy {} and the validator disagree\nthe policy {}\nthe validator {}\nthe seed: {}\nthe request: {}",
+            self.policy.name,
+            verdict(asked.policy.as_deref()),
+            verdict(validator),
+            self.seed,
+            asked.shown(),
+        )
     }
 }
 
@@ -220,7 +419,7 @@ impl<K: TypedObject> Policy<K> {
 pub(crate) struct GeneratedPolicy {
     kind: String,
     pub(crate) name: String,
-    pub(super) spec: Value,
+    spec: Value,
 }
 
 impl GeneratedPolicy {

@@ -1,15 +1,20 @@
 //! The webhooks of a program: which kinds they are for, and where they are served.
 
-use std::{collections::BTreeMap, fmt, marker::PhantomData, path::PathBuf, sync::Arc, time::Duration};
+use std::{convert::Infallible, fmt, marker::PhantomData, path::PathBuf, sync::Arc, time::Duration};
 
-use tokio::sync::watch;
+use bytes::Bytes;
+use http::{Request, Response};
+use tower::{service_fn, util::BoxCloneSyncService};
 
 use super::{
     admit::{Admit, Defaulter, Defaults, Validates, Validator},
     calls::Calls,
+    handle::{Handlers, WebhookResponse},
+    hooks::{AdmissionHook, Purpose},
     request::Operation,
 };
 use crate::{
+    metrics::WebhookMetrics,
     object::{Kind, ObjectKey},
     versions::{Conversions, Convert, Versioned},
     writes::TypedObject,
@@ -17,52 +22,6 @@ use crate::{
 
 /// How long the port of a Service goes on to answer after a stop.
 const LINGER: Duration = Duration::from_secs(10);
-/// The path of conversions.
-pub(super) const CONVERSION_PATH: &str = "/convert";
-
-/// Whether a webhook may change objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Purpose {
-    Defaults,
-    Validates,
-}
-
-impl Purpose {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Defaults => "defaults",
-            Self::Validates => "validates",
-        }
-    }
-}
-
-/// One admission webhook: all validators, or all defaulters, of a kind.
-pub(super) struct AdmissionHook {
-    pub(super) purpose: Purpose,
-    pub(super) kind: Kind,
-    pub(super) calls: Calls,
-    pub(super) handlers: Vec<Arc<dyn Admit>>,
-}
-
-impl AdmissionHook {
-    /// Returns its name in a configuration, which has at least three parts.
-    pub(super) fn name(&self) -> String {
-        let Kind { group, plural, .. } = &self.kind;
-        let group = if group.is_empty() { "core.k8s.io" } else { group };
-        match group.contains('.') {
-            true => format!("{}.{plural}.{group}", self.purpose.as_str()),
-            false => format!("{}.{plural}.{group}.k8s.io", self.purpose.as_str()),
-        }
-    }
-
-    pub(super) fn path(&self) -> String {
-        // Without a version: an older or later release is asked at the same path.
-        let Kind { group, plural, .. } = &self.kind;
-        let group = if group.is_empty() { "core" } else { group };
-        format!("/{}/{group}/{plural}", self.purpose.as_str())
-    }
-}
-
 /// The webhooks of an operator: defaults, validation, and conversion of versions, on one TLS port.
 ///
 /// ```
@@ -96,10 +55,7 @@ pub struct Webhooks {
     pub(super) lease: Option<ObjectKey>,
     /// Namespace and name of cert-manager's Certificate.
     pub(super) certificate: Option<String>,
-    pub(super) hooks: BTreeMap<String, Arc<AdmissionHook>>,
-    /// By group and kind.
-    pub(super) conversions: BTreeMap<(String, String), Arc<dyn Convert>>,
-    pub(super) synced: watch::Sender<bool>,
+    pub(super) handlers: Handlers,
 }
 
 /// The Service in front of the webhooks.
@@ -111,8 +67,8 @@ pub(super) struct ServiceName {
 
 impl fmt::Debug for Webhooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let paths: Vec<_> = self.hooks.keys().collect();
-        let converted: Vec<_> = self.conversions.keys().collect();
+        let paths: Vec<_> = self.handlers.hooks.keys().collect();
+        let converted: Vec<_> = self.handlers.conversions.keys().collect();
         f.debug_struct("Webhooks")
             .field("address", &self.address)
             .field("paths", &paths)
@@ -132,9 +88,7 @@ impl Webhooks {
             lease: None,
             files: None,
             certificate: None,
-            hooks: BTreeMap::new(),
-            conversions: BTreeMap::new(),
-            synced: watch::Sender::new(false),
+            handlers: Handlers::default(),
         }
     }
 
@@ -178,7 +132,7 @@ impl Webhooks {
     pub(crate) fn converting(mut self, conversion: &Arc<dyn Convert>) -> Self {
         if let Ok(definition) = conversion.definition() {
             let key = (definition.spec.group, definition.spec.names.kind);
-            self.conversions.insert(key, conversion.clone());
+            self.handlers.conversions.insert(key, conversion.clone());
         }
         self
     }
@@ -189,6 +143,12 @@ impl Webhooks {
             true => self.service(namespace, name),
             false => self,
         }
+    }
+
+    /// Counts the calls in a manager's metrics.
+    pub(crate) fn counted_in(self, metrics: WebhookMetrics) -> Self {
+        let handlers = Handlers { metrics: Some(metrics), ..self.handlers };
+        Self { handlers, ..self }
     }
 
     /// Says by which Lease the program leads.
@@ -221,7 +181,7 @@ impl Webhooks {
 
     fn add<K: TypedObject>(mut self, purpose: Purpose, calls: Calls, handler: Arc<dyn Admit>) -> Self {
         let hook = AdmissionHook { purpose, kind: Kind::of::<K>(), calls, handlers: Vec::new() };
-        let hook = self.hooks.entry(hook.path()).or_insert_with(|| Arc::new(hook));
+        let hook = self.handlers.hooks.entry(hook.path()).or_insert_with(|| Arc::new(hook));
         let mut handlers = hook.handlers.clone();
         handlers.push(handler);
         let (kind, calls) = (hook.kind.clone(), hook.calls.clone());
@@ -253,18 +213,14 @@ impl Webhooks {
         let conversion = |((group, kind), conversion): (&(String, String), &Arc<dyn Convert>)| {
             format!("{kind}.{group}={}", conversion.versions().join(","))
         };
-        let conversions = self.conversions.iter().map(conversion);
-        conversions.chain(self.hooks.keys().cloned()).collect::<Vec<_>>().join(" ")
-    }
-
-    /// Returns whether objects of a kind are converted.
-    pub(super) fn conversion_of(&self, group: &str, kind: &str) -> Option<&Arc<dyn Convert>> {
-        self.conversions.get(&(group.to_owned(), kind.to_owned()))
+        let conversions = self.handlers.conversions.iter().map(conversion);
+        conversions.chain(self.handlers.hooks.keys().cloned()).collect::<Vec<_>>().join(" ")
     }
 
     /// Returns the names of the definitions whose objects are converted.
     pub(crate) fn converted(&self) -> Vec<String> {
-        let definitions = self.conversions.values().filter_map(|conversion| conversion.definition().ok());
+        let definitions =
+            self.handlers.conversions.values().filter_map(|conversion| conversion.definition().ok());
         definitions.filter_map(|definition| definition.metadata.name).collect()
     }
 
@@ -281,6 +237,30 @@ impl Webhooks {
 
     /// Lets handlers run that read caches.
     pub(crate) fn caches_have_synced(&self) {
-        self.synced.send_replace(true);
+        self.handlers.synced.send_replace(true);
+    }
+
+    /// Answers a `POST` of a review, as an API server sends it; tests may call it without a socket.
+    ///
+    /// It never panics, and never allows what it can't read. Only `admission.k8s.io/v1` and `apiextensions.k8s.io/v1`
+    /// are answered.
+    pub async fn handle(&self, path: &str, query: &str, body: &[u8]) -> WebhookResponse {
+        self.handlers.handle(path, query, body).await
+    }
+}
+
+/// Serves the webhooks in the process: a `POST` of a review in, its answer out. A test hands it to its API server.
+impl From<&Webhooks> for BoxCloneSyncService<Request<Bytes>, Response<Bytes>, Infallible> {
+    fn from(webhooks: &Webhooks) -> Self {
+        let webhooks = webhooks.clone();
+        Self::new(service_fn(move |request: Request<Bytes>| {
+            let webhooks = webhooks.clone();
+            async move {
+                let uri = request.uri();
+                let answer =
+                    webhooks.handle(uri.path(), uri.query().unwrap_or_default(), request.body()).await;
+                Ok(answer.into_http())
+            }
+        }))
     }
 }

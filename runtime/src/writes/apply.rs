@@ -142,7 +142,12 @@ impl<C: Object> Apply<C> {
         let answer = writer.write(&child.owner.key, request).await?;
         writer.learn(&child.owner.key, target, &answer, version, None);
         let answered = decode(VERB, target, answer.object)?;
-        writer.keep_applied(child, target, intent, &answered);
+        // The cache says when the object is gone. A context that was made by hand has no caches.
+        if writer.is_cached(target) {
+            writer.applied.keep(target, intent, &answered);
+        } else if !writer.caches.is_empty() {
+            writer.applied.warn_unwatched(target, child.ownership);
+        }
         Ok(answered)
     }
 }

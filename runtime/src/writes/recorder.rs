@@ -27,11 +27,11 @@ use super::{
     overload::Sender,
     request::{ApiVerb, MediaType, ObjectRequest, Target},
     series::{EventKey, OnServer, Recorded, Series, SeriesCache},
-    writer::{Author, until},
+    writer::Author,
 };
 use crate::{
     backoff::{Backoff, BackoffSchedule},
-    clock::WallClock,
+    clock::{WallClock, until},
     object::{Kind, ObjectKey, cut_to, is_domain, is_name},
 };
 

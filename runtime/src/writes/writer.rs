@@ -19,7 +19,7 @@ use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tracing::Instrument;
 
@@ -27,13 +27,14 @@ use super::{
     WriteError,
     applied::AppliedMemory,
     caches::{CacheView, CachedMeta, CachedTarget, Selects, Shown},
-    child::{Child, UniqueObject, decode},
+    child::{UniqueObject, decode},
     contradictions::{Contradicted, Contradictions, OpenContradiction, contradiction},
     overload::Sender,
     request::{ApiResponse, ApiVerb, MediaType, ObjectRequest, Target},
     rights::{Rights, Use},
 };
 use crate::{
+    clock::until,
     informer::{Comparison, Progress, ProgressVia},
     keys::{
         CachedState, Expectation, KeyTable, Keys, LastAnswer, OverdueWrite, RunActivity, SourceId,
@@ -86,7 +87,7 @@ pub(crate) struct Counters {
 pub(crate) struct Writer {
     sender: Sender,
     author: Author,
-    caches: Vec<CacheView>,
+    pub(super) caches: Vec<CacheView>,
     keys: Arc<Keys>,
     /// Whether a key that wrote waits until its caches show it.
     waits_for_own: bool,
@@ -172,7 +173,7 @@ impl Writer {
         self.caches.iter().filter(|cache| cache.covers(target))
     }
 
-    fn is_cached(&self, target: &Target) -> bool {
+    pub(super) fn is_cached(&self, target: &Target) -> bool {
         self.caches_of(target).next().is_some()
     }
 
@@ -231,23 +232,6 @@ impl Writer {
 
     pub(super) fn forget_answer(&self, key: &ObjectKey, target: &Target) {
         self.keys.table().forget_answer(key, &object_id(&target.kind, &target.key));
-    }
-
-    /// Remembers what was applied to an object that a cache shows: the cache says when the object is gone.
-    ///
-    /// Warns once for each other kind. A controller has caches; a context that was made by hand has none.
-    pub(super) fn keep_applied<C: Object>(
-        &self,
-        child: &Child<C>,
-        target: &Target,
-        intent: &Value,
-        answered: &C,
-    ) {
-        if self.is_cached(target) {
-            self.applied.keep(target, intent, answered);
-        } else if !self.caches.is_empty() {
-            self.applied.warn_unwatched(target, child.ownership);
-        }
     }
 
     /// Returns what is known of a target without asking the server.
@@ -335,11 +319,11 @@ impl Writer {
         Box::pin(async move {
             let target = request.target;
             self.log_undeclared(&request);
-            if self.keys.gate.doubt(key).is_some() {
+            if self.keys.gate.doubt(Some(key)).is_some() {
                 // Whether it is open then is asked next.
-                let _ = timeout(PATIENCE, self.keys.gate.opened_for(key)).await;
+                let _ = timeout(PATIENCE, self.keys.gate.opened(Some(key))).await;
             }
-            if let Some(doubt) = self.keys.gate.doubt(key) {
+            if let Some(doubt) = self.keys.gate.doubt(Some(key)) {
                 let why = match doubt.cause {
                     DoubtCause::HistoryLost => {
                         "the server lost its history, and caches are compared with what is left"
@@ -616,14 +600,6 @@ impl Writer {
         }
         self.counters.overdue.inc();
         tracing::warn!(%key, %object, ?waited, "the cache did not show this key's own write in time: reconciling anyway");
-    }
-}
-
-/// Waits until a time; for ever if there is none.
-pub(super) async fn until(alarm: Option<Instant>) {
-    match alarm {
-        Some(alarm) => sleep_until(alarm).await,
-        None => std::future::pending().await,
     }
 }
 

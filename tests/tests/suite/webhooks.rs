@@ -10,15 +10,17 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use watchkeeper::{
     Running,
+    metrics::Metrics,
     prelude::*,
     webhook::{Calls, Change, Defaulter, Request, Review, Validator, Webhooks},
 };
-use watchkeeper_apiserver::ApiServer;
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
+use watchkeeper_tests::exposition::sum;
 
 /// A stall on a market, as the program reads it.
 #[derive(CustomResource, Informer, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -112,7 +114,10 @@ impl Reconciler<Stall> for Idle {
 }
 
 fn program(client: kube::Client, webhooks: Webhooks) -> Running {
-    let manager = Manager::new(client);
+    program_of(Manager::new(client), webhooks)
+}
+
+fn program_of(manager: Manager, webhooks: Webhooks) -> Running {
     let rules = Rules(manager.lister::<Stall>());
     let webhooks = webhooks.defaults::<Stall>(Usual).validates_with::<Stall>(Calls::new().deletions(), rules);
     manager
@@ -125,9 +130,16 @@ fn program(client: kube::Client, webhooks: Webhooks) -> Running {
 
 /// Starts the program in the server's own process.
 fn inside(server: &ApiServer) -> Running {
-    let running = program(server.client(), Webhooks::new("127.0.0.1:0").service("ops", "market"));
+    counted(server).0
+}
+
+/// The same, with the program's metrics.
+fn counted(server: &ApiServer) -> (Running, Metrics) {
+    let manager = Manager::new(server.client());
+    let metrics = manager.metrics();
+    let running = program_of(manager, Webhooks::new("127.0.0.1:0").service("ops", "market"));
     server.webhooks(&running);
-    running
+    (running, metrics)
 }
 
 fn old_stall(name: &str, goods: &str) -> v1alpha1::Stall {
@@ -319,6 +331,128 @@ async fn a_migration_ends_although_its_continue_tokens_expire() {
     let definitions = Api::<CustomResourceDefinition>::all(server.client());
     let definition = definitions.get(Stall::crd_name()).await.unwrap();
     assert_eq!(definition.status.unwrap().stored_versions, Some(vec!["v1".to_owned()]));
+    running.stop().await.unwrap();
+}
+
+/// The kind by which a program asks its cluster for a migration; the embedded server does not have it.
+fn migrations() -> CustomResourceDefinition {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({
+        "metadata": {
+            "name": "storageversionmigrations.storagemigration.k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/issues/4192"},
+        },
+        "spec": {
+            "group": "storagemigration.k8s.io",
+            "scope": "Cluster",
+            "names": {
+                "kind": "StorageVersionMigration",
+                "plural": "storageversionmigrations",
+                "singular": "storageversionmigration",
+            },
+            "versions": [{
+                "name": "v1beta1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open, "status": open}}},
+            }],
+        },
+    });
+    serde_json::from_value(definition).unwrap()
+}
+
+/// What a test sees of a migration that a program asks for.
+struct Asked {
+    running: Running,
+    stored: Vec<String>,
+    /// Migrations that are left.
+    left: usize,
+    /// Objects that the program itself wrote.
+    rewritten: f64,
+}
+
+/// Lets a program ask for a migration, and a controller of the cluster answer so.
+async fn asked(server: &ApiServer, answer: Option<&str>) -> Asked {
+    let old = Api::<v1alpha1::Stall>::namespaced(server.client(), "default");
+    for name in ["first", "second", "third"] {
+        old.create(&PostParams::default(), &old_stall(name, name)).await.unwrap();
+    }
+    let definitions = Api::<CustomResourceDefinition>::all(server.client());
+    definitions.create(&PostParams::default(), &migrations()).await.unwrap();
+    let (running, metrics) = counted(server);
+    let resource = ApiResource {
+        group: "storagemigration.k8s.io".into(),
+        version: "v1beta1".into(),
+        api_version: "storagemigration.k8s.io/v1beta1".into(),
+        kind: "StorageVersionMigration".into(),
+        plural: "storageversionmigrations".into(),
+    };
+    let asked = Api::<DynamicObject>::all_with(server.client(), &resource);
+    let mut seen = Vec::new();
+    for _ in 0..150 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for migration in asked.list(&ListParams::default()).await.unwrap() {
+            let name = migration.name_any();
+            if let Some(kind) = answer.filter(|_| !seen.contains(&name)) {
+                let conditions = json!([{"type": kind, "status": "True", "message": "it is full"}]);
+                let status = json!({"status": {"resourceVersion": "1", "conditions": conditions}});
+                asked.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+            }
+            assert_eq!(
+                migration.data["spec"],
+                json!({"resource": {"group": "market.example.dev", "resource": "stalls"}})
+            );
+            seen.push(name);
+        }
+    }
+    assert!(!seen.is_empty(), "the program asks");
+    let left = asked.list(&ListParams::default()).await.unwrap().items.len();
+    let stored = definitions.get(Stall::crd_name()).await.unwrap().status.unwrap().stored_versions.unwrap();
+    let page = metrics.encode();
+    let of = [("crd", "stalls.market.example.dev")];
+    assert_eq!(sum(&page, "watchkeeper_storage_migration_pending", &of), 0.0);
+    let rewritten = sum(&page, "watchkeeper_storage_migration_objects_total", &of);
+    Asked { running, stored, left, rewritten }
+}
+
+// KEP-4192: the cluster's own controller writes the objects, and the program none.
+#[tokio::test(start_paused = true)]
+async fn a_migration_is_the_servers_where_a_controller_takes_it_up() {
+    let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+    let Asked { running, stored, left, rewritten } = asked(&server, Some("Succeeded")).await;
+    assert_eq!((stored, left, rewritten), (vec!["v1".to_owned()], 0, 0.0));
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_migration_is_the_programs_where_the_servers_fails_or_nobody_takes_it_up() {
+    for answer in [Some("Failed"), None] {
+        let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+        let Asked { running, stored, left, rewritten } = asked(&server, answer).await;
+        assert_eq!((stored, left, rewritten), (vec!["v1".to_owned()], 0, 3.0), "{answer:?}");
+        running.stop().await.unwrap();
+    }
+}
+
+// One object that can't be written as it is holds up neither the others nor what comes later, and is not forgotten.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_the_server_refuses_keeps_its_version_in_the_definition() {
+    let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+    let old = Api::<v1alpha1::Stall>::namespaced(server.client(), "default");
+    for name in ["first", "second", "third"] {
+        old.create(&PostParams::default(), &old_stall(name, name)).await.unwrap();
+    }
+    server.faults().on(Verb::Update, "stalls").name("second").once().then(Fault::Status(422));
+    let (running, metrics) = counted(&server);
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let definitions = Api::<CustomResourceDefinition>::all(server.client());
+    let stored =
+        async || definitions.get(Stall::crd_name()).await.unwrap().status.unwrap().stored_versions.unwrap();
+    assert_eq!(stored().await, ["v1alpha1", "v1"]);
+    let of = [("crd", "stalls.market.example.dev")];
+    let count = |name: &str| sum(&metrics.encode(), &format!("watchkeeper_storage_migration_{name}"), &of);
+    assert_eq!((count("objects_total"), count("failures_total"), count("pending")), (2.0, 1.0, 1.0));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(stored().await, ["v1"]);
+    assert_eq!(count("pending"), 0.0);
     running.stop().await.unwrap();
 }
 

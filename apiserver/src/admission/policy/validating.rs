@@ -50,7 +50,7 @@ pub(crate) fn check(state: &mut State, asked: &Asked, object: Option<&Value>) ->
         };
         let findings = judge(view, &invocation);
         let actions = invocation.binding.pinned()["spec"]["validationActions"].clone();
-        for Finding { message, reason, always } in findings {
+        for Violation { message, reason, always } in findings {
             let has =
                 |action: &str| actions.as_array().is_some_and(|all| all.iter().any(|one| one == action));
             if has("Warn") && !always {
@@ -72,25 +72,25 @@ pub(crate) fn check(state: &mut State, asked: &Asked, object: Option<&Value>) ->
 }
 
 /// A rule that is broken, or can't be evaluated.
-struct Finding {
+struct Violation {
     message: String,
     reason: String,
     /// Whether it denies the request whatever the binding's actions are.
     always: bool,
 }
 
-impl Finding {
+impl Violation {
     fn failed(message: String) -> Self {
         Self { message, reason: String::new(), always: false }
     }
 }
 
 /// Evaluates a policy.
-fn judge(view: &PolicyView, invocation: &Invocation) -> Vec<Finding> {
+fn judge(view: &PolicyView, invocation: &Invocation) -> Vec<Violation> {
     let policy = &invocation.policy;
     let failed = |message: String| match policy.ignores_failures() {
         true => Vec::new(),
-        false => vec![Finding::failed(message)],
+        false => vec![Violation::failed(message)],
     };
     match view.meets_conditions(invocation) {
         Ok(true) => {}
@@ -103,7 +103,7 @@ fn judge(view: &PolicyView, invocation: &Invocation) -> Vec<Finding> {
             Ok(Value::Bool(true)) => {}
             Ok(_) => {
                 let message = message(&mut scope, validation);
-                findings.push(Finding { message, reason: validation.reason.clone(), always: false });
+                findings.push(Violation { message, reason: validation.reason.clone(), always: false });
             }
             // A policy whose budget is used up has no other findings.
             Err(FormulaError::Spent) => return failed(SPENT.to_owned()),
@@ -118,7 +118,7 @@ fn judge(view: &PolicyView, invocation: &Invocation) -> Vec<Finding> {
             Err(FormulaError::Spent) => return failed(SPENT.to_owned()),
             Err(error) => {
                 findings.extend(
-                    failed(worded(audit, error)).into_iter().map(|found| Finding { always: true, ..found }),
+                    failed(worded(audit, error)).into_iter().map(|found| Violation { always: true, ..found }),
                 );
             }
         }

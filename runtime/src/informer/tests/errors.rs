@@ -13,6 +13,7 @@ use std::{
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::Status;
+use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -28,7 +29,7 @@ use crate::{
     list_watch::{
         FetchedItem, ListOptions, ListPage, ListWatchError, ListerWatcher, RawObject, WatchEvent, WatchStream,
     },
-    metrics::{CacheMeter, Metrics},
+    metrics::Metrics,
     reflector::{FetchPart, FirstList, ReflectorConfig, WatchError, WatchErrorHandler},
 };
 
@@ -354,7 +355,7 @@ async fn depth_and_age_of_what_waits_for_handlers_are_metrics() {
     series("handlers", "1.0");
     series("handler_backlog", "0.0");
     // One that has not had its turn yet: nobody runs between this and the scrape.
-    let slow = Arc::new(Listener::new(None, CacheMeter::default(), "ConfigMap"));
+    let slow = Arc::new(Listener::new(None, Counter::default(), "ConfigMap"));
     let slot: Arc<dyn HandlerSlot> = slow.clone();
     informer.handle().core.note_handler(&slot);
     let added = |text| CacheChange::Added { object: cached(text), origin: AddOrigin::Watch, via: Via::Watch };

@@ -201,7 +201,16 @@ impl WatchReader {
             let chunk = match next_chunk(&mut self.body).now_or_never() {
                 Some(chunk) => chunk,
                 None if self.lines.whole > 0 => break,
-                None => self.wait().await,
+                None => {
+                    let idle = after(Instant::now(), self.silence);
+                    let (until, lost) = match self.expires {
+                        Some((expires, timeout)) if expires < idle => {
+                            (expires, ListWatchError::Deadline(timeout))
+                        }
+                        _ => (idle, ListWatchError::Idle(self.silence)),
+                    };
+                    timeout_at(until, next_chunk(&mut self.body)).await.unwrap_or(Err(lost))
+                }
             };
             match chunk {
                 Ok(Some(chunk)) => self.lines.add(&chunk),
@@ -216,15 +225,5 @@ impl WatchReader {
         let worth_a_task = self.in_bulk && lines.len() >= WORTH_A_TASK;
         self.in_bulk = self.in_bulk && memchr::memmem::find(&lines, INITIAL_EVENTS_END.as_bytes()).is_none();
         Some(Ok((lines, worth_a_task)))
-    }
-
-    /// Waits for a chunk until a deadline.
-    async fn wait(&mut self) -> Result<Option<Bytes>, ListWatchError> {
-        let idle = after(Instant::now(), self.silence);
-        let (until, lost) = match self.expires {
-            Some((expires, timeout)) if expires < idle => (expires, ListWatchError::Deadline(timeout)),
-            _ => (idle, ListWatchError::Idle(self.silence)),
-        };
-        timeout_at(until, next_chunk(&mut self.body)).await.unwrap_or(Err(lost))
     }
 }

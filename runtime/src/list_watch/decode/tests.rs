@@ -30,8 +30,8 @@ fn decoder(of: &'static str) -> Decoder {
 }
 
 /// Decodes a well-formed text as lists and frames do.
-fn decode<K: Object>(decoder: &Decoder, json: &str) -> Decoded {
-    decoding::<K>(decoder).decode(json).unwrap()
+fn decode<K: Object>(decoder: &Decoder, json: &str) -> Result<AnyItem, NotAnObject> {
+    decoding::<K>(decoder).decode(json)
 }
 
 fn decoding<K: Object>(decoder: &Decoder) -> Decoder {
@@ -40,14 +40,14 @@ fn decoding<K: Object>(decoder: &Decoder) -> Decoder {
 
 fn object<K: Object>(decoder: &Decoder, json: &str) -> Arc<K> {
     match decode::<K>(decoder, json) {
-        Decoded::Item(FetchedItem::Object(object)) => downcast(object),
+        Ok(FetchedItem::Object(object)) => downcast(object),
         other => panic!("{other:?}"),
     }
 }
 
 fn unreadable<K: Object>(decoder: &Decoder, json: &str) -> Unreadable {
     match decode::<K>(decoder, json) {
-        Decoded::Item(FetchedItem::Unreadable(unreadable)) => *unreadable,
+        Ok(FetchedItem::Unreadable(unreadable)) => *unreadable,
         other => panic!("{other:?}"),
     }
 }
@@ -120,14 +120,14 @@ fn an_identity_is_read_as_far_as_it_goes() {
 #[test]
 fn objects_of_another_kind_are_told_apart() {
     let foreign = |decoder: &Decoder, json: &str| match decode::<DynamicObject>(decoder, json) {
-        Decoded::OfAnotherKind(found) => found.error,
+        Err(NotAnObject::OfAnotherKind(found)) => found.error,
         other => panic!("{other:?}"),
     };
     let pods = decoder("Pod");
     let secret = r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#;
     assert_eq!(foreign(&pods, secret), "Secret of v1");
     assert_eq!(foreign(&pods, &secret.replace("v1", "v2").replace("Secret", "Pod")), "Pod of v2");
-    assert!(matches!(decode::<Pod>(&pods, secret), Decoded::OfAnotherKind(_)));
+    assert!(matches!(decode::<Pod>(&pods, secret), Err(NotAnObject::OfAnotherKind(_))));
     let Ok(FetchedItem::Unreadable(item)) = pods.list_item(secret) else { panic!("it was read") };
     assert_eq!(item.error, "it is a Secret of v1, not a Pod of v1");
     assert_eq!(item.identity.key, Some(ObjectKey::cluster("a")));
@@ -166,7 +166,7 @@ fn metadata_is_taken_from_partial_and_from_whole_objects() {
     }
     let foreign = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#;
     let decoded = decode::<PartialObjectMeta<Pod>>(&metadata, foreign);
-    assert!(matches!(decoded, Decoded::OfAnotherKind(_)));
+    assert!(matches!(decoded, Err(NotAnObject::OfAnotherKind(_))));
 }
 
 // S12
@@ -180,7 +180,7 @@ fn what_objects_of_a_kind_have_in_common_is_kept_once() {
     };
     let bytes = decoder("Pod").with_form(ItemForm::Bytes);
     for n in 0..5 {
-        let Decoded::Item(FetchedItem::Raw(raw)) = decode::<Pod>(&bytes, &json(n)) else { panic!("{n}") };
+        let Ok(FetchedItem::Raw(raw)) = decode::<Pod>(&bytes, &json(n)) else { panic!("{n}") };
         assert_eq!((raw.text.json(), n < 2 || raw.text.len() * 2 < json(n).len()), (json(n), true), "{n}");
         assert_eq!(raw.text.uid(), Some(&*format!("u{n}")));
         assert_eq!(raw.text.label("app"), Some(format!("b{n}")));
@@ -195,7 +195,7 @@ fn what_objects_of_a_kind_have_in_common_is_kept_once() {
 fn bytes_are_kept_lean_and_whole_and_decode_later() {
     let bytes = decoder("ConfigMap").with_form(ItemForm::Bytes);
     let raw = |json: &str| match decode::<ConfigMap>(&bytes, json) {
-        Decoded::Item(FetchedItem::Raw(raw)) => raw,
+        Ok(FetchedItem::Raw(raw)) => raw,
         other => panic!("{other:?}"),
     };
     let stripped = raw(MANAGED);
@@ -220,9 +220,9 @@ fn bytes_are_kept_lean_and_whole_and_decode_later() {
     let error = broken.decode::<ConfigMap>().unwrap_err();
     assert_eq!(error.error, "data.k: invalid type: sequence, expected a string");
     let nameless = decode::<ConfigMap>(&bytes, r#"{"metadata":{}}"#);
-    assert!(matches!(nameless, Decoded::Item(FetchedItem::Unreadable(_))));
+    assert!(matches!(nameless, Ok(FetchedItem::Unreadable(_))));
     let foreign = decode::<ConfigMap>(&bytes, r#"{"kind":"Secret","metadata":{"name":"a"}}"#);
-    assert!(matches!(foreign, Decoded::OfAnotherKind(_)));
+    assert!(matches!(foreign, Err(NotAnObject::OfAnotherKind(_))));
 }
 
 // R42
@@ -294,7 +294,7 @@ fn members() -> impl Strategy<Value = String> {
 }
 
 /// Reads an object in one pass, and from its parts.
-fn both_ways<K: Object>(text: &str) -> (Option<AnyItem>, Result<Decoded, NotJson>) {
+fn both_ways<K: Object>(text: &str) -> (Option<AnyItem>, Result<AnyItem, NotAnObject>) {
     let decoder = decoding::<K>(&decoder("ConfigMap"));
     (decoder.decode_usual(text), decoder.decode_parts(text))
 }
@@ -302,14 +302,15 @@ fn both_ways<K: Object>(text: &str) -> (Option<AnyItem>, Result<Decoded, NotJson
 /// Holds that nothing is taken from what `serde_json` rejects, and that both ways read the same.
 fn reads_alike<K: Object + PartialEq>(text: &str) {
     match (both_ways::<K>(text), json::check(text)) {
-        ((Some(FetchedItem::Object(usual)), Ok(Decoded::Item(FetchedItem::Object(long)))), Ok(())) => {
+        ((Some(FetchedItem::Object(usual)), Ok(FetchedItem::Object(long))), Ok(())) => {
             let (usual, long) = (downcast::<K>(usual), downcast::<K>(long));
             assert_eq!(usual, long, "{text}");
             let (parts, types) = (ObjectParts::of(text).unwrap(), ("v1", "ConfigMap"));
             let lean = parts.lean(text, types, ManagedFields::Drop);
             assert_eq!(Ok(&*usual), typed_slowly::<K>(&lean).as_ref(), "{text}");
         }
-        ((None, Ok(_)), Ok(())) | ((None, Err(NotJson)), Err(NotJson)) => {}
+        ((None, Ok(_) | Err(NotAnObject::OfAnotherKind(_))), Ok(())) => {}
+        ((None, Err(NotAnObject::NotJson)), Err(NotJson)) => {}
         other => panic!("{text}: {other:?}"),
     }
 }

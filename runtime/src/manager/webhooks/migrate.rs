@@ -1,8 +1,12 @@
 //! Rewrites what older versions stored, so that these versions can go.
 //!
-//! An API server stores an object in the storage version when it is written. So each object is written as it was read. An
-//! object that somebody else writes meanwhile needs nothing more. After all are written, the older versions leave
-//! `status.storedVersions`. A run that ends early begins again: what it has written costs the server a comparison.
+//! An API server stores an object in the storage version when it is written. The server's own controller does that, where
+//! there is one: `storagemigration.k8s.io` (KEP-4192). Otherwise each object is written here as it was read. An object that
+//! somebody else writes meanwhile needs nothing more. After all are written, the older versions leave
+//! `status.storedVersions`.
+//!
+//! A run that fails goes on from the page where it was. After a change of leader it begins again: what was written before
+//! costs the server a comparison.
 
 use std::time::Duration;
 
@@ -10,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::objects::RawObjects;
-use crate::{manager::Stopping, plain::plain};
+use crate::{manager::Stopping, metrics::MigrationMeter, plain::plain};
 
 /// Objects of one page.
 const PAGE: usize = 200;
@@ -18,8 +22,18 @@ const PAGE: usize = 200;
 const PACE: Duration = Duration::from_millis(20);
 /// How long to wait after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
+/// How long to wait if the server refuses single objects.
+const AFTER_REFUSALS: Duration = Duration::from_secs(600);
+/// Most objects that may be refused before a migration is given up for the time being.
+const MOST_REFUSED: usize = 100;
 /// How often it is looked whether anything is to be migrated.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// How often it is looked how far the server is.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+/// How long a controller of the cluster may take to begin.
+const TAKEN_UP_WITHIN: Duration = Duration::from_secs(60);
+/// The versions of `storagemigration.k8s.io` whose objects read the same, the latest first.
+const MIGRATION_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// Migrates the objects of one kind.
 #[derive(Clone)]
@@ -27,6 +41,33 @@ pub(super) struct Migration {
     pub(super) objects: RawObjects,
     /// The name of the definition.
     pub(super) name: String,
+    pub(super) meter: MigrationMeter,
+}
+
+/// How far a migration has come.
+#[derive(Default)]
+struct MigrationProgress {
+    /// The generation of the definition that says what the storage version is.
+    generation: i64,
+    /// The path of what asks the server to do it.
+    asked: Option<String>,
+    /// The server can't do it, or has failed.
+    is_ours: bool,
+    /// Where the next page begins.
+    token: String,
+    /// Objects that were written.
+    written: usize,
+    /// Objects that the server refuses to write, and why.
+    refused: Vec<String>,
+}
+
+/// What a definition says about the objects of its kind.
+struct MigratedKind {
+    group: String,
+    plural: String,
+    kind: String,
+    storage: String,
+    is_namespaced: bool,
 }
 
 impl Migration {
@@ -40,77 +81,224 @@ impl Migration {
     }
 
     async fn repeat(&self) {
+        let mut progress = MigrationProgress::default();
         loop {
-            let wait = match self.once().await {
-                Ok(()) => LOOK_EVERY,
-                Err(error) => {
-                    let name = &self.name;
-                    tracing::warn!(crd = %name, %error, "objects can't be migrated; trying again in {AFTER_FAILURE:?}");
-                    AFTER_FAILURE
-                }
+            let outcome = self.once(&mut progress).await;
+            let wait = match outcome {
+                Ok(()) if progress.refused.is_empty() => LOOK_EVERY,
+                Ok(()) => AFTER_REFUSALS,
+                Err(_) => AFTER_FAILURE,
             };
+            let (crd, refused) = (&self.name, progress.refused.len());
+            if let Err(error) = outcome {
+                self.meter.failures.inc();
+                tracing::warn!(%crd, %error, "objects can't be migrated; trying again in {wait:?}");
+            } else if refused > 0 {
+                self.meter.failures.inc();
+                let first =
+                    progress.refused.iter().take(3).map(String::as_str).collect::<Vec<_>>().join("; ");
+                tracing::warn!(
+                    %crd, refused, %first,
+                    "objects can't be written as they are, and stay in an older version; put them right, or delete them; \
+                     trying again in {wait:?}"
+                );
+                progress.refused.clear();
+            }
             sleep(wait).await;
         }
     }
 
     /// Migrates all objects, if the definition says that some are stored in an older version.
-    async fn once(&self) -> Result<(), kube::Error> {
+    async fn once(&self, progress: &mut MigrationProgress) -> Result<(), kube::Error> {
         let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", self.name);
         let Some(mut definition) = self.objects.read(&path).await? else { return Ok(()) };
-        let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
-        let storage = versions.clone().find(|version| version["storage"] == true);
-        let Some(storage) = storage.map(|version| version["name"].clone()) else { return Ok(()) };
-        let wanted = json!([storage]);
-        if definition["status"]["storedVersions"] == wanted {
+        let Some(kind) = MigratedKind::of(&definition) else { return Ok(()) };
+        let wanted = json!([kind.storage]);
+        let is_done = definition["status"]["storedVersions"] == wanted;
+        self.meter.pending.set(i64::from(!is_done));
+        if is_done {
             return Ok(());
         }
-        let spec = &definition["spec"];
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
-        let namespaced = spec["scope"] == "Namespaced";
-        let base = format!("/apis/{group}/{}", text(&storage));
-        let (begun, mut written) = (Instant::now(), 0_usize);
-        tracing::info!(crd = %self.name, to = %plain(&text(&storage)), "migrating what older versions stored");
-        let mut token = String::new();
+        let generation = definition["metadata"]["generation"].as_i64().unwrap_or_default();
+        if progress.generation != generation {
+            if let Some(asked) = &progress.asked {
+                self.objects.delete(asked).await?;
+            }
+            *progress = MigrationProgress { generation, ..MigrationProgress::default() };
+        }
+        let begun = Instant::now();
+        if progress.token.is_empty() {
+            tracing::info!(crd = %self.name, to = %plain(&kind.storage), "migrating what older versions stored");
+        }
+        if !progress.is_ours {
+            progress.is_ours = !self.migrated_by_server(&kind, progress).await?;
+            progress.asked = None;
+        }
+        if progress.is_ours {
+            self.rewrite(&kind, progress).await?;
+            if !progress.refused.is_empty() {
+                return Ok(());
+            }
+        }
+        // If the definition has changed meanwhile, another version may be the storage version: it begins again.
+        definition["status"]["storedVersions"] = wanted;
+        if self.objects.rewrite(&format!("{path}/status"), &definition).await? {
+            let written = progress.written;
+            tracing::info!(crd = %self.name, written, took = ?begun.elapsed(), "all objects are migrated");
+            self.meter.pending.set(0);
+            *progress = MigrationProgress::default();
+        }
+        Ok(())
+    }
+
+    /// Has a controller of the cluster migrate the objects; returns whether one did.
+    async fn migrated_by_server(
+        &self,
+        kind: &MigratedKind,
+        progress: &mut MigrationProgress,
+    ) -> Result<bool, kube::Error> {
+        let group = "storagemigration.k8s.io";
+        let found = self.objects.read(&format!("/apis/{group}")).await?.unwrap_or_default();
+        let served: Vec<_> = found["versions"].as_array().into_iter().flatten().collect();
+        let is_served = |version: &&&str| served.iter().any(|found| found["version"] == **version);
+        let Some(version) = MIGRATION_VERSIONS.iter().find(is_served) else { return Ok(false) };
+        let name = format!("{}-{}", self.name, progress.generation);
+        let path = format!("/apis/{group}/{version}/storageversionmigrations/{name}");
+        let migration = json!({
+            "apiVersion": format!("{group}/{version}"), "kind": "StorageVersionMigration",
+            "metadata": {"name": name},
+            "spec": {"resource": {"group": kind.group, "resource": kind.plural}},
+        });
+        // One that exists was made by another replica, which does not lead any more.
+        if let Err(error) = self.objects.write(&path, &migration).await {
+            return self.declined(error);
+        }
+        progress.asked = Some(path.clone());
+        let begun = Instant::now();
+        let why = loop {
+            sleep(ASK_EVERY).await;
+            let Some(found) = self.objects.read(&path).await? else { break "somebody deleted it" };
+            let conditions: Vec<_> = found["status"]["conditions"].as_array().into_iter().flatten().collect();
+            let is_true = |kind: &str| {
+                let condition = conditions.iter().find(|condition| condition["type"] == kind);
+                condition.filter(|condition| condition["status"] == "True")
+            };
+            if is_true("Succeeded").is_some() {
+                self.objects.delete(&path).await?;
+                return Ok(true);
+            }
+            if let Some(failed) = is_true("Failed") {
+                let why = plain(failed["message"].as_str().unwrap_or_default()).to_string();
+                tracing::warn!(crd = %self.name, %why, "the server's storage migration failed");
+                break "it failed";
+            }
+            let is_taken_up = found["status"]["resourceVersion"].is_string();
+            if !is_taken_up && begun.elapsed() > TAKEN_UP_WITHIN {
+                break "no controller of the cluster took it up";
+            }
+        };
+        tracing::info!(crd = %self.name, migration = name, why, "the program migrates the objects itself");
+        self.objects.delete(&path).await?;
+        Ok(false)
+    }
+
+    /// Returns `false` if the server takes no migrations, or none of this program.
+    fn declined(&self, error: kube::Error) -> Result<bool, kube::Error> {
+        match error {
+            kube::Error::Api(status) if [403, 404, 405, 422].contains(&status.code) => {
+                let why = plain(&status.message).to_string();
+                tracing::info!(crd = %self.name, %why, "the program migrates the objects itself");
+                Ok(false)
+            }
+            error => Err(error),
+        }
+    }
+
+    /// Writes each object as it was read, from where an earlier attempt ended.
+    async fn rewrite(
+        &self,
+        kind: &MigratedKind,
+        progress: &mut MigrationProgress,
+    ) -> Result<(), kube::Error> {
+        let MigratedKind { group, plural, storage, .. } = kind;
+        let base = format!("/apis/{group}/{storage}");
         loop {
-            let query = format!("limit={PAGE}&continue={token}");
+            let query = format!("limit={PAGE}&continue={}", progress.token);
             let page = match self.objects.read(&format!("{base}/{plural}?{query}")).await {
                 Ok(Some(page)) => page,
                 Ok(None) => return Ok(()),
                 // A large kind takes longer than a token lasts. The new one goes on at the present state: what was created
                 // since is stored in the new version.
-                Err(kube::Error::Api(status)) if status.code == 410 && !token.is_empty() => {
+                Err(kube::Error::Api(status)) if status.code == 410 && !progress.token.is_empty() => {
                     let next = status.metadata.as_ref().and_then(|metadata| metadata.continue_.clone());
-                    token = next.filter(|next| !next.is_empty()).ok_or(kube::Error::Api(status))?;
+                    progress.token.clear();
+                    progress.token = next.filter(|next| !next.is_empty()).ok_or(kube::Error::Api(status))?;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
             for object in page["items"].as_array().into_iter().flatten() {
-                let (name, namespace) =
-                    (text(&object["metadata"]["name"]), text(&object["metadata"]["namespace"]));
-                let place = if namespaced { format!("namespaces/{namespace}/") } else { String::new() };
+                let path = format!("{base}/{}", kind.path_of(object));
                 let mut object = object.clone();
                 // Items of a list may leave out what the list says.
-                object["apiVersion"] = format!("{group}/{}", text(&storage)).into();
-                object["kind"] = spec["names"]["kind"].clone();
-                // `false`: somebody else has written it.
-                written += usize::from(
-                    self.objects.rewrite(&format!("{base}/{place}{plural}/{name}"), &object).await?,
-                );
+                object["apiVersion"] = format!("{group}/{storage}").into();
+                object["kind"] = kind.kind.clone().into();
+                match self.objects.rewrite(&path, &object).await {
+                    Ok(true) => {
+                        progress.written += 1;
+                        self.meter.rewritten.inc();
+                    }
+                    // Somebody else has written or deleted it.
+                    Ok(false) => {}
+                    Err(kube::Error::Api(status)) if is_of_the_object(status.code) => {
+                        let message = plain(&status.message).to_string();
+                        progress.refused.push(format!("{}: {message}", plain(&kind.path_of(&object))));
+                        if progress.refused.len() >= MOST_REFUSED {
+                            progress.token.clear();
+                            return Ok(());
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
                 sleep(PACE).await;
             }
-            token = text(&page["metadata"]["continue"]);
-            if token.is_empty() {
-                break;
+            progress.token = text(&page["metadata"]["continue"]);
+            if progress.token.is_empty() {
+                return Ok(());
             }
-            tracing::info!(crd = %self.name, written, "still migrating");
+            tracing::info!(crd = %self.name, written = progress.written, "still migrating");
         }
-        // If the definition has changed meanwhile, another version may be the storage version: it begins again.
-        definition["status"]["storedVersions"] = wanted;
-        if self.objects.rewrite(&format!("{path}/status"), &definition).await? {
-            tracing::info!(crd = %self.name, written, took = ?begun.elapsed(), "all objects are migrated");
-        }
-        Ok(())
     }
+}
+
+impl MigratedKind {
+    fn of(definition: &Value) -> Option<Self> {
+        let spec = &definition["spec"];
+        let storage = spec["versions"].as_array()?.iter().find(|version| version["storage"] == true)?;
+        Some(Self {
+            group: text(&spec["group"]),
+            plural: text(&spec["names"]["plural"]),
+            kind: text(&spec["names"]["kind"]),
+            storage: text(&storage["name"]),
+            is_namespaced: spec["scope"] == "Namespaced",
+        })
+    }
+
+    /// Returns the path of an object, below that of the version.
+    fn path_of(&self, object: &Value) -> String {
+        let (name, namespace) = (text(&object["metadata"]["name"]), text(&object["metadata"]["namespace"]));
+        match self.is_namespaced {
+            true => format!("namespaces/{namespace}/{}/{name}", self.plural),
+            false => format!("{}/{name}", self.plural),
+        }
+    }
+}
+
+/// Returns whether an answer is about what was sent, so that other objects may do better.
+fn is_of_the_object(code: u16) -> bool {
+    matches!(code, 400..500) && ![401, 408, 429].contains(&code)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
 }

@@ -49,9 +49,10 @@ use super::{
 use crate::{
     clock::WallClock,
     error::Error,
+    metrics::{Metrics, MigrationMetrics, WebhookMetrics},
     object::ObjectKey,
     versions::Convert,
-    webhook::{GeneratedPolicy, Rotation, Webhooks},
+    webhook::{GeneratedPolicy, Rotation, Webhooks, configuration},
 };
 
 /// How often it is looked whether caches have synced.
@@ -88,6 +89,7 @@ pub(super) struct ApiParts {
     pub(super) client: kube::Client,
     pub(super) clock: WallClock,
     pub(super) inspector: Inspector,
+    pub(super) metrics: Metrics,
     /// The program's name.
     pub(super) name: String,
     pub(super) seed: u64,
@@ -132,7 +134,7 @@ impl ProgramApi {
         let Some(webhooks) = webhooks else {
             return Ok(GeneratedApi { definitions, policies, ..GeneratedApi::default() });
         };
-        let made = webhooks.configurations(&name, None);
+        let made = configuration::configurations(&webhooks, &name, None);
         let mutating = made.mutating.map(|made| json!(made));
         let configurations = mutating.into_iter().chain(made.validating.map(|made| json!(made))).collect();
         let service = webhooks.service_in().map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
@@ -152,6 +154,7 @@ impl ProgramApi {
     /// A kind has several versions, and nothing converts them.
     pub(super) fn tasks(&self, parts: &ApiParts) -> Result<(Vec<Task>, Option<Webhooks>), Error> {
         let (webhooks, name) = self.completed(parts.direct.default_namespace(), &parts.name);
+        let webhooks = webhooks.map(|webhooks| webhooks.counted_in(WebhookMetrics::of(&parts.metrics)));
         let mut tasks = Vec::new();
         let state = PortState {
             agreed: !keeps_certificates(webhooks.as_ref()) || parts.dry_run,
@@ -161,10 +164,11 @@ impl ProgramApi {
         for kind in &self.kinds {
             tasks.push(installs(definition(kind.as_ref(), webhooks.as_ref())?, parts, state.clone()));
         }
-        for name in &self.migrated {
-            let (objects, name) = (RawObjects::new(parts.client.clone()), name.clone());
-            let migration = Migration { objects, name };
-            if !parts.dry_run {
+        if !self.migrated.is_empty() && !parts.dry_run {
+            let metrics = MigrationMetrics::of(&parts.metrics);
+            for name in &self.migrated {
+                let (objects, meter) = (RawObjects::new(parts.client.clone()), metrics.kind(name));
+                let migration = Migration { objects, name: name.clone(), meter };
                 tasks.push(Task::new("migration".to_owned(), true, move |stopping| {
                     migration.clone().run(stopping)
                 }));
@@ -214,8 +218,8 @@ fn definition(kind: &dyn Convert, webhooks: Option<&Webhooks>) -> Result<CustomR
             let why = "it has several versions, and nothing converts them: add `.webhooks(..)`".to_owned();
             return Err(Error::Definition { name, why, status });
         };
-        definition.spec.conversion = Some(webhooks.conversion(None));
-        definition.metadata.annotations = webhooks.injection();
+        definition.spec.conversion = Some(configuration::conversion(webhooks, None));
+        definition.metadata.annotations = configuration::injection(webhooks);
     }
     Ok(definition)
 }
@@ -336,7 +340,7 @@ impl WebhookServer {
             objects: RawObjects::new(self.client.clone()),
             secret: self.secret(),
             holders: self.holders(),
-            names: self.webhooks.names(),
+            names: configuration::names(&self.webhooks),
             clock: self.clock.clone(),
             provider,
             leaf,
@@ -363,7 +367,7 @@ impl WebhookServer {
     /// Lists the configurations and their paths.
     fn configurations(&self) -> Vec<(String, Value)> {
         let bundle = self.state.borrow().bundle.clone();
-        let made = self.webhooks.configurations(&self.name, bundle.as_deref());
+        let made = configuration::configurations(&self.webhooks, &self.name, bundle.as_deref());
         let path = |plural: &str| format!("/apis/admissionregistration.k8s.io/v1/{plural}/{}", self.name);
         let mutating = made.mutating.map(|made| (path("mutatingwebhookconfigurations"), json!(made)));
         let validating = made.validating.map(|made| (path("validatingwebhookconfigurations"), json!(made)));

@@ -50,6 +50,15 @@ impl RawObjects {
         }
     }
 
+    /// Deletes an object, if it is there.
+    pub(super) async fn delete(&self, path: &str) -> Result<(), kube::Error> {
+        let request = Request::delete(path).body(Vec::new()).expect("names make a path");
+        match self.0.request::<Value>(request).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
     /// Applies a part of an object as it was read; `false` if somebody else was faster.
     pub(super) async fn apply(&self, path: &str, part: &Value, manager: &str) -> Result<bool, kube::Error> {
         let request = Request::patch(format!("{path}?fieldManager={manager}&force=true"))

@@ -249,16 +249,12 @@ impl ReflectorState {
 
     /// Returns whether a version is known to be lower than the last one seen.
     fn is_past(&self, version: &str) -> bool {
-        self.compared(version).is_some_and(Ordering::is_lt)
+        compared(version, self.version.as_deref()).is_some_and(Ordering::is_lt)
     }
 
     /// Returns whether a version is known to be later than the last one seen.
     pub(super) fn is_later(&self, version: &str) -> bool {
-        self.compared(version).is_some_and(Ordering::is_gt)
-    }
-
-    fn compared(&self, version: &str) -> Option<Ordering> {
-        compared(version, self.version.as_deref()?)
+        compared(version, self.version.as_deref()).is_some_and(Ordering::is_gt)
     }
 
     // Lists.
@@ -692,7 +688,7 @@ impl ReflectorState {
 }
 
 /// Compares two versions; `None` where that can't be done.
-pub(super) fn compared(version: &str, with: &str) -> Option<Ordering> {
-    let with: Version = with.parse().ok()?;
+pub(super) fn compared(version: &str, with: Option<&str>) -> Option<Ordering> {
+    let with: Version = with?.parse().ok()?;
     Some(version.parse::<Version>().ok()?.cmp(&with))
 }
