@@ -42,6 +42,7 @@ fn keywords() -> Schema {
         "dt": {"type": "string", "format": "date-time"},
         "uuid": {"type": "string", "format": "uuid"},
         "i32": {"type": "integer", "format": "int32"},
+        "u": {"type": "integer", "minimum": 0.0},
         "by": {"type": "string", "format": "byte"},
         "one": {
             "type": "object",
@@ -70,6 +71,7 @@ fn violations_are_told_in_the_servers_words() {
         (json!({"i": 0}), "spec.i: Invalid value: 0: spec.i in body should be greater than or equal to 1"),
         (json!({"i": 10}), "spec.i: Invalid value: 10: spec.i in body should be less than or equal to 9"),
         (json!({"i": 3}), "spec.i: Invalid value: 3: spec.i in body should be a multiple of 2"),
+        (json!({"u": -1}), "spec.u: Invalid value: -1: spec.u in body should be greater than or equal to 0"),
         (json!({"f": 0}), "spec.f: Invalid value: 0: spec.f in body should be greater than 0"),
         (
             json!({"b": "true"}),

@@ -3,12 +3,10 @@
 use std::{future::pending, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep_until},
-};
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{
+    clock::until,
     delta_fifo::Extent,
     object::ObjectKey,
     reflector::{CacheStatus, Doubt, FetchReport, Server},
@@ -171,15 +169,9 @@ impl Part {
                 }
                 state.due
             };
-            let until_due = async {
-                match due {
-                    Some(due) => sleep_until(due).await,
-                    None => pending().await,
-                }
-            };
             tokio::select! {
                 () = self.due_anew.notified() => {}
-                () = until_due => {}
+                () = until(due) => {}
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::object::{is_dns_label, is_domain};
+
 /// The longest identity, which is the longest name in Kubernetes.
 const LONGEST_IDENTITY: usize = 253;
 
@@ -130,10 +132,10 @@ impl LeaderElection {
     /// Checks that the settings can work.
     pub(super) fn check(&self, namespace: &str) -> Result<(), ElectionError> {
         let Self { name, identity, timing: Timing { lease, renew, retry }, .. } = self;
-        if name.len() > 253 || !name.split('.').all(is_label) {
+        if !is_domain(name) {
             return Err(ElectionError::Name(name.clone()));
         }
-        if namespace.len() > 63 || !is_label(namespace) {
+        if !is_dns_label(namespace) {
             return Err(ElectionError::Namespace(namespace.to_owned()));
         }
         if identity.as_ref().is_some_and(|identity| {
@@ -154,12 +156,6 @@ impl LeaderElection {
         }
         Ok(())
     }
-}
-
-/// Says whether a text is a DNS label.
-fn is_label(part: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.bytes().all(plain)
 }
 
 impl From<&str> for LeaderElection {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::sink::{AnyStore, Difference};
 use crate::{
-    clock::after,
+    clock::{after, until},
     list_watch::{AnyItem, AnySource, ListOptions, ListWatchError, VersionMatch},
 };
 
@@ -43,12 +43,7 @@ impl ConsistencyCheck {
     /// Waits until a check is due; forever if checks are off.
     pub(super) fn due(&mut self) -> impl Future<Output = ()> + use<> {
         let due = self.every.map(|every| *self.due.get_or_insert_with(|| after(Instant::now(), every)));
-        async move {
-            match due {
-                Some(due) => sleep_until(due).await,
-                None => std::future::pending().await,
-            }
-        }
+        until(due)
     }
 
     /// Compares the store with the source at a version; returns an error if they differ.

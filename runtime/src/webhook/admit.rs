@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     request::{Change, Operation, Request},
-    review::{Review, status},
+    review::{FieldError, Findings, Review, status},
 };
 use crate::{
     object::Kind,
@@ -38,9 +38,7 @@ pub trait Defaulter<K>: Send + Sync + 'static {
 /// What a handler makes of a request.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// The status of the refusal; `None` if it is allowed.
-    pub(super) refusal: Option<Value>,
-    pub(super) warnings: Vec<String>,
+    pub(super) findings: Findings,
     /// The object as a defaulter completes it.
     pub(super) defaulted: Option<Value>,
     /// How the object of the request changes.
@@ -53,10 +51,15 @@ pub(super) struct HandlerFailure {
     pub(super) code: u16,
     pub(super) reason: &'static str,
     pub(super) why: String,
+    /// The field of the object that can't be read, if that is the reason.
+    pub(super) unreadable: Option<Box<FieldError>>,
 }
 
 /// A validator or defaulter of any kind.
 pub(super) trait Admit: Send + Sync {
+    /// Returns the version whose objects it takes, with the group.
+    fn api_version(&self) -> String;
+
     fn admit<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, HandlerFailure>>;
 }
 
@@ -67,6 +70,10 @@ pub(super) struct Validates<K, V>(pub(super) V, pub(super) PhantomData<fn(K)>);
 pub(super) struct Defaults<K, D>(pub(super) D, pub(super) PhantomData<fn(K)>);
 
 impl<K: TypedObject, V: Validator<K>> Admit for Validates<K, V> {
+    fn api_version(&self) -> String {
+        Kind::of::<K>().api_version()
+    }
+
     fn admit<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, HandlerFailure>> {
         async move {
             let new = decoded::<K>(request, "object", request.object.as_ref());
@@ -85,14 +92,17 @@ impl<K: TypedObject, V: Validator<K>> Admit for Validates<K, V> {
                 (None, None) => return Err(unsupported(request)),
             };
             contained_in(self.0.validate(change, &mut review)).await.ok_or_else(|| panicked("validator"))?;
-            let refusal = review.status(&Kind::of::<K>());
-            Ok(Verdict { refusal, warnings: review.take_warnings(), ..Verdict::default() })
+            Ok(Verdict { findings: review.into_findings(), ..Verdict::default() })
         }
         .boxed()
     }
 }
 
 impl<K: TypedObject, D: Defaulter<K>> Admit for Defaults<K, D> {
+    fn api_version(&self) -> String {
+        Kind::of::<K>().api_version()
+    }
+
     fn admit<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, HandlerFailure>> {
         let defaulted = || {
             if !matches!(request.operation, Operation::Create | Operation::Update) {
@@ -117,12 +127,15 @@ fn decoded<K: TypedObject>(
     member: &str,
     object: Option<&Value>,
 ) -> Result<K, HandlerFailure> {
-    let failure = |why: String| HandlerFailure { code: 400, reason: "BadRequest", why };
     let Some(object) = object.filter(|object| !object.is_null()) else {
-        return Err(failure(format!("the review has no {member} for {}", request.operation)));
+        return Err(HandlerFailure::bad(format!("the review has no {member} for {}", request.operation)));
     };
-    serde_path_to_error::deserialize(object)
-        .map_err(|error| failure(format!("{member} can't be read: {}: {}", error.path(), error.inner())))
+    serde_path_to_error::deserialize(object).map_err(|error| {
+        let (field, why) = (error.path().to_string(), error.inner().to_string());
+        let failure = HandlerFailure::bad(format!("{member} can't be read: {field}: {why}"));
+        // Only the new object is what the user wrote.
+        if member == "object" { failure.at(&field, object, &why) } else { failure }
+    })
 }
 
 fn encoded<K: TypedObject>(object: &K) -> Result<Value, HandlerFailure> {
@@ -130,21 +143,35 @@ fn encoded<K: TypedObject>(object: &K) -> Result<Value, HandlerFailure> {
         code: 500,
         reason: "InternalError",
         why: format!("the object can't be written: {error}"),
+        unreadable: None,
     })
 }
 
 fn unsupported(request: &Request) -> HandlerFailure {
-    let why = format!("this webhook does not decide about {}", request.operation);
-    HandlerFailure { code: 400, reason: "BadRequest", why }
+    HandlerFailure::bad(format!("this webhook does not decide about {}", request.operation))
 }
 
 fn panicked(what: &str) -> HandlerFailure {
-    HandlerFailure { code: 500, reason: "InternalError", why: format!("the {what} panicked") }
+    let why = format!("the {what} panicked");
+    HandlerFailure { code: 500, reason: "InternalError", why, unreadable: None }
 }
 
 impl HandlerFailure {
-    pub(super) fn status(&self, hook: &str) -> Value {
-        status(self.code, self.reason, &format!("{hook}: {}", self.why), json!(null))
+    pub(super) fn bad(why: String) -> Self {
+        Self { code: 400, reason: "BadRequest", why, unreadable: None }
+    }
+
+    /// Says which field of an object can't be read.
+    pub(super) fn at(self, field: &str, object: &Value, why: &str) -> Self {
+        Self { unreadable: FieldError::unreadable(field, object, why).map(Box::new), ..self }
+    }
+
+    /// Returns the status that a named object is refused with.
+    pub(super) fn status(&self, hook: &str, name: &str, kind: &Kind) -> Value {
+        let findings = self.unreadable.as_deref().map(|error| Findings::from(error.clone()));
+        let invalid = findings.and_then(|findings| findings.status(name, kind));
+        invalid
+            .unwrap_or_else(|| status(self.code, self.reason, &format!("{hook}: {}", self.why), json!(null)))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::object::{Kind, Scope};
 /// Where the objects are.
 const NAMESPACE: &str = "default";
 /// The name of all objects.
-const NAME: &str = "agreement";
+pub(super) const NAME: &str = "agreement";
 
 /// A request, and what the policy said about it.
 pub(super) struct AskedRequest {

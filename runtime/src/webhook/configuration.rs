@@ -110,7 +110,7 @@ fn mutating(webhooks: &Webhooks, hook: &AdmissionHook, bundle: Option<&str>) -> 
         object_selector: None,
         // What another webhook sets later may need defaults as well.
         reinvocation_policy: Some("IfNeeded".to_owned()),
-        rules: Some(vec![rule(hook)]),
+        rules: Some(vec![rule(webhooks, hook)]),
         side_effects: "None".to_owned(),
         timeout_seconds: i32::try_from(hook.calls.timeout.as_secs()).ok(),
     }
@@ -126,7 +126,7 @@ fn validating(webhooks: &Webhooks, hook: &AdmissionHook, bundle: Option<&str>) -
         match_policy: Some("Equivalent".to_owned()),
         namespace_selector: namespaces(webhooks, hook),
         object_selector: None,
-        rules: Some(vec![rule(hook)]),
+        rules: Some(vec![rule(webhooks, hook)]),
         side_effects: "None".to_owned(),
         timeout_seconds: i32::try_from(hook.calls.timeout.as_secs()).ok(),
     }
@@ -147,7 +147,7 @@ fn client(webhooks: &Webhooks, hook: &AdmissionHook, bundle: Option<&str>) -> We
     }
 }
 
-/// Leaves out the program's own namespace: the objects in it, and the Namespace itwebhooks.
+/// Leaves out the program's own namespace: the objects in it, and the Namespace itself.
 fn namespaces(webhooks: &Webhooks, hook: &AdmissionHook) -> Option<LabelSelector> {
     let is_namespace = hook.kind.group.is_empty() && hook.kind.plural == "namespaces";
     let service =
@@ -177,15 +177,21 @@ fn conditions(webhooks: &Webhooks, hook: &AdmissionHook) -> Option<Vec<MatchCond
     let all: Vec<_> = own.into_iter().chain(said).collect();
     (!all.is_empty()).then_some(all)
 }
-fn rule(hook: &AdmissionHook) -> RuleWithOperations {
+
+/// Returns what a webhook is called for: all versions that are converted, so that objects come as users wrote them.
+fn rule(webhooks: &Webhooks, hook: &AdmissionHook) -> RuleWithOperations {
     let scope = match hook.kind.scope {
         Scope::Namespaced => "Namespaced",
         Scope::Cluster => "Cluster",
     };
     let operations = hook.calls.operations.iter().map(|operation| operation.as_str().to_owned());
+    let versions = match webhooks.handlers.conversion_of(&hook.kind.group, &hook.kind.kind) {
+        Some(conversion) => conversion.versions().into_iter().map(str::to_owned).collect(),
+        None => vec![hook.kind.version.to_string()],
+    };
     RuleWithOperations {
         api_groups: Some(vec![hook.kind.group.to_string()]),
-        api_versions: Some(vec![hook.kind.version.to_string()]),
+        api_versions: Some(versions),
         operations: Some(operations.collect()),
         resources: Some(vec![hook.kind.plural.to_string()]),
         scope: Some(scope.to_owned()),

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     admit::{HandlerFailure, Verdict},
-    calls::FailurePolicy,
+    calls::{Calls, FailurePolicy},
     hooks::{AdmissionHook, CONVERSION_PATH, Purpose},
     json_patch::json_patch,
     request::{Operation, Request as Asked},
@@ -150,22 +150,24 @@ impl Handlers {
     }
 
     /// Returns what converts the objects of a kind.
-    fn conversion_of(&self, group: &str, kind: &str) -> Option<&Arc<dyn Convert>> {
+    pub(super) fn conversion_of(&self, group: &str, kind: &str) -> Option<&Arc<dyn Convert>> {
         self.conversions.get(&(group.to_owned(), kind.to_owned()))
     }
 
     async fn admit(&self, hook: &AdmissionHook, request: Value, deadline: Duration) -> Value {
         let uid = request["uid"].clone();
-        let name = hook.name();
+        let object = request["name"].as_str().unwrap_or_default().to_owned();
+        let status = |failure: &HandlerFailure| failure.status(&hook.name(), &object, &hook.kind);
         let deadline = deadline.min(hook.calls.timeout - hook.calls.timeout / RESERVE);
         let path = hook.path();
         let request = match self.readable(hook, request) {
             Ok(request) => request,
             Err(failure) => {
                 self.decided(&path, Decided::Failed);
-                return refused(&uid, failure.status(&name), Vec::new());
+                return refused(&uid, status(&failure), Vec::new());
             }
         };
+        let operation = request.operation;
         let verdict = timeout(deadline, async {
             if hook.calls.reads_caches {
                 let synced = self.synced.subscribe().wait_for(|synced| *synced).await.map(drop);
@@ -176,9 +178,14 @@ impl Handlers {
         });
         let failed = match verdict.await {
             Ok(Ok(verdict)) => {
-                let allowed = verdict.refusal.is_none();
-                self.decided(&path, if allowed { Decided::Allowed } else { Decided::Refused });
-                return decided(&uid, verdict);
+                let refusal = verdict.findings.status(&object, &hook.kind);
+                self.decided(&path, if refusal.is_none() { Decided::Allowed } else { Decided::Refused });
+                return decided(&uid, verdict, refusal);
+            }
+            // The API server names all mistakes that its schema knows, and a validator refuses what is left.
+            Ok(Err(failed)) if failed.unreadable.is_some() && self.is_validated_after(hook, operation) => {
+                self.decided(&path, Decided::Allowed);
+                return json!({"uid": uid, "allowed": true});
             }
             Ok(Err(failed)) => failed,
             Err(_) if hook.calls.reads_caches && !*self.synced.borrow() => {
@@ -188,11 +195,26 @@ impl Handlers {
         };
         self.decided(&path, Decided::Failed);
         match hook.calls.failure_policy {
-            FailurePolicy::Fail => refused(&uid, failed.status(&name), Vec::new()),
+            FailurePolicy::Fail => refused(&uid, status(&failed), Vec::new()),
             FailurePolicy::Ignore => {
-                json!({"uid": uid, "allowed": true, "warnings": [format!("{name}: {failed}: allowed without it")]})
+                let warning = format!("{}: {failed}: allowed without it", hook.name());
+                json!({"uid": uid, "allowed": true, "warnings": [warning]})
             }
         }
+    }
+
+    /// Returns whether a validator must allow every object that a defaulter gets: it then refuses those that can't be read.
+    fn is_validated_after(&self, hook: &AdmissionHook, operation: Operation) -> bool {
+        let must_allow = |other: &AdmissionHook| {
+            let Calls { operations, failure_policy, conditions, .. } = &other.calls;
+            let is_of_kind = other.kind.group == hook.kind.group && other.kind.plural == hook.kind.plural;
+            other.purpose == Purpose::Validates
+                && is_of_kind
+                && *failure_policy == FailurePolicy::Fail
+                && operations.contains(&operation)
+                && conditions.is_empty()
+        };
+        hook.purpose == Purpose::Defaults && self.hooks.values().any(|other| must_allow(other))
     }
 
     /// Converts the objects of a review; one that can't be converted fails the review, which names it.
@@ -230,61 +252,71 @@ impl Handlers {
         json!({"uid": uid, "convertedObjects": converted, "result": {"status": "Success"}})
     }
 
-    /// Runs all handlers of a hook, until one refuses.
+    /// Runs the handlers of a hook: first those of the version that the user wrote.
+    ///
+    /// If these refuse, those of other versions are not asked: they name fields that the user did not write.
     async fn all(&self, hook: &AdmissionHook, mut request: Asked) -> Result<Verdict, HandlerFailure> {
-        let raw = request.object.take().unwrap_or_default();
-        let version = hook.kind.api_version();
-        request.object = Some(raw.clone())
-            .filter(|raw| !raw.is_null())
-            .map(|raw| self.shown(raw, &version))
-            .transpose()?;
-        request.old_object = request.old_object.map(|old| self.shown(old, &version)).transpose()?;
+        let raw = request.object.take().filter(|raw| !raw.is_null());
+        let sent = raw.as_ref().or(request.old_object.as_ref());
+        let sent = sent.and_then(|object| object["apiVersion"].as_str()).unwrap_or_default().to_owned();
+        request.object = raw.clone();
         let mut whole = Verdict::default();
-        for handler in &hook.handlers {
-            let verdict = handler.admit(&request).await?;
-            whole.warnings.extend(verdict.warnings);
-            if verdict.refusal.is_some() {
-                return Ok(Verdict { refusal: verdict.refusal, ..whole });
+        let (own, others): (Vec<_>, Vec<_>) =
+            hook.handlers.iter().partition(|handler| handler.api_version() == sent);
+        for handlers in [own, others] {
+            for handler in handlers {
+                let version = handler.api_version();
+                let shown =
+                    |object: Option<Value>| object.map(|object| self.shown(object, &version)).transpose();
+                request.object = shown(request.object.take())?;
+                // That the old object can't be read is not a mistake of this user.
+                request.old_object = shown(request.old_object.take())
+                    .map_err(|failure| HandlerFailure { unreadable: None, ..failure })?;
+                let verdict = handler.admit(&request).await?;
+                whole.findings.add(verdict.findings);
+                request.object = verdict.defaulted.or(request.object);
             }
-            if let Some(defaulted) = verdict.defaulted {
-                request.object = Some(defaulted);
+            if !whole.findings.is_ok() {
+                return Ok(whole);
             }
         }
         if hook.purpose == Purpose::Defaults
-            && let Some(object) = request.object
+            && let (Some(raw), Some(object)) = (raw, request.object)
         {
-            let own = raw["apiVersion"].as_str().unwrap_or_default();
-            whole.patch = json_patch(&raw, &self.shown(object, own)?);
+            whole.patch = json_patch(&raw, &self.shown(object, &sent)?);
         }
         Ok(whole)
     }
 
-    /// Converts an object that a server sends in another version than it was asked for.
+    /// Converts an object to the version of a handler, if it is in another one.
     fn shown(&self, object: Value, version: &str) -> Result<Value, HandlerFailure> {
         let text = |name: &str| object[name].as_str().unwrap_or_default();
         let given = text("apiVersion");
+        if given == version || given.is_empty() {
+            return Ok(object);
+        }
         let group = given.split_once('/').map_or("", |(group, _)| group);
-        let conversion = self.conversion_of(group, text("kind"));
-        match conversion.filter(|_| given != version) {
-            Some(conversion) => {
-                let converted = contained(|| conversion.convert(&object, version));
-                let why = match converted {
-                    Some(Ok(object)) => return Ok(object),
-                    Some(Err(error)) => error.to_string(),
-                    None => "the conversion panicked".to_owned(),
-                };
-                Err(failure(400, "BadRequest", format!("the object can't be converted: {why}")))
-            }
-            None => Ok(object),
+        let Some(conversion) = self.conversion_of(group, text("kind")) else {
+            let why = format!(
+                "the object is of {}, and this program does not convert it to {version}",
+                plain(given)
+            );
+            return Err(HandlerFailure::bad(why));
+        };
+        let failed = |why: String| HandlerFailure::bad(format!("the object can't be converted: {why}"));
+        match contained(|| conversion.convert(&object, version)) {
+            Some(Ok(object)) => Ok(object),
+            Some(Err(error)) => Err(failed(error.to_string()).at(&error.field, &object, &error.why)),
+            None => Err(failed("the conversion panicked".to_owned())),
         }
     }
 
     /// Reads a request that a webhook can decide about.
     ///
-    /// The configuration of another release may ask about another version, which is converted.
+    /// The user may have written any version of the kind: handlers of another one see it converted.
     fn readable(&self, hook: &AdmissionHook, request: Value) -> Result<Asked, HandlerFailure> {
         let request: Asked = serde_json::from_value(request)
-            .map_err(|error| failure(400, "BadRequest", format!("the request can't be read: {error}")))?;
+            .map_err(|error| HandlerFailure::bad(format!("the request can't be read: {error}")))?;
         let (kind, found) = (&hook.kind, &request.kind);
         let is_known = || {
             let conversion = self.conversion_of(&found.group, &found.kind);
@@ -293,28 +325,29 @@ impl Handlers {
         let is_of_kind = found.group == kind.group && found.kind == kind.kind;
         if !is_of_kind || (found.version != kind.version && !is_known()) {
             let why = format!("this webhook decides about {} {}, not {found}", kind.api_version(), kind.kind);
-            return Err(failure(400, "BadRequest", why));
+            return Err(HandlerFailure::bad(why));
         }
         if request.operation == Operation::Connect || request.subresource().is_some() {
             let what = request.subresource().unwrap_or(request.operation.as_str());
             let why = format!("this webhook does not decide about {}", plain(what));
-            return Err(failure(400, "BadRequest", why));
+            return Err(HandlerFailure::bad(why));
         }
         Ok(request)
     }
 }
 
 fn failure(code: u16, reason: &'static str, why: String) -> HandlerFailure {
-    HandlerFailure { code, reason, why }
+    HandlerFailure { code, reason, why, unreadable: None }
 }
 
-fn decided(uid: &Value, verdict: Verdict) -> Value {
-    if let Some(refusal) = verdict.refusal {
-        return refused(uid, refusal, verdict.warnings);
+fn decided(uid: &Value, verdict: Verdict, refusal: Option<Value>) -> Value {
+    let warnings = verdict.findings.warnings;
+    if let Some(refusal) = refusal {
+        return refused(uid, refusal, warnings);
     }
     let mut response = json!({"uid": uid, "allowed": true});
-    if !verdict.warnings.is_empty() {
-        response["warnings"] = json!(verdict.warnings);
+    if !warnings.is_empty() {
+        response["warnings"] = json!(warnings);
     }
     if !verdict.patch.is_empty() {
         let text = Value::Array(verdict.patch).to_string();

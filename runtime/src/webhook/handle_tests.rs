@@ -5,8 +5,10 @@ use tokio::time::{Instant, sleep};
 
 use super::*;
 use crate::{
-    versions::testing::Shop,
-    webhook::{Calls, Change, Defaulter, Request, Review, Validator, Webhooks},
+    versions::testing::{Shop, v1alpha1},
+    webhook::{
+        Calls, Change, Defaulter, Request, Review, Validator, Webhooks, configuration::configurations,
+    },
 };
 
 struct Rules;
@@ -133,9 +135,9 @@ async fn every_request_gets_an_answer_with_its_uid() {
         (json!({"operation": "DELETE", "object": null}), 400, true, "the review has no oldObject for DELETE"),
         (
             json!({"object": {"metadata": {}, "data": {"a": 7}}}),
-            400,
+            422,
             true,
-            "object can't be read: data.a: invalid type",
+            "invalid type: integer `7`, expected a string",
         ),
         (json!({"object": "x"}), 400, true, "object can't be read"),
         (json!({"object": object(&["panic"])}), 500, true, "the validator panicked"),
@@ -199,6 +201,148 @@ async fn defaults_are_a_patch_of_the_raw_object() {
     assert_eq!(response, json!({"uid": "u-1", "allowed": true}));
     let response = ask(&webhooks, DEFAULTS, json!({"object": object(&["panic"])})).await;
     assert_eq!(response["status"]["code"], 500);
+}
+
+#[tokio::test]
+async fn an_object_that_can_t_be_read_names_the_field() {
+    let webhooks = webhooks(Calls::new());
+    for (object, message) in [
+        (json!({"data": {"a": 7}}), "data.a: Invalid value: 7: invalid type: integer `7`, expected a string"),
+        (json!({"data": {"a": {"b": "c"}}}), "data.a: Invalid value: invalid type: map, expected a string"),
+    ] {
+        let response = ask(&webhooks, VALIDATES, json!({"object": object})).await;
+        let wanted = format!("ConfigMap \"a\" is invalid: {message}");
+        assert_eq!(response["status"]["message"], wanted);
+        assert_eq!(response["status"]["reason"], "Invalid");
+    }
+    let old = json!({"operation": "UPDATE", "oldObject": {"data": {"a": 7}}});
+    let response = ask(&webhooks, VALIDATES, old).await;
+    assert_eq!(response["status"]["code"], 400, "the new object is not wrong");
+    let webhooks = Webhooks::new(":0").validates::<Shop>(AtLeast(1)).converts::<Shop>();
+    webhooks.caches_have_synced();
+    for (version, wrong, right, message) in [
+        (
+            "v1",
+            json!({"size": {"least": 1, "most": 1}}),
+            json!({"size": {"least": 1, "most": 1}, "ports": []}),
+            "spec.ports: Required value",
+        ),
+        (
+            "v1alpha1",
+            json!({"size": "x"}),
+            json!({"size": 1, "ports": []}),
+            "spec.size: Invalid value: \"x\": invalid type: string \"x\", expected i32",
+        ),
+    ] {
+        let kind = json!({"group": "shops.dev", "version": version, "kind": "Shop"});
+        let shop = |spec: &Value| {
+            let api_version = format!("shops.dev/{version}");
+            json!({"apiVersion": api_version, "kind": "Shop", "metadata": {"name": "a"}, "spec": spec})
+        };
+        let create = json!({"kind": kind, "object": shop(&wrong)});
+        let response = ask(&webhooks, "/validates/shops.dev/shops", create).await;
+        assert_eq!(response["status"]["message"], format!("Shop.shops.dev \"a\" is invalid: {message}"));
+        let update =
+            json!({"kind": kind, "operation": "UPDATE", "object": shop(&right), "oldObject": shop(&wrong)});
+        let response = ask(&webhooks, "/validates/shops.dev/shops", update).await;
+        assert_eq!(response["status"]["code"], 400, "the new object is not wrong: {response}");
+    }
+    let kind = json!({"group": "shops.dev", "version": "v1", "kind": "Shop"});
+    let bare = json!({"kind": kind, "object": {}});
+    let response = ask(&webhooks, "/validates/shops.dev/shops", bare).await;
+    assert_eq!(response["status"]["message"], "Shop.shops.dev \"a\" is invalid: metadata: Required value");
+}
+
+// The API server's schema comes after defaulters and before validators, and names every mistake.
+#[tokio::test]
+async fn a_defaulter_leaves_an_object_that_it_can_t_read_to_those_that_come_after_it() {
+    let unreadable = json!({"object": {"data": {"a": 7}}});
+    let allowed = json!({"uid": "u-1", "allowed": true});
+    assert_eq!(ask(&webhooks(Calls::new()), DEFAULTS, unreadable.clone()).await, allowed);
+    for calls in [
+        Calls::new().ignore_failures(),
+        Calls::new().only_updates(),
+        Calls::new().only_if("a", "object.metadata.name != 'a'"),
+    ] {
+        let response = ask(&webhooks(calls.clone()), DEFAULTS, unreadable.clone()).await;
+        assert_eq!(response["status"]["code"], 422, "nobody must look at it later: {calls:?}");
+    }
+}
+
+/// Refuses what its version calls too small, and warns in any case.
+struct AtLeast(i32);
+
+impl Validator<Shop> for AtLeast {
+    async fn validate(&self, change: Change<'_, Shop>, review: &mut Review) {
+        let least = change.object().spec.size.least;
+        if least < self.0 {
+            review.field("spec.size.least").invalid(least, format!("must be at least {}", self.0));
+        }
+        review.warn("seen");
+    }
+}
+
+impl Validator<v1alpha1::Shop> for AtLeast {
+    async fn validate(&self, change: Change<'_, v1alpha1::Shop>, review: &mut Review) {
+        let size = change.object().spec.size;
+        if size < self.0 {
+            review.field("spec.size").invalid(size, format!("must be at least {}", self.0));
+        }
+        review.warn("seen");
+    }
+}
+
+#[tokio::test]
+async fn a_mistake_is_named_by_the_validators_of_the_version_that_the_user_wrote() {
+    let webhooks = Webhooks::new(":0")
+        .validates::<Shop>(AtLeast(5))
+        .validates::<Shop>(AtLeast(3))
+        .validates::<v1alpha1::Shop>(AtLeast(3))
+        .converts::<Shop>();
+    webhooks.caches_have_synced();
+    let rules =
+        configurations(&webhooks, "shops", None).validating.unwrap().webhooks.unwrap()[0].rules.clone();
+    let versions = ["v1", "v1beta1", "v1alpha1"].map(str::to_owned).to_vec();
+    assert_eq!(rules.unwrap()[0].api_versions, Some(versions), "objects come as they were written");
+    let said = async |version: &str, size: Value| {
+        let object = json!({"apiVersion": format!("shops.dev/{version}"), "kind": "Shop", "metadata": {"name": "a"},
+            "spec": {"size": size, "ports": []}});
+        let kind = json!({"group": "shops.dev", "version": version, "kind": "Shop"});
+        let response =
+            ask(&webhooks, "/validates/shops.dev/shops", json!({"kind": kind, "object": object})).await;
+        assert_eq!(response["warnings"], json!(["seen"]), "{response}");
+        let message = response["status"]["message"].as_str().unwrap_or("allowed");
+        message.replace("Shop.shops.dev \"a\" is invalid: ", "")
+    };
+    let (five, three) = ("must be at least 5", "must be at least 3");
+    for (version, size, wanted) in [
+        ("v1alpha1", json!(2), format!("spec.size: Invalid value: 2: {three}")),
+        ("v1alpha1", json!(4), format!("spec.size.least: Invalid value: 4: {five}")),
+        ("v1alpha1", json!(5), "allowed".to_owned()),
+        (
+            "v1",
+            json!({"least": 2, "most": 2}),
+            format!(
+                "[spec.size.least: Invalid value: 2: {five}, spec.size.least: Invalid value: 2: {three}]"
+            ),
+        ),
+        ("v1beta1", json!({"least": 4, "most": 4}), format!("spec.size.least: Invalid value: 4: {five}")),
+    ] {
+        assert_eq!(said(version, size).await, wanted, "{version}");
+    }
+}
+
+#[tokio::test]
+async fn an_object_of_a_version_that_is_not_converted_is_refused() {
+    let webhooks = Webhooks::new(":0").validates::<Shop>(AtLeast(3)).validates::<v1alpha1::Shop>(AtLeast(3));
+    webhooks.caches_have_synced();
+    let object = json!({"apiVersion": "shops.dev/v1", "kind": "Shop", "metadata": {"name": "a"},
+        "spec": {"size": {"least": 9, "most": 9}, "ports": []}});
+    let kind = json!({"group": "shops.dev", "version": "v1", "kind": "Shop"});
+    let response =
+        ask(&webhooks, "/validates/shops.dev/shops", json!({"kind": kind, "object": object})).await;
+    let why = "the object is of shops.dev/v1, and this program does not convert it to shops.dev/v1alpha1";
+    assert_eq!(response["status"]["message"], format!("validates.shops.shops.dev: {why}"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,6 +13,8 @@
 //!
 //! - Every request gets an answer with its UID within the API server's time-out, also after a panic. The failure policy
 //!   says whether it is allowed.
+//! - A mistake is named in the version that the user wrote, if that version has validators. Those of the other versions must
+//!   allow the object as well.
 //! - What can't be read is refused: other versions of reviews, other kinds, subresources, objects that are missing.
 //! - Fields that a type does not know survive defaults and conversions.
 //! - Conversions are answered before caches have synced. Validators and defaulters wait for the caches that they read.

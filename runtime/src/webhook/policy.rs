@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     admit::{Admit, Validates, Validator},
-    bench::{AskedRequest, Bench, constants, mix, salt, text},
+    bench::{AskedRequest, Bench, NAME, constants, mix, salt, text},
     calls::FailurePolicy,
     request::Operation,
 };
@@ -387,7 +387,10 @@ impl<K: TypedObject + CustomResourceExt, V: Validator<K>> Agreement<K, V> {
         let request = serde_json::from_value(asked.review.clone()).map_err(|error| error.to_string())?;
         let verdict = self.validator.admit(&request).await;
         match verdict {
-            Ok(verdict) => Ok(Some(verdict.refusal.map(|status| text(&status["message"])))),
+            Ok(verdict) => {
+                let refusal = verdict.findings.status(NAME, &Kind::of::<K>());
+                Ok(Some(refusal.map(|status| text(&status["message"]))))
+            }
             Err(failure) if failure.code == 400 => Ok(None),
             Err(failure) => {
                 Err(format!("{}\nthe seed: {}\nthe request: {}", failure.why, self.seed, asked.shown()))

@@ -17,14 +17,20 @@ use crate::object::Kind;
 #[derive(Debug)]
 pub struct Review {
     request: Request,
+    findings: Findings,
+}
+
+/// What validators found.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
     errors: Vec<FieldError>,
     refusal: Option<String>,
-    warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 /// What is wrong with one field.
 #[derive(Clone, Debug, PartialEq)]
-struct FieldError {
+pub(super) struct FieldError {
     field: String,
     reason: &'static str,
     message: String,
@@ -32,7 +38,7 @@ struct FieldError {
 
 impl Review {
     pub(super) fn new(request: Request) -> Self {
-        Self { request, errors: Vec::new(), refusal: None, warnings: Vec::new() }
+        Self { request, findings: Findings::default() }
     }
 
     /// Returns the request: operation, user, dry run, subresource.
@@ -49,28 +55,45 @@ impl Review {
     ///
     /// Errors of fields take precedence.
     pub fn refuse(&mut self, why: impl Into<String>) {
-        self.refusal.get_or_insert_with(|| why.into());
+        self.findings.refusal.get_or_insert_with(|| why.into());
     }
 
     /// Warns the user, who sees it whether the request is allowed or not.
     ///
     /// The API server shows about 256 characters of it.
     pub fn warn(&mut self, warning: impl Into<String>) {
-        self.warnings.push(warning.into());
+        self.findings.warnings.push(warning.into());
     }
 
     /// Returns whether nothing speaks against the request so far.
     pub fn is_ok(&self) -> bool {
+        self.findings.is_ok()
+    }
+
+    pub(super) fn into_findings(self) -> Findings {
+        self.findings
+    }
+}
+
+impl Findings {
+    pub(super) fn is_ok(&self) -> bool {
         self.errors.is_empty() && self.refusal.is_none()
     }
 
-    pub(super) fn take_warnings(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.warnings)
+    /// Adds what another validator found.
+    pub(super) fn add(&mut self, other: Self) {
+        self.errors.extend(other.errors);
+        self.refusal = self.refusal.take().or(other.refusal);
+        for warning in other.warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
     }
 
-    /// Returns the status of the refusal; `None` if the request is allowed.
-    pub(super) fn status(&self, kind: &Kind) -> Option<Value> {
-        let (name, qualified) = (self.request.name(), qualified(kind));
+    /// Returns the status of the refusal of a named object; `None` if the request is allowed.
+    pub(super) fn status(&self, name: &str, kind: &Kind) -> Option<Value> {
+        let qualified = qualified(kind);
         let details = json!({"name": name, "group": kind.group, "kind": kind.kind});
         if self.errors.is_empty() {
             let why = self.refusal.as_ref()?;
@@ -92,6 +115,36 @@ impl Review {
         let mut details = details;
         details["causes"] = causes.collect();
         Some(status(422, "Invalid", &format!("{qualified} {name:?} is invalid: {all}"), details))
+    }
+}
+
+impl From<FieldError> for Findings {
+    fn from(error: FieldError) -> Self {
+        Self { errors: vec![error], ..Self::default() }
+    }
+}
+
+impl FieldError {
+    /// Describes a field of an object that does not fit the object's type; `None` if it is not one field.
+    pub(super) fn unreadable(field: &str, object: &Value, why: &str) -> Option<Self> {
+        let is_whole = matches!(field, "" | ".");
+        let missing = why.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
+        if let Some(missing) = missing {
+            let field = if is_whole { missing.to_owned() } else { format!("{field}.{missing}") };
+            return Some(Self { field, reason: "FieldValueRequired", message: "Required value".to_owned() });
+        }
+        if is_whole {
+            return None;
+        }
+        let pointer = format!("/{}", field.replace(['.', '['], "/").replace(']', ""));
+        // A text of the same length as the error, not a whole part of the object.
+        let value = object.pointer(&pointer).filter(|value| !value.is_object() && !value.is_array());
+        let error = match value {
+            Some(value) => format!("Invalid value: {}", shown(value)),
+            None => "Invalid value".to_owned(),
+        };
+        let message = with_detail(&error, why);
+        Some(Self { field: field.to_owned(), reason: "FieldValueInvalid", message })
     }
 }
 
@@ -171,7 +224,7 @@ impl FieldReview<'_> {
     }
 
     fn add(self, reason: &'static str, message: String) {
-        self.review.errors.push(FieldError { field: self.path, reason, message });
+        self.review.findings.errors.push(FieldError { field: self.path, reason, message });
     }
 }
 

@@ -100,6 +100,9 @@ impl Webhooks {
     /// Has a defaulter complete objects of a kind, with settings.
     ///
     /// Of several defaulters of one kind, each sees what those before it made. The first one's settings count.
+    ///
+    /// If a validator of the kind follows, a defaulter is not called for an object that its type can't read: the API
+    /// server then names all fields that do not fit the schema, and the validator refuses what is left.
     pub fn defaults_with<K: TypedObject>(self, mut calls: Calls, defaulter: impl Defaulter<K>) -> Self {
         calls.operations.retain(|operation| matches!(operation, Operation::Create | Operation::Update));
         self.add::<K>(Purpose::Defaults, calls, Arc::new(Defaults(defaulter, PhantomData)))
@@ -112,7 +115,11 @@ impl Webhooks {
 
     /// Has a validator decide about operations on a kind, with settings.
     ///
-    /// Of several validators of one kind, all must allow an operation. The first one's settings count.
+    /// Of several validators of one kind, all must allow an operation, and the user sees what all of them found. The first
+    /// one's settings count.
+    ///
+    /// Each version of a kind may have its own: `.validates::<v2::Stall>(rules)`. Those of the version that the user wrote
+    /// come first, so that they name its fields. Only if they allow it, those of the other versions see it converted.
     pub fn validates_with<K: TypedObject>(self, calls: Calls, validator: impl Validator<K>) -> Self {
         self.add::<K>(Purpose::Validates, calls, Arc::new(Validates(validator, PhantomData)))
     }

@@ -12,6 +12,7 @@
 mod harness;
 mod children;
 mod conversion;
+mod cronjob;
 mod definitions;
 mod deletion;
 mod http;
@@ -35,6 +36,7 @@ fn main() -> std::process::ExitCode {
     let modules = [
         children::TESTS,
         conversion::TESTS,
+        cronjob::TESTS,
         definitions::TESTS,
         deletion::TESTS,
         http::TESTS,

@@ -157,7 +157,12 @@ fn number(rules: &Map<String, Value>, place: ValuePlace<'_>, value: &Value, erro
         errors.push(checked(place, &format!("type {kind} with format {format}")));
     }
     let strict = |name| rules.get(name).and_then(Value::as_bool).unwrap_or(false);
-    let bound = |name| rules.get(name).and_then(|bound| Some((bound, bound.as_f64()?)));
+    let bound = |name| {
+        let bound = rules.get(name)?;
+        let number = bound.as_f64()?;
+        // A server stores 1.0 as 1, and shows it like that.
+        Some((if bound.is_f64() { number.to_string() } else { bound.to_string() }, number))
+    };
     if let Some((text, step)) = bound("multipleOf")
         && step != 0.0
         && (number / step).fract() != 0.0
