@@ -17,6 +17,8 @@ pub(crate) enum Bench {
     FanOut,
     /// A writer at full speed with 0, 10 and 50 readers.
     ReadersWriter,
+    /// What it costs to wake the keys that read what changes.
+    Reads,
     /// Reads of the cache: by key, by index, by labels.
     ListerGet,
     /// A relist and a resync of unchanged objects.
@@ -98,6 +100,10 @@ pub(crate) enum Mode {
     QueueAlone,
     /// By subscribers of one shared stream.
     Shared,
+    /// By a mapping function with an index.
+    Mapped,
+    /// With caches that no run reads.
+    Untracked,
     /// By a server in another process.
     Socket,
     /// With bodies and answers in protobuf.

@@ -9,6 +9,7 @@ mod latency;
 mod lister_get;
 mod queue;
 mod readers_writer;
+mod reads;
 mod reconcile_throughput;
 mod relist;
 mod scale;
@@ -39,6 +40,7 @@ pub(crate) fn run(bench: Bench, settings: &Settings) -> anyhow::Result<()> {
         Bench::WatchThroughput => watch_throughput::run(settings),
         Bench::FanOut => fan_out::run(settings),
         Bench::ReadersWriter => readers_writer::run(settings),
+        Bench::Reads => reads::run(settings),
         Bench::ListerGet => lister_get::run(settings),
         Bench::Relist => relist::run(settings),
         Bench::Idle => idle::run(settings),
@@ -60,6 +62,7 @@ pub(crate) async fn measure(job: Job) -> anyhow::Result<Measures> {
         Bench::WatchThroughput => watch_throughput::measure(&job).await,
         Bench::FanOut => fan_out::measure(&job).await,
         Bench::ReadersWriter => readers_writer::measure(&job),
+        Bench::Reads => reads::measure(&job).await,
         Bench::ListerGet => lister_get::measure(&job),
         Bench::Relist => relist::measure(&job).await,
         Bench::Idle => idle::measure(&job).await,

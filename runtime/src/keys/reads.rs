@@ -33,8 +33,9 @@ pub(crate) struct ReadTable {
     kinds: Vec<KindReads>,
     objects: Nodes<ObjectKey>,
     sets: Nodes<ReadSet>,
-    ids: HashMap<ObjectKey, u32>,
     readers: Slots<Reader>,
+    /// The readers by their keys.
+    by_key: HashTable<u32>,
     hashing: RandomState,
 }
 
@@ -94,6 +95,12 @@ struct Reader {
 struct RunReads {
     run: u64,
     reads: Vec<ReadRef>,
+    /// What few runs have.
+    more: Option<Box<MoreReads>>,
+}
+
+#[derive(Default)]
+struct MoreReads {
     picks: Vec<(u32, PickCheck)>,
     /// What is read as a whole: a kind, or a namespace of it.
     wholes: Vec<(ReadKind, Option<Arc<str>>)>,
@@ -167,13 +174,15 @@ impl ReadTable {
         let reader = self.readers.get_mut(id);
         let reads = if is_late { &mut reader.done } else { &mut reader.running };
         if let Some(check) = check {
-            reads.picks.push((node.node(), check));
+            reads.more.get_or_insert_default().picks.push((node.node(), check));
         }
         match reads.reads.iter_mut().find(|known| known.0 & !WANTS == node.0) {
             Some(known) => *known = node.wanting(known.wants().with(wants)),
             None => reads.reads.push(node.wanting(wants)),
         }
-        reads.wholes.extend(whole.map(|namespace| (kind, namespace)));
+        if let Some(namespace) = whole {
+            reads.more.get_or_insert_default().wholes.push((kind, namespace));
+        }
         match reads.reads.len() > ONE_BY_ONE {
             true => self.join(id, kind, is_late),
             false => None,
@@ -203,7 +212,9 @@ impl ReadTable {
         let reader = self.readers.get_mut(id);
         let reads = if is_late { &mut reader.done } else { &mut reader.running };
         reads.reads.retain(|read| !of_kind.contains(read));
-        reads.picks.retain(|(node, _)| !of_kind.iter().any(|read| !read.is_set() && read.node() == *node));
+        if let Some(more) = &mut reads.more {
+            more.picks.retain(|(node, _)| !of_kind.iter().any(|read| !read.is_set() && read.node() == *node));
+        }
         self.note(&key, run, kind, ReadPart::Set(set.clone()), ReadAspect::Content);
         for read in of_kind {
             self.settle(id, read);
@@ -213,7 +224,7 @@ impl ReadTable {
 
     /// Ends a run: its key depends on what this run read, and on nothing else.
     pub(crate) fn finish(&mut self, key: &ObjectKey, run: u64) {
-        let Some(id) = self.ids.get(key).copied() else { return };
+        let Some(id) = self.find_reader(key) else { return };
         let reader = self.readers.get_mut(id);
         let ended = match reader.running.run == run {
             true => std::mem::take(&mut reader.running),
@@ -227,7 +238,7 @@ impl ReadTable {
         }
         let reader = self.readers.get(id);
         if reader.done.reads.is_empty() {
-            self.ids.remove(key);
+            forget(&mut self.by_key, self.hashing.hash_one(key), id);
             self.readers.remove(id);
         }
     }
@@ -291,7 +302,9 @@ impl ReadTable {
             match pick {
                 None => woken.keys.push((key, run)),
                 Some(node) => {
-                    let picks = reader.done.picks.iter().chain(&reader.running.picks);
+                    let picks =
+                        [&reader.done, &reader.running].into_iter().filter_map(|run| run.more.as_ref());
+                    let picks = picks.flat_map(|more| &more.picks);
                     let picks = picks.filter(|(of, _)| *of == node);
                     woken.picks.extend(picks.map(|(_, check)| (key.clone(), run, check.clone())));
                 }
@@ -355,7 +368,7 @@ impl ReadTable {
 
     /// Says what a key depends on: kinds, and what is read of them.
     pub(crate) fn of(&self, key: &ObjectKey) -> Vec<(ReadKind, ReadPart)> {
-        let Some(reader) = self.ids.get(key).map(|id| self.readers.get(*id)) else { return Vec::new() };
+        let Some(reader) = self.find_reader(key).map(|id| self.readers.get(id)) else { return Vec::new() };
         let mut reads = reader.done.reads.clone();
         let more = reader
             .running
@@ -372,16 +385,21 @@ impl ReadTable {
     }
 
     fn reader(&mut self, key: &ObjectKey) -> u32 {
-        if let Some(id) = self.ids.get(key) {
-            return *id;
+        if let Some(id) = self.find_reader(key) {
+            return id;
         }
         let id = self.readers.add(Reader {
             key: key.clone(),
             done: RunReads::default(),
             running: RunReads::default(),
         });
-        self.ids.insert(key.clone(), id);
+        let (hashing, readers) = (&self.hashing, &self.readers);
+        self.by_key.insert_unique(hashing.hash_one(key), id, |id| hashing.hash_one(&readers.get(*id).key));
         id
+    }
+
+    fn find_reader(&self, key: &ObjectKey) -> Option<u32> {
+        self.by_key.find(self.hashing.hash_one(key), |id| self.readers.get(*id).key == *key).copied()
     }
 
     fn find<T: Hash + Eq>(&self, table: &HashTable<u32>, nodes: &Nodes<T>, what: &T) -> Option<u32> {
@@ -542,7 +560,7 @@ impl RunReads {
         let covers = |(of, whole): &(ReadKind, Option<Arc<str>>)| {
             *of == kind && (whole.is_none() || whole.as_ref() == namespace)
         };
-        self.wholes.iter().any(covers)
+        self.more.as_ref().is_some_and(|more| more.wholes.iter().any(covers))
     }
 }
 
@@ -672,7 +690,7 @@ impl<T> Slots<T> {
 /// Shows no content.
 impl std::fmt::Debug for ReadTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReadTable").field("readers", &self.ids.len()).finish()
+        f.debug_struct("ReadTable").field("readers", &self.by_key.len()).finish()
     }
 }
 

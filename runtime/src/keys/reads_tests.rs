@@ -235,5 +235,6 @@ fn work_that_outlives_its_run_goes_on_to_read_for_it_until_another_run_ends() {
 // C57
 #[test]
 fn a_node_takes_as_little_as_it_may() {
-    assert_eq!(size_of::<Option<Node<ObjectKey>>>(), 48);
+    assert_eq!((size_of::<Option<Node<ObjectKey>>>(), size_of::<ReadRef>()), (48, 4));
+    assert_eq!(size_of::<Option<Reader>>(), 112);
 }
