@@ -21,7 +21,9 @@ pub struct IndexValue(PlainValue);
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum PlainValue {
     Bool(bool),
-    Integer(i128),
+    Integer(i64),
+    /// An integer that is too large for the others.
+    Huge(u64),
     Text(Arc<str>),
 }
 
@@ -62,15 +64,21 @@ impl From<bool> for IndexValue {
     }
 }
 
+impl From<u64> for IndexValue {
+    fn from(value: u64) -> Self {
+        Self(i64::try_from(value).map_or(PlainValue::Huge(value), PlainValue::Integer))
+    }
+}
+
 impl From<usize> for IndexValue {
     fn from(value: usize) -> Self {
-        Self(PlainValue::Integer(value as i128))
+        (value as u64).into()
     }
 }
 
 impl From<isize> for IndexValue {
     fn from(value: isize) -> Self {
-        Self(PlainValue::Integer(value as i128))
+        Self(PlainValue::Integer(value as i64))
     }
 }
 
@@ -84,13 +92,14 @@ macro_rules! from_integers {
     };
 }
 
-from_integers!(i8 i16 i32 i64 u8 u16 u32 u64);
+from_integers!(i8 i16 i32 i64 u8 u16 u32);
 
 impl fmt::Display for IndexValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             PlainValue::Bool(value) => value.fmt(f),
             PlainValue::Integer(value) => value.fmt(f),
+            PlainValue::Huge(value) => value.fmt(f),
             PlainValue::Text(text) => text.fmt(f),
         }
     }
