@@ -87,8 +87,11 @@ pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
     let cpu = (cpu_seconds() - before) * 1e6;
     running.stop().await?;
     let woken = runs.load(Ordering::Relaxed) - job.objects;
-    let each = if woken == 0 { f64::NAN } else { cpu / woken as f64 };
-    Ok(measures([("cpu", each), ("change", cpu / job.events as f64), ("rss", rss)]))
+    let mut figures = measures([("change", cpu / job.events as f64), ("rss", rss)]);
+    if woken > 0 {
+        figures.insert("cpu".to_owned(), cpu / woken as f64);
+    }
+    Ok(figures)
 }
 
 /// Makes an operator that reads, or maps.

@@ -169,7 +169,7 @@ impl ReadTable {
             }
             _ => None,
         };
-        let node = self.node(kind, part);
+        let node = self.node(kind, named_like(part, key));
         self.add_reader(node, id, wants);
         let reader = self.readers.get_mut(id);
         let reads = if is_late { &mut reader.done } else { &mut reader.running };
@@ -475,6 +475,16 @@ impl ReadTable {
     #[cfg(test)]
     pub(super) fn len(&self) -> (usize, usize) {
         (self.objects.len() + self.sets.len(), self.readers.len())
+    }
+}
+
+/// Shares the namespace with the reader, which mostly is in the same.
+fn named_like(part: ReadPart, reader: &ObjectKey) -> ReadPart {
+    match part {
+        ReadPart::Object(key) if key.namespace() == reader.namespace() => ReadPart::Object(
+            ObjectKey::from_parts(reader.shared_namespace().cloned(), key.shared_name().clone()),
+        ),
+        part => part,
     }
 }
 
