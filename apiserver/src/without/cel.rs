@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::access::Authorizer;
 use super::error::FieldError;
 use super::node::NodeRef;
 
@@ -48,7 +49,11 @@ pub(super) fn deepest(node: NodeRef<'_>) -> Option<usize> {
 ///
 /// # Errors
 /// Always.
-pub(crate) fn evaluate_condition(_: &str, _: &[(&'static str, &Value)]) -> Result<bool, String> {
+pub(crate) fn evaluate_condition(
+    _: &str,
+    _: &[(&'static str, &Value)],
+    _: Authorizer<'_>,
+) -> Result<bool, String> {
     Err(MISSING.to_owned())
 }
 
@@ -87,7 +92,12 @@ pub(crate) struct FormulaScope<'v>(std::marker::PhantomData<&'v Value>);
 
 impl<'v> FormulaScope<'v> {
     /// Takes the values.
-    pub(crate) fn new(_: Vec<(&'static str, &'v Value)>, _: &'v [(String, Formula)], _: u64) -> Self {
+    pub(crate) fn new(
+        _: Vec<(&'static str, &'v Value)>,
+        _: Authorizer<'v>,
+        _: &'v [(String, Formula)],
+        _: u64,
+    ) -> Self {
         Self(std::marker::PhantomData)
     }
 

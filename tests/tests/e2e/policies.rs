@@ -234,6 +234,76 @@ async fn policies_say_the_same(stage: Stage) {
             422,
             "expression '1 / (size(object.metadata.name) - 5) == 0' resulted in error: division by zero",
         ),
+        (
+            "own",
+            rule("!authorizer.requestResource.check('create').allowed()"),
+            json!({}),
+            json!({}),
+            422,
+            "failed expression: !authorizer.requestResource.check('create').allowed()",
+        ),
+        (
+            "account",
+            rule(
+                "authorizer.serviceAccount('none', 'robot').group('').resource('pods').check('get').allowed()",
+            ),
+            json!({}),
+            json!({}),
+            422,
+            "failed expression: authorizer.serviceAccount('none', 'robot').group('').resource('pods').check('get').allowed()",
+        ),
+        (
+            "wrong-account",
+            rule("authorizer.serviceAccount('none', 'A').path('/').check('get').allowed()"),
+            json!({}),
+            json!({}),
+            422,
+            "expression 'authorizer.serviceAccount('none', 'A').path('/').check('get').allowed()' resulted in error: Invalid service account name",
+        ),
+        (
+            "no-path",
+            rule("authorizer.path(' ').check('get').allowed()"),
+            json!({}),
+            json!({}),
+            422,
+            "expression 'authorizer.path(' ').check('get').allowed()' resulted in error: path must not be empty",
+        ),
+        (
+            "checks",
+            rule("['a', 'b', 'c'].exists(v, !authorizer.path('/x').check(v).allowed())"),
+            json!({}),
+            json!({}),
+            422,
+            "expression '['a', 'b', 'c'].exists(v, !authorizer.path('/x').check(v).allowed())' resulted in error: operation cancelled: actual cost limit exceeded",
+        ),
+        (
+            "decision",
+            json!({
+                "variables": [
+                    {"name": "pods", "expression": "authorizer.group('').resource('pods')"},
+                    {"name": "said", "expression": "variables.pods.namespace('none').name('a').subresource('log').fieldSelector('a=b').labelSelector('a').check('get')"},
+                ],
+                "validations": [{
+                    "expression": "variables.said.errored() || !variables.said.allowed()",
+                    "messageExpression": "'error: [' + variables.said.error() + '], reason: [' + variables.said.reason() + ']'",
+                }],
+            }),
+            json!({}),
+            json!({}),
+            422,
+            "error: [], reason: []",
+        ),
+        (
+            "skipped",
+            with(
+                rule("false"),
+                &json!({"matchConditions": [{"name": "c", "expression": "authorizer.path('').check('get').allowed()"}]}),
+            ),
+            json!({}),
+            json!({}),
+            422,
+            "expression 'authorizer.path('').check('get').allowed()' resulted in error: path must not be empty",
+        ),
     ];
     for (name, policy, binding, ..) in &cases {
         install(&stage, "validating", name, policy, binding).await;
@@ -280,6 +350,13 @@ async fn policies_change_the_same(stage: Stage) {
     let changes = [
         ("set", configuration(chosen), json!({"k": "x", "l": "tried"})),
         ("patched", operations(patched), json!({"k": "1", "l.m": "w"})),
+        (
+            "asked",
+            configuration(
+                "Object{data: {'may': authorizer.requestResource.check('create').allowed() ? 'yes' : 'no'}}",
+            ),
+            json!({"k": "v", "may": "yes"}),
+        ),
         ("several", several, json!({"k": "v", "l": "tried", "m": "tried"})),
     ];
     for (name, policy, _) in &changes {
@@ -382,6 +459,25 @@ async fn wrong_policies_are_refused_alike(stage: Stage) {
             rules("'text'"),
             "spec.validations[0].expression",
             "must evaluate to bool but got string".to_owned(),
+        ),
+        (
+            validating,
+            rules("authorizer.path('/').check('get').denied()"),
+            "spec.validations[0].expression",
+            not_found("denied"),
+        ),
+        (
+            validating,
+            rules("authorizer.path('/').check('get')"),
+            "spec.validations[0].expression",
+            "must evaluate to bool but got kubernetes.authorization.Decision".to_owned(),
+        ),
+        (
+            validating,
+            rules("authorizer.resource('pods').check('get').allowed()"),
+            "spec.validations[0].expression",
+            "found no matching overload for 'resource' applied to 'kubernetes.authorization.Authorizer.(string)'"
+                .to_owned(),
         ),
         (
             validating,

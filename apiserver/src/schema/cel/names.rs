@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kube_cel::cel::IdedExpr;
 
+use super::authorizer::{AUTHORIZER, Asking, REQUEST_RESOURCE, name_variables};
 use super::infer::{Checker, is_path};
 use super::types::Type;
 use super::{SHALLOW, depth, parse, roomy};
@@ -107,16 +108,11 @@ impl FormulaNames {
 
     fn typed(&self, text: &str, wanted: Wanted) -> Result<Type<'static>, String> {
         let failed = |why: String| Err(format!("compilation failed: {why}"));
-        let parsed = match parse(text) {
+        let mut parsed = match parse(text) {
             Ok(parsed) => parsed,
             Err(why) => return failed(why),
         };
-        let references = parsed.references();
-        if ["authorizer", "authorizer.requestResource"].iter().any(|name| references.has_variable(name)) {
-            return failed(
-                "`authorizer` needs a real API server: this one has no authorizer in expressions".to_owned(),
-            );
-        }
+        name_variables(&mut parsed);
         let mut checker = Checker::new(text, self.scope()).with_even_literals();
         if wanted.is_mutation() {
             checker = checker.with_objects();
@@ -164,6 +160,9 @@ impl FormulaNames {
             .map(|name| (name.to_owned(), Type::Dyn))
             .collect();
         scope.push(("request".to_owned(), request));
+        for (name, asking) in [(AUTHORIZER, Asking::Authorizer), (REQUEST_RESOURCE, Asking::Resource)] {
+            scope.push((name.to_owned(), Type::Asking(asking)));
+        }
         if self.has_params {
             scope.push(("params".to_owned(), Type::Dyn));
         }
