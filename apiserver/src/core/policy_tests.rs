@@ -538,7 +538,7 @@ async fn policies_ask_the_authorizer_about_the_user_of_the_request() {
             {"name": "own", "expression": "authorizer.requestResource"},
         ],
         "validations": [
-            {"expression": "variables.approval.allowed()", "messageExpression": "'not approved: ' + variables.approval.reason()"},
+            {"expression": "variables.approval.allowed()", "messageExpression": "'not approved: ' + object.metadata.name"},
             {"expression": "variables.own.check('create').allowed() && !variables.own.check('delete').allowed()"},
             {"expression": "authorizer.path('/rules').check('get').allowed() && !authorizer.path('/rules').check('post').allowed()"},
             {"expression": "!variables.approval.errored() && variables.approval.error() == ''"},
@@ -548,7 +548,7 @@ async fn policies_ask_the_authorizer_about_the_user_of_the_request() {
     let ann = || User::named("ann", vec!["system:authenticated".to_owned()]);
     assert_eq!(ask_as(&core, ann(), "a").await, (201, String::new()));
     let (code, why) = ask_as(&core, ann(), "b").await;
-    assert!(code == 422 && why.ends_with("denied request: not approved:"), "{code} {why}");
+    assert!(code == 422 && why.ends_with("denied request: not approved: b"), "{code} {why}");
     // A superuser may do everything, so it may skip the rules.
     assert_eq!(ask_as(&core, User::Admin, "b").await.0, 201);
     let robot = |name: &str| {

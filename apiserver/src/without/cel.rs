@@ -108,6 +108,14 @@ impl<'v> FormulaScope<'v> {
     pub(crate) fn evaluate(&mut self, _: &Formula) -> Result<Value, FormulaError> {
         Err(FormulaError::Failed(MISSING.to_owned()))
     }
+
+    /// Refuses every message.
+    ///
+    /// # Errors
+    /// Always.
+    pub(crate) fn evaluate_message(&mut self, _: &Formula) -> Result<Value, FormulaError> {
+        Err(FormulaError::Failed(MISSING.to_owned()))
+    }
 }
 
 /// What a formula must give.
@@ -116,7 +124,7 @@ pub(crate) enum Wanted {
     /// Whether something is true.
     Bool,
     /// A text.
-    Text,
+    Message,
     /// A text, or none.
     TextOrNull,
     /// A part of the object.

@@ -282,16 +282,29 @@ async fn policies_say_the_same(stage: Stage) {
                 "variables": [
                     {"name": "pods", "expression": "authorizer.group('').resource('pods')"},
                     {"name": "said", "expression": "variables.pods.namespace('none').name('a').subresource('log').fieldSelector('a=b').labelSelector('a').check('get')"},
+                    {"name": "name", "expression": "object.metadata.name"},
                 ],
-                "validations": [{
-                    "expression": "variables.said.errored() || !variables.said.allowed()",
-                    "messageExpression": "'error: [' + variables.said.error() + '], reason: [' + variables.said.reason() + ']'",
-                }],
+                "validations": [
+                    {"expression": "variables.said.allowed() && !variables.said.errored() && variables.said.error() == '' && variables.said.reason() == ''"},
+                    {"expression": "variables.said.errored()", "messageExpression": "'asked for ' + variables.name"},
+                ],
             }),
             json!({}),
             json!({}),
             422,
-            "error: [], reason: []",
+            "asked for tried",
+        ),
+        // A message has no authorizer, and so has not a variable that it uses.
+        (
+            "message",
+            json!({
+                "variables": [{"name": "said", "expression": "authorizer.path('/').check('get')"}],
+                "validations": [{"expression": "!variables.said.allowed()", "messageExpression": "'said ' + variables.said.reason()"}],
+            }),
+            json!({}),
+            json!({}),
+            422,
+            "failed expression: !variables.said.allowed()",
         ),
         (
             "skipped",
@@ -459,6 +472,15 @@ async fn wrong_policies_are_refused_alike(stage: Stage) {
             rules("'text'"),
             "spec.validations[0].expression",
             "must evaluate to bool but got string".to_owned(),
+        ),
+        (
+            validating,
+            with(
+                all(),
+                &json!({"validations": [{"expression": "true", "messageExpression": "authorizer.path('/').check('get').reason()"}]}),
+            ),
+            "spec.validations[0].messageExpression",
+            not_found("authorizer"),
         ),
         (
             validating,

@@ -129,7 +129,7 @@ fn judge(view: &PolicyView, invocation: &Invocation, authorizer: &Authorizer<'_>
 /// Words a broken rule: by its expression for that, its message, or its expression.
 fn message(scope: &mut FormulaScope<'_>, validation: &Validation) -> String {
     if let Some(formula) = &validation.message_formula {
-        match scope.evaluate(formula) {
+        match scope.evaluate_message(formula) {
             Ok(Value::String(text)) => {
                 let text = text.trim();
                 if !text.is_empty() && text.len() <= LONGEST_MESSAGE && !text.contains('\n') {

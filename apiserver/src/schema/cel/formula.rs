@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::authorizer::{Asker, name_variables};
 use super::cost::cost;
-use super::{Parsed, SHALLOW, depth, parse, roomy, value};
+use super::{Parsed, SHALLOW, depth, library, parse, roomy, value};
 use crate::limits;
 use crate::schema::access::Authorizer;
 
@@ -127,7 +127,8 @@ pub(crate) enum FormulaError {
 #[derive(Debug)]
 pub(crate) struct FormulaScope<'v> {
     given: Vec<(&'static str, &'v Value)>,
-    asker: Asker<'v>,
+    /// `None` where expressions have no authorizer.
+    asker: Option<Asker<'v>>,
     /// In the order in which they are written; each may use those before it.
     variables: &'v [(String, Formula)],
     results: Map<String, Value>,
@@ -145,7 +146,7 @@ impl<'v> FormulaScope<'v> {
         budget: u64,
     ) -> Self {
         let (results, shown, failures) = Default::default();
-        Self { given, asker: Asker::new(authorizer), variables, results, shown, failures, left: budget }
+        Self { given, asker: Some(Asker::new(authorizer)), variables, results, shown, failures, left: budget }
     }
 
     /// Evaluates a formula, after the variables that it uses.
@@ -187,6 +188,20 @@ impl<'v> FormulaScope<'v> {
         roomy(work).unwrap_or_else(|| Err(FormulaError::Failed("internal error".to_owned())))
     }
 
+    /// Evaluates the formula of a message. It has no authorizer, and neither have the variables that it uses.
+    ///
+    /// # Errors
+    /// It has no value, or the budget is used up.
+    pub(crate) fn evaluate_message(&mut self, formula: &Formula) -> Result<Value, FormulaError> {
+        let (results, shown, failures) = Default::default();
+        let (given, variables) = (self.given.clone(), self.variables);
+        let mut own =
+            FormulaScope { given, asker: None, variables, results, shown, failures, left: self.left };
+        let evaluated = own.evaluate(formula);
+        self.left = own.left;
+        evaluated
+    }
+
     fn run(&mut self, formula: &Formula) -> Result<Cel, FormulaError> {
         let failed = |why: &str| Err(FormulaError::Failed(why.to_owned()));
         let parsed = match &formula.parsed {
@@ -208,7 +223,10 @@ impl<'v> FormulaScope<'v> {
         let variables = Cel::Map(CelMap { map: Arc::new(entries.collect()) });
         let given = self.given.iter().map(|(name, given)| (*name, value::plain(given)));
         let scope: Vec<(&'static str, Cel)> = given.chain([(VARIABLES, variables)]).collect();
-        let (result, cost) = self.asker.evaluate(parsed, &scope, cost);
+        let (result, cost) = match &self.asker {
+            Some(asker) => asker.evaluate(parsed, &scope, cost),
+            None => (library::evaluate(parsed, scope), cost),
+        };
         self.left = self.left.checked_sub(cost).ok_or(FormulaError::Spent)?;
         result.map_err(|why| {
             let of_a_variable = why.strip_prefix("no such key: ").and_then(|name| self.failures.get(name));

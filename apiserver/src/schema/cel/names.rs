@@ -17,8 +17,8 @@ pub(crate) enum Wanted {
     Anything,
     /// Whether something is true.
     Bool,
-    /// A text.
-    Text,
+    /// The text of a message, for which there is no authorizer.
+    Message,
     /// A text, or none.
     TextOrNull,
     /// A part of the object, to be merged into it.
@@ -35,7 +35,7 @@ impl Wanted {
             // The type of a function's result may be unknown here. That of a field is unknown to the real server as well.
             (_, Type::Dyn) => !is_path(expression),
             (Self::Bool, given) => matches!(given, Type::Bool),
-            (Self::Text, given) => matches!(given, Type::Text),
+            (Self::Message, given) => matches!(given, Type::Text),
             (Self::TextOrNull, given) => matches!(given, Type::Text | Type::Null),
             (Self::Configuration, given) => made(given, "Object"),
             (Self::Patches, Type::List(item)) => item.is_dyn() || made(item, "JSONPatch"),
@@ -47,7 +47,7 @@ impl Wanted {
         match self {
             Self::Anything => "any",
             Self::Bool => "bool",
-            Self::Text => "string",
+            Self::Message => "string",
             Self::TextOrNull => "one of [string null_type]",
             Self::Configuration => "Object",
             Self::Patches => "list(JSONPatch)",
@@ -113,7 +113,7 @@ impl FormulaNames {
             Err(why) => return failed(why),
         };
         name_variables(&mut parsed);
-        let mut checker = Checker::new(text, self.scope()).with_even_literals();
+        let mut checker = Checker::new(text, self.scope(wanted)).with_even_literals();
         if wanted.is_mutation() {
             checker = checker.with_objects();
         }
@@ -127,7 +127,7 @@ impl FormulaNames {
         }
     }
 
-    fn scope(&self) -> Vec<(String, Type<'static>)> {
+    fn scope(&self, wanted: Wanted) -> Vec<(String, Type<'static>)> {
         let record = |fields: Vec<(&str, Type<'static>)>| {
             let fields = fields.into_iter().map(|(name, given)| (name.to_owned(), given));
             Type::Record(Arc::new(fields.collect()))
@@ -160,7 +160,8 @@ impl FormulaNames {
             .map(|name| (name.to_owned(), Type::Dyn))
             .collect();
         scope.push(("request".to_owned(), request));
-        for (name, asking) in [(AUTHORIZER, Asking::Authorizer), (REQUEST_RESOURCE, Asking::Resource)] {
+        let asked = [(AUTHORIZER, Asking::Authorizer), (REQUEST_RESOURCE, Asking::Resource)];
+        for (name, asking) in asked.into_iter().filter(|_| wanted != Wanted::Message) {
             scope.push((name.to_owned(), Type::Asking(asking)));
         }
         if self.has_params {
