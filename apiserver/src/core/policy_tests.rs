@@ -619,6 +619,96 @@ async fn changes_ask_the_authorizer_too() {
     assert_eq!(made.body["data"], json!({"deletes": "yes"}), "{}", made.body);
 }
 
+// A58
+#[tokio::test]
+async fn only_who_may_read_parameters_installs_a_policy_with_them() {
+    let core = Core::new(CoreConfig { authorization: Authorization::Rbac, ..CoreConfig::default() });
+    let group = "rbac.authorization.k8s.io";
+    let install = |user: &'static str| {
+        let core = &core;
+        async move {
+            let user = || User::named(user, Vec::new());
+            let reference = |spec: Value| with(spec, &json!({"parameterNotFoundAction": "Deny"}));
+            let binding = |of: &str, reference: Value| json!({"policyName": of, "validationActions": ["Deny"], "paramRef": reference});
+            let policy = |kind: &str| {
+                json!({"matchConstraints": rules(&["*"]), "paramKind": {"apiVersion": "v1", "kind": kind},
+                "validations": [{"expression": "true"}]})
+            };
+            let mut said = Vec::new();
+            for (plural, spec) in [
+                ("policies", policy("ConfigMap")),
+                ("policies", policy("Nothing")),
+                (
+                    "policybindings",
+                    binding("limits", reference(json!({"name": "a", "namespace": "default"}))),
+                ),
+                ("policybindings", binding("limits", reference(json!({"selector": {}})))),
+                ("policybindings", binding("none", reference(json!({"name": "a"})))),
+            ] {
+                let uri =
+                    format!("{POLICIES}/validatingadmission{plural}?dryRun=All").parse().expect("a uri");
+                let body = Bytes::from(json!({"metadata": {"name": "p"}, "spec": spec}).to_string());
+                let request =
+                    ApiRequest { method: Method::POST, uri, headers: HeaderMap::new(), body, user: user() };
+                let Reply::Full(response) = core.serve(request).await else { panic!("a stream") };
+                let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+                said.push(body["details"]["causes"][0]["message"].as_str().unwrap_or_default().to_owned());
+            }
+            said
+        }
+    };
+    let named = json!({"matchConstraints": rules(&["*"]), "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [{"expression": "true"}]});
+    made(&core, "validatingadmissionpolicies", "limits", named).await;
+    let writes =
+        json!({"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["create"]});
+    let reads = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]});
+    for (user, rules) in [("ann", json!([writes])), ("bob", json!([writes, reads]))] {
+        let role = json!({"apiGroup": group, "kind": "ClusterRole", "name": user});
+        let subjects = json!([{"kind": "User", "apiGroup": group, "name": user}]);
+        for (plural, body) in [
+            ("clusterroles", json!({"metadata": {"name": user}, "rules": rules})),
+            (
+                "clusterrolebindings",
+                json!({"metadata": {"name": user}, "roleRef": role, "subjects": subjects}),
+            ),
+        ] {
+            let made = send(&core, Method::POST, &format!("/apis/{group}/v1/{plural}"), body).await;
+            assert_eq!(made.code, 201, "{}", made.body);
+        }
+    }
+    let of_the_kind = |user: &str, kind: &str| {
+        format!(
+            "Forbidden: user &{{{user} {user} [] map[]}} must have \"get\" permission on all objects of the referenced paramKind (kind={kind}, apiVersion=v1)"
+        )
+    };
+    let of_the_object = |user: &str, verb: &str| {
+        format!(
+            "Forbidden: user &{{{user} {user} [] map[]}} does not have {verb:?} permission on the object referenced by paramRef"
+        )
+    };
+    let of_all = |user: &str| {
+        format!(
+            "Forbidden: unable to get policy none to determine minimum required permissions and user &{{{user} {user} [] map[]}} does not have \"get\" permission for all groups, versions and resources"
+        )
+    };
+    assert_eq!(
+        install("ann").await,
+        [
+            of_the_kind("ann", "ConfigMap"),
+            of_the_kind("ann", "Nothing"),
+            of_the_object("ann", "get"),
+            of_the_object("ann", "list"),
+            of_all("ann")
+        ]
+    );
+    let none = String::new();
+    assert_eq!(
+        install("bob").await,
+        [none.clone(), of_the_kind("bob", "Nothing"), none, of_the_object("bob", "list"), of_all("bob")]
+    );
+}
+
 /// The causes for which a policy is refused.
 async fn refused(plural: &str, spec: Value) -> Vec<String> {
     let body = json!({"metadata": {"name": "p"}, "spec": spec});
