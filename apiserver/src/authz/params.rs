@@ -1,4 +1,4 @@
-//! Parameters: who writes an admission policy that reads other objects must be allowed to read them.
+//! Parameters: a user who writes an admission policy that reads other objects must be allowed to read them.
 
 use serde_json::Value;
 
