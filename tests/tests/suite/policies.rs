@@ -261,6 +261,7 @@ async fn parameters_that_no_server_can_find_end_the_program() {
     let server = ApiServer::in_memory().crd::<Boat>().start().await;
     let global = Params::<Namespace>::named("a").in_namespace("b");
     let ended = program(&server, policy().params(global)).ended().await.expect_err("it can't go on");
-    let expected = "limited.boats.harbor.example.dev can't be installed: its parameters can't be in the namespace \\\"b\\\"";
+    let expected =
+        "limited.boats.harbor.example.dev can't be installed: its parameters can't be in the namespace \"b\"";
     assert!(format!("{ended:?}").contains(expected), "{ended:?}");
 }
