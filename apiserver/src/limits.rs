@@ -58,6 +58,9 @@ pub(crate) const CEL_OBJECT: u64 = 10_000_000;
 /// The cost limit of one match condition of a webhook.
 pub(crate) const CEL_CONDITION: u64 = 2_500_000;
 
+/// The cost of a question to the authorizer: one expression can ask two.
+pub(crate) const CEL_CHECK: u64 = 350_000;
+
 /// The longest list that `lists.range` makes.
 pub(crate) const CEL_RANGE: i64 = 10_000;
 

@@ -129,11 +129,12 @@ impl Hook {
         let Some(version) = Matching::of_webhook(self.value()).matches(state, asked, object)? else {
             return Ok(None);
         };
-        Ok(self.meets_conditions(asked, &version, object)?.then_some(version))
+        Ok(self.meets_conditions(state, asked, &version, object)?.then_some(version))
     }
 
     fn meets_conditions(
         &self,
+        state: &State,
         asked: &Asked,
         version: &Served,
         object: Option<&Value>,
@@ -150,7 +151,7 @@ impl Hook {
         let mut errors = Vec::new();
         for condition in conditions {
             let expression = condition["expression"].as_str().unwrap_or_default();
-            match evaluate_condition(expression, &scope) {
+            match evaluate_condition(expression, &scope, asked.authorizer(state)) {
                 Ok(true) => {}
                 // One that is false decides, whatever the others come to.
                 Ok(false) => return Ok(false),

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::attributes::Attributes;
 use super::decide::decide;
 use super::decision::Decision;
+use super::params::{POLICIES, check_params};
 use super::resolve::{GROUP, Missing, rules_of, visit};
 use super::roles::all;
 use super::rule::{PolicyRule, Simple, describe};
@@ -18,7 +19,7 @@ use crate::status::Status;
 /// The most simple rules that a role is broken down into; a larger one is refused to all but superusers.
 const MOST_RULES: usize = 100_000;
 
-/// Checks the write of a role or a binding.
+/// Checks the write of a role or a binding, or of a policy that reads other objects.
 ///
 /// `asked` is the request: its name is empty for a create.
 ///
@@ -31,7 +32,13 @@ pub(crate) fn check_escalation(
     before: Option<&Value>,
     new: &Value,
 ) -> Result<(), Status> {
-    if state.authorization != Authorization::Rbac || asked.group != GROUP || user.is_superuser() {
+    if state.authorization != Authorization::Rbac || user.is_superuser() {
+        return Ok(());
+    }
+    if asked.group == POLICIES {
+        return check_params(state, user, asked, before, new);
+    }
+    if asked.group != GROUP {
         return Ok(());
     }
     let name = object::name(new);

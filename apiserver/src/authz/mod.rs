@@ -11,6 +11,8 @@ mod defaults;
 mod escalation;
 mod impersonate;
 #[cfg(feature = "rbac")]
+mod params;
+#[cfg(feature = "rbac")]
 mod resolve;
 #[cfg_attr(not(feature = "rbac"), path = "../without/roles.rs")]
 mod roles;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{ApiRequest, Core, CoreConfig, Reply};
 use crate::identity::User;
+use crate::state::Authorization;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -487,6 +488,227 @@ async fn changes_by_policies_are_validated_and_have_no_owner() {
     assert_eq!(send(&core, Method::POST, MAPS, map("b", json!({"k": "v", "m": ""}))).await.code, 422);
 }
 
+async fn ask_as(core: &Core, user: User, name: &str) -> (u16, String) {
+    let uri = format!("{MAPS}?dryRun=All").parse().expect("a uri");
+    let body = Bytes::from(map(name, json!({})).to_string());
+    let request = ApiRequest { method: Method::POST, uri, headers: HeaderMap::new(), body, user };
+    let Reply::Full(response) = core.serve(request).await else { panic!("a stream") };
+    let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+    (response.status().as_u16(), body["message"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Makes a core with roles, in which ann may create ConfigMaps, and ann and a service account may approve `a`.
+async fn with_roles() -> Core {
+    let core = Core::new(CoreConfig { authorization: Authorization::Rbac, ..CoreConfig::default() });
+    let group = "rbac.authorization.k8s.io";
+    let writes = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]});
+    let approves = json!({"apiGroups": [""], "resources": ["configmaps/approval"], "verbs": ["approve"],
+        "resourceNames": ["a"]});
+    let reads = json!({"nonResourceURLs": ["/rules"], "verbs": ["get"]});
+    let ann = json!({"kind": "User", "apiGroup": group, "name": "ann"});
+    let account = json!({"kind": "ServiceAccount", "namespace": "ops", "name": "robot"});
+    for (name, rules, subjects) in [
+        ("writes", json!([writes, reads]), json!([ann])),
+        ("approves", json!([approves]), json!([ann, account])),
+    ] {
+        let role = json!({"apiGroup": group, "kind": "ClusterRole", "name": name});
+        for (plural, body) in [
+            ("clusterroles", json!({"metadata": {"name": name}, "rules": rules})),
+            (
+                "clusterrolebindings",
+                json!({"metadata": {"name": name}, "roleRef": role, "subjects": subjects}),
+            ),
+        ] {
+            let made = send(&core, Method::POST, &format!("/apis/{group}/v1/{plural}"), body).await;
+            assert_eq!(made.code, 201, "{}", made.body);
+        }
+    }
+    core
+}
+
+// A58
+#[tokio::test]
+async fn policies_ask_the_authorizer_about_the_user_of_the_request() {
+    let core = with_roles().await;
+    let approval = "authorizer.group('').resource('configmaps').subresource('approval').namespace('default').name(object.metadata.name).check('approve')";
+    let policy = json!({
+        "matchConditions": [{"name": "c", "expression": "!authorizer.path('/skip').check('get').allowed()"}],
+        "variables": [
+            {"name": "approval", "expression": approval},
+            {"name": "own", "expression": "authorizer.requestResource"},
+        ],
+        "validations": [
+            {"expression": "variables.approval.allowed()", "messageExpression": "'not approved: ' + object.metadata.name"},
+            {"expression": "variables.own.check('create').allowed() && !variables.own.check('delete').allowed()"},
+            {"expression": "authorizer.path('/rules').check('get').allowed() && !authorizer.path('/rules').check('post').allowed()"},
+            {"expression": "!variables.approval.errored() && variables.approval.error() == ''"},
+        ],
+    });
+    validating(&core, "approved", policy, json!({})).await;
+    let ann = || User::named("ann", vec!["system:authenticated".to_owned()]);
+    assert_eq!(ask_as(&core, ann(), "a").await, (201, String::new()));
+    let (code, why) = ask_as(&core, ann(), "b").await;
+    assert!(code == 422 && why.ends_with("denied request: not approved: b"), "{code} {why}");
+    // A superuser may do everything, so it may skip the rules.
+    assert_eq!(ask_as(&core, User::Admin, "b").await.0, 201);
+    let robot = |name: &str| {
+        format!(
+            "authorizer.serviceAccount('ops', '{name}').group('').resource('configmaps').subresource('approval').namespace('default').name(object.metadata.name).check('approve')"
+        )
+    };
+    let reason = "RBAC: allowed by ClusterRoleBinding \"approves\" of ClusterRole \"approves\" to ServiceAccount \"robot/ops\"";
+    for (at, (expression, name, expected)) in [
+        (format!("{}.allowed() && !{}.allowed()", robot("robot"), robot("other")), "a", ""),
+        (format!("{}.reason() == '{reason}'", robot("robot")), "a", ""),
+        (format!("{}.allowed()", robot("robot")), "b", "failed expression"),
+        (
+            "authorizer.serviceAccount('ops', 'A').path('/').check('get').allowed()".to_owned(),
+            "a",
+            "Invalid service account name",
+        ),
+        (
+            "authorizer.serviceAccount('o.s', 'a').path('/').check('get').allowed()".to_owned(),
+            "a",
+            "Invalid service account namespace",
+        ),
+        ("authorizer.path(' ').check('get').allowed()".to_owned(), "a", "path must not be empty"),
+        (
+            "authorizer.group('').resource('').check('get').allowed()".to_owned(),
+            "a",
+            "resource must not be empty",
+        ),
+        // Two checks are the most, as on a real server; one that is not evaluated does not count.
+        (
+            "['a', 'b', 'c'].exists(v, authorizer.path('/rules').check(v).allowed())".to_owned(),
+            "a",
+            "actual cost limit exceeded",
+        ),
+        (
+            "['a', 'get', 'c', 'd'].exists(v, authorizer.path('/rules').check(v).allowed())".to_owned(),
+            "a",
+            "",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let core = with_roles().await;
+        validating(&core, &format!("p{at}"), rule(&expression), json!({})).await;
+        let (code, why) = ask_as(&core, ann(), name).await;
+        assert!(
+            if expected.is_empty() { code == 201 } else { why.contains(expected) },
+            "{expression}: {code} {why}"
+        );
+    }
+    let many: Vec<Value> =
+        (0..30).map(|_| json!({"expression": "authorizer.path('/rules').check('get').allowed()"})).collect();
+    let core = with_roles().await;
+    validating(&core, "many", json!({ "validations": many }), json!({})).await;
+    let (code, why) = ask_as(&core, ann(), "a").await;
+    assert!(code == 422 && why.contains("running out of cost budget"), "{code} {why}");
+}
+
+// A59
+#[tokio::test]
+async fn changes_ask_the_authorizer_too() {
+    let core = with_roles().await;
+    let expression =
+        "Object{data: {'deletes': authorizer.requestResource.check('delete').allowed() ? 'yes' : 'no'}}";
+    mutating(&core, "marks", configuration(expression)).await;
+    let made = send(&core, Method::POST, MAPS, map("a", json!({}))).await;
+    assert_eq!(made.body["data"], json!({"deletes": "yes"}), "{}", made.body);
+}
+
+// A58
+#[tokio::test]
+async fn only_who_may_read_parameters_installs_a_policy_with_them() {
+    let core = Core::new(CoreConfig { authorization: Authorization::Rbac, ..CoreConfig::default() });
+    let group = "rbac.authorization.k8s.io";
+    let install = |user: &'static str| {
+        let core = &core;
+        async move {
+            let user = || User::named(user, Vec::new());
+            let reference = |spec: Value| with(spec, &json!({"parameterNotFoundAction": "Deny"}));
+            let binding = |of: &str, reference: Value| json!({"policyName": of, "validationActions": ["Deny"], "paramRef": reference});
+            let policy = |kind: &str| {
+                json!({"matchConstraints": rules(&["*"]), "paramKind": {"apiVersion": "v1", "kind": kind},
+                "validations": [{"expression": "true"}]})
+            };
+            let mut said = Vec::new();
+            for (plural, spec) in [
+                ("policies", policy("ConfigMap")),
+                ("policies", policy("Nothing")),
+                (
+                    "policybindings",
+                    binding("limits", reference(json!({"name": "a", "namespace": "default"}))),
+                ),
+                ("policybindings", binding("limits", reference(json!({"selector": {}})))),
+                ("policybindings", binding("none", reference(json!({"name": "a"})))),
+            ] {
+                let uri =
+                    format!("{POLICIES}/validatingadmission{plural}?dryRun=All").parse().expect("a uri");
+                let body = Bytes::from(json!({"metadata": {"name": "p"}, "spec": spec}).to_string());
+                let request =
+                    ApiRequest { method: Method::POST, uri, headers: HeaderMap::new(), body, user: user() };
+                let Reply::Full(response) = core.serve(request).await else { panic!("a stream") };
+                let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+                said.push(body["details"]["causes"][0]["message"].as_str().unwrap_or_default().to_owned());
+            }
+            said
+        }
+    };
+    let named = json!({"matchConstraints": rules(&["*"]), "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [{"expression": "true"}]});
+    made(&core, "validatingadmissionpolicies", "limits", named).await;
+    let writes =
+        json!({"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["create"]});
+    let reads = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]});
+    for (user, rules) in [("ann", json!([writes])), ("bob", json!([writes, reads]))] {
+        let role = json!({"apiGroup": group, "kind": "ClusterRole", "name": user});
+        let subjects = json!([{"kind": "User", "apiGroup": group, "name": user}]);
+        for (plural, body) in [
+            ("clusterroles", json!({"metadata": {"name": user}, "rules": rules})),
+            (
+                "clusterrolebindings",
+                json!({"metadata": {"name": user}, "roleRef": role, "subjects": subjects}),
+            ),
+        ] {
+            let made = send(&core, Method::POST, &format!("/apis/{group}/v1/{plural}"), body).await;
+            assert_eq!(made.code, 201, "{}", made.body);
+        }
+    }
+    let of_the_kind = |user: &str, kind: &str| {
+        format!(
+            "Forbidden: user &{{{user} {user} [] map[]}} must have \"get\" permission on all objects of the referenced paramKind (kind={kind}, apiVersion=v1)"
+        )
+    };
+    let of_the_object = |user: &str, verb: &str| {
+        format!(
+            "Forbidden: user &{{{user} {user} [] map[]}} does not have {verb:?} permission on the object referenced by paramRef"
+        )
+    };
+    let of_all = |user: &str| {
+        format!(
+            "Forbidden: unable to get policy none to determine minimum required permissions and user &{{{user} {user} [] map[]}} does not have \"get\" permission for all groups, versions and resources"
+        )
+    };
+    assert_eq!(
+        install("ann").await,
+        [
+            of_the_kind("ann", "ConfigMap"),
+            of_the_kind("ann", "Nothing"),
+            of_the_object("ann", "get"),
+            of_the_object("ann", "list"),
+            of_all("ann")
+        ]
+    );
+    let none = String::new();
+    assert_eq!(
+        install("bob").await,
+        [none.clone(), of_the_kind("bob", "Nothing"), none, of_the_object("bob", "list"), of_all("bob")]
+    );
+}
+
 /// The causes for which a policy is refused.
 async fn refused(plural: &str, spec: Value) -> Vec<String> {
     let body = json!({"metadata": {"name": "p"}, "spec": spec});
@@ -523,7 +745,19 @@ async fn a_policy_that_can_not_work_is_refused_when_it_is_written() {
         (validations("object.spec.enabled"), "must evaluate to bool but got dyn"),
         (validations("'text'"), "must evaluate to bool but got string"),
         (validations("Object{} == null"), "undeclared reference to 'Object'"),
-        (validations("authorizer.path('/').check('get').allowed()"), "`authorizer` needs a real API server"),
+        (validations("authorizer.path('/').check('get').denied()"), "undeclared reference to 'denied'"),
+        (
+            validations("authorizer.path('/').check('get')"),
+            "must evaluate to bool but got kubernetes.authorization.Decision",
+        ),
+        (
+            validations("authorizer.resource('pods').check('get').allowed()"),
+            "found no matching overload for 'resource' applied to 'kubernetes.authorization.Authorizer.(string)'",
+        ),
+        (
+            validations("authorizer.group(1).resource('pods').check('get').allowed()"),
+            "found no matching overload for 'group' applied to 'kubernetes.authorization.Authorizer.(int)'",
+        ),
         (
             with(validations("true"), &json!({"variables": [{"name": "a-b", "expression": "1"}]})),
             "spec.variables[0].name: Invalid value: \"a-b\": must be a valid CEL identifier",

@@ -124,7 +124,7 @@ fn validations(spec: &Value, names: &FormulaNames, causes: &mut Vec<Cause>) {
             }
         }
         if !given("messageExpression").trim().is_empty() {
-            let checked = |text: &str| names.check(text, Wanted::Text);
+            let checked = |text: &str| names.check(text, Wanted::Message);
             expression(given("messageExpression"), &format!("{at}.messageExpression"), "", checked, causes);
         }
         if given("message").trim().contains(['\n', '\r']) {

@@ -1,5 +1,6 @@
 //! Structural schemas: what a kind's objects may hold.
 
+mod access;
 mod builtin;
 #[cfg_attr(not(feature = "cel"), path = "../without/cel.rs")]
 mod cel;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+pub(crate) use self::access::{AccessAnswer, AccessQuestion, Authorizer};
 pub(crate) use self::cel::{
     Formula, FormulaError, FormulaNames, FormulaScope, TYPE_NAME, Wanted, compile_condition,
     evaluate_condition,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::access::Authorizer;
 use super::error::FieldError;
 use super::node::NodeRef;
 
@@ -48,7 +49,11 @@ pub(super) fn deepest(node: NodeRef<'_>) -> Option<usize> {
 ///
 /// # Errors
 /// Always.
-pub(crate) fn evaluate_condition(_: &str, _: &[(&'static str, &Value)]) -> Result<bool, String> {
+pub(crate) fn evaluate_condition(
+    _: &str,
+    _: &[(&'static str, &Value)],
+    _: Authorizer<'_>,
+) -> Result<bool, String> {
     Err(MISSING.to_owned())
 }
 
@@ -87,7 +92,12 @@ pub(crate) struct FormulaScope<'v>(std::marker::PhantomData<&'v Value>);
 
 impl<'v> FormulaScope<'v> {
     /// Takes the values.
-    pub(crate) fn new(_: Vec<(&'static str, &'v Value)>, _: &'v [(String, Formula)], _: u64) -> Self {
+    pub(crate) fn new(
+        _: Vec<(&'static str, &'v Value)>,
+        _: Authorizer<'v>,
+        _: &'v [(String, Formula)],
+        _: u64,
+    ) -> Self {
         Self(std::marker::PhantomData)
     }
 
@@ -98,6 +108,14 @@ impl<'v> FormulaScope<'v> {
     pub(crate) fn evaluate(&mut self, _: &Formula) -> Result<Value, FormulaError> {
         Err(FormulaError::Failed(MISSING.to_owned()))
     }
+
+    /// Refuses every message.
+    ///
+    /// # Errors
+    /// Always.
+    pub(crate) fn evaluate_message(&mut self, _: &Formula) -> Result<Value, FormulaError> {
+        Err(FormulaError::Failed(MISSING.to_owned()))
+    }
 }
 
 /// What a formula must give.
@@ -106,7 +124,7 @@ pub(crate) enum Wanted {
     /// Whether something is true.
     Bool,
     /// A text.
-    Text,
+    Message,
     /// A text, or none.
     TextOrNull,
     /// A part of the object.

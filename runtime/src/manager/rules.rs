@@ -148,9 +148,18 @@ impl Rules {
 
     /// Adds what it takes to install a policy or its binding.
     #[cfg(feature = "webhooks")]
-    pub(super) fn install_policy(&mut self, plural: &str, name: &str) {
-        let named = |name| RuleResource::new("admissionregistration.k8s.io", plural, name);
-        self.grant(None, named(Some(name)), &[ApiVerb::Patch]);
+    pub(super) fn install_policy(&mut self, policy: &crate::webhook::GeneratedPolicy) {
+        let plural = policy.plural();
+        let named = |name| RuleResource::new("admissionregistration.k8s.io", &plural, name);
+        // The server demands this of anyone who installs a policy with parameters.
+        if let Some((kind, listed)) = policy.read() {
+            let params = || RuleResource::new(&kind.group, &kind.plural, None);
+            self.grant(None, params(), &[ApiVerb::Get]);
+            if let Some(namespace) = listed {
+                self.grant(namespace.map(Arc::from), params(), &[ApiVerb::List]);
+            }
+        }
+        self.grant(None, named(Some(&policy.name)), &[ApiVerb::Patch]);
         self.grant(None, named(None), &[ApiVerb::Create]);
     }
 

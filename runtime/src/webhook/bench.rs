@@ -10,7 +10,7 @@ use super::request::Operation;
 use crate::object::{Kind, Scope};
 
 /// Where the objects are.
-const NAMESPACE: &str = "default";
+pub(super) const NAMESPACE: &str = "default";
 /// The name of all objects.
 pub(super) const NAME: &str = "agreement";
 
@@ -166,6 +166,27 @@ pub(super) fn constants<'e>(expressions: impl Iterator<Item = &'e str>) -> Vec<V
     found
 }
 
+/// Lists the values in an object that is a parameter: numbers, also those in texts, with their neighbours, and texts.
+pub(super) fn values_in(object: &Value) -> Vec<Value> {
+    let number =
+        |number: i64| [number.saturating_sub(1), number, number.saturating_add(1)].map(Value::from).to_vec();
+    match object {
+        Value::Object(fields) => {
+            let own = fields
+                .iter()
+                .filter(|(name, _)| !matches!(name.as_str(), "metadata" | "apiVersion" | "kind"));
+            own.flat_map(|(_, value)| values_in(value)).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(values_in).collect(),
+        Value::Number(given) => given.as_i64().map(number).unwrap_or_default(),
+        Value::String(text) => {
+            let numbers = text.parse().map(number).unwrap_or_default();
+            numbers.into_iter().chain([object.clone()]).collect()
+        }
+        Value::Bool(_) | Value::Null => Vec::new(),
+    }
+}
+
 /// Puts known values in place of some of an object's own.
 pub(super) fn salt(rng: &mut SmallRng, value: &mut Value, known: &[Value]) {
     match value {
@@ -214,5 +235,9 @@ mod tests {
         let expected =
             [6.into(), 7.into(), 8.into(), texts("fast"), texts("slow"), 21.into(), 22.into(), 23.into()];
         assert_eq!(constants(expressions.into_iter()), expected);
+        let object =
+            json!({"kind": "Limits", "metadata": {"name": "a"}, "spec": {"crew": 3, "of": ["7", "red"]}});
+        let expected = [2.into(), 3.into(), 4.into(), 6.into(), 7.into(), 8.into(), texts("7"), texts("red")];
+        assert_eq!(values_in(&object), expected);
     }
 }

@@ -26,7 +26,8 @@ impl FailurePolicy {
 /// When the API server calls a webhook, and what a failed call means; for [`Webhooks`](super::Webhooks).
 ///
 /// Unless set: creations and updates are sent, and deletions to validators that ask for them; a call may take five
-/// seconds; a failed call refuses the request.
+/// seconds; a failed call refuses the request. Updates of a subresource are not sent, unless [`status`](Calls::status) asks
+/// for them.
 ///
 /// ```
 /// # use watchkeeper::webhook::Calls;
@@ -41,6 +42,8 @@ pub struct Calls {
     /// Names and CEL expressions.
     pub(super) conditions: Vec<(String, String)>,
     pub(super) reads_caches: bool,
+    /// Whether updates of the status are sent as well.
+    pub(super) status: bool,
 }
 
 impl Calls {
@@ -53,6 +56,7 @@ impl Calls {
             timeout: Duration::from_secs(5),
             conditions: Vec::new(),
             reads_caches: true,
+            status: false,
         }
     }
 
@@ -67,6 +71,31 @@ impl Calls {
     /// Has updates alone sent.
     pub fn only_updates(self) -> Self {
         Self { operations: vec![Operation::Update], ..self }
+    }
+
+    /// Has updates of the `status` subresource sent as well.
+    ///
+    /// [`Request::subresource`](super::Request::subresource) is `status` for them. Such a request can only change the status: the
+    /// API server drops every other change of a defaulter. The program's own writes of a status are sent too.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::apps::v1::Deployment;
+    /// # use watchkeeper::webhook::{Calls, Change, Review, Validator, Webhooks};
+    /// struct NeverNegative;
+    ///
+    /// impl Validator<Deployment> for NeverNegative {
+    ///     async fn validate(&self, change: Change<'_, Deployment>, review: &mut Review) {
+    ///         let status = change.object().status.as_ref();
+    ///         if review.request().subresource() == Some("status") && status.is_some_and(|s| s.replicas < Some(0)) {
+    ///             review.field("status.replicas").invalid(-1, "must not be negative");
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let webhooks = Webhooks::new(":9443").validates_with::<Deployment>(Calls::new().status(), NeverNegative);
+    /// ```
+    pub fn status(self) -> Self {
+        Self { status: true, ..self }
     }
 
     /// Lets requests pass if the call fails.

@@ -17,7 +17,7 @@ use k8s_openapi::{
 use kube::core::ObjectMeta;
 
 use super::{
-    hooks::{AdmissionHook, CONVERSION_PATH, Purpose},
+    hooks::{AdmissionHook, CONVERSION_PATH, Purpose, STATUS},
     webhooks::Webhooks,
 };
 use crate::object::Scope;
@@ -189,11 +189,12 @@ fn rule(webhooks: &Webhooks, hook: &AdmissionHook) -> RuleWithOperations {
         Some(conversion) => conversion.versions().into_iter().map(str::to_owned).collect(),
         None => vec![hook.kind.version.to_string()],
     };
+    let status = hook.calls.status.then(|| format!("{}/{STATUS}", hook.kind.plural));
     RuleWithOperations {
         api_groups: Some(vec![hook.kind.group.to_string()]),
         api_versions: Some(versions),
         operations: Some(operations.collect()),
-        resources: Some(vec![hook.kind.plural.to_string()]),
+        resources: Some([hook.kind.plural.to_string()].into_iter().chain(status).collect()),
         scope: Some(scope.to_owned()),
     }
 }
@@ -238,7 +239,7 @@ mod tests {
             .service("ops", "hooks")
             .defaults::<Deployment>(Rules)
             .validates_with::<Deployment>(calls, Rules)
-            .validates::<Namespace>(Rules);
+            .validates_with::<Namespace>(Calls::new().status(), Rules);
         let made = configurations(&webhooks, "ops", Some("ca"));
         let found = serde_json::to_value(made.validating.unwrap()).unwrap();
         let webhook = json!({
@@ -259,6 +260,7 @@ mod tests {
         // A Namespace is selected by its own labels.
         assert_eq!(of_namespaces["namespaceSelector"], webhook["namespaceSelector"]);
         assert_eq!(of_namespaces["failurePolicy"], "Fail");
+        assert_eq!(of_namespaces["rules"][0]["resources"], json!(["namespaces", "namespaces/status"]));
         let mutating = serde_json::to_value(made.mutating.unwrap()).unwrap();
         assert_eq!(mutating["webhooks"][0]["reinvocationPolicy"], "IfNeeded");
         assert_eq!(mutating["webhooks"][0]["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));

@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     admit::{HandlerFailure, Verdict},
     calls::{Calls, FailurePolicy},
-    hooks::{AdmissionHook, CONVERSION_PATH, Purpose},
+    hooks::{AdmissionHook, CONVERSION_PATH, Purpose, STATUS},
     json_patch::json_patch,
     request::{Operation, Request as Asked},
 };
@@ -167,7 +167,7 @@ impl Handlers {
                 return refused(&uid, status(&failure), Vec::new());
             }
         };
-        let operation = request.operation;
+        let is_validated = self.is_validated_after(hook, &request);
         let verdict = timeout(deadline, async {
             if hook.calls.reads_caches {
                 let synced = self.synced.subscribe().wait_for(|synced| *synced).await.map(drop);
@@ -183,7 +183,7 @@ impl Handlers {
                 return decided(&uid, verdict, refusal);
             }
             // The API server names all mistakes that its schema knows, and a validator refuses what is left.
-            Ok(Err(failed)) if failed.unreadable.is_some() && self.is_validated_after(hook, operation) => {
+            Ok(Err(failed)) if failed.unreadable.is_some() && is_validated => {
                 self.decided(&path, Decided::Allowed);
                 return json!({"uid": uid, "allowed": true});
             }
@@ -204,14 +204,15 @@ impl Handlers {
     }
 
     /// Returns whether a validator must allow every object that a defaulter gets: it then refuses those that can't be read.
-    fn is_validated_after(&self, hook: &AdmissionHook, operation: Operation) -> bool {
+    fn is_validated_after(&self, hook: &AdmissionHook, request: &Asked) -> bool {
         let must_allow = |other: &AdmissionHook| {
-            let Calls { operations, failure_policy, conditions, .. } = &other.calls;
+            let Calls { operations, failure_policy, conditions, status, .. } = &other.calls;
             let is_of_kind = other.kind.group == hook.kind.group && other.kind.plural == hook.kind.plural;
             other.purpose == Purpose::Validates
                 && is_of_kind
                 && *failure_policy == FailurePolicy::Fail
-                && operations.contains(&operation)
+                && operations.contains(&request.operation)
+                && (*status || request.subresource().is_none())
                 && conditions.is_empty()
         };
         hook.purpose == Purpose::Defaults && self.hooks.values().any(|other| must_allow(other))
@@ -327,7 +328,11 @@ impl Handlers {
             let why = format!("this webhook decides about {} {}, not {found}", kind.api_version(), kind.kind);
             return Err(HandlerFailure::bad(why));
         }
-        if request.operation == Operation::Connect || request.subresource().is_some() {
+        let is_taken = match request.subresource() {
+            None => true,
+            Some(subresource) => hook.calls.status && subresource == STATUS,
+        };
+        if request.operation == Operation::Connect || !is_taken {
             let what = request.subresource().unwrap_or(request.operation.as_str());
             let why = format!("this webhook does not decide about {}", plain(what));
             return Err(HandlerFailure::bad(why));

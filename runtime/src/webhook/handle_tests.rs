@@ -165,6 +165,56 @@ async fn every_request_gets_an_answer_with_its_uid() {
     assert_eq!(ask(&strict, VALIDATES, deleted).await, json!({"uid": "u-1", "allowed": true}));
 }
 
+/// Sees which subresource is changed.
+struct Subresources;
+
+impl Validator<ConfigMap> for Subresources {
+    async fn validate(&self, _: Change<'_, ConfigMap>, review: &mut Review) {
+        review.warn(format!("about {:?}", review.request().subresource()));
+    }
+}
+
+impl Defaulter<ConfigMap> for Subresources {
+    fn default(&self, object: &mut ConfigMap, request: &Request) {
+        let subresource = request.subresource().unwrap_or("none").to_owned();
+        object.data.get_or_insert_default().insert("subresource".to_owned(), subresource);
+    }
+}
+
+#[tokio::test]
+async fn status_is_sent_to_those_that_ask_for_it() {
+    let webhooks = Webhooks::new(":0")
+        .validates_with::<ConfigMap>(Calls::new().status(), Subresources)
+        .defaults_with::<ConfigMap>(Calls::new().status(), Subresources);
+    webhooks.caches_have_synced();
+    let of = |subresource: &str| json!({"operation": "UPDATE", "subResource": subresource, "oldObject": object(&[])});
+    let said = ask(&webhooks, VALIDATES, of("status")).await;
+    assert_eq!(said, json!({"uid": "u-1", "allowed": true, "warnings": ["about Some(\"status\")"]}));
+    let said = ask(&webhooks, VALIDATES, of("")).await;
+    assert_eq!(said["warnings"], json!(["about None"]), "{said}");
+    let said = ask(&webhooks, DEFAULTS, of("status")).await;
+    let patch: ByteString = serde_json::from_value(said["patch"].clone()).unwrap();
+    let patch: Value = serde_json::from_slice(&patch.0).unwrap();
+    assert_eq!(patch, json!([{"op": "add", "path": "/data/subresource", "value": "status"}]), "{said}");
+    for (path, subresource) in [(VALIDATES, "scale"), (DEFAULTS, "scale"), (VALIDATES, "status/x")] {
+        let said = ask(&webhooks, path, of(subresource)).await;
+        let why = said["status"]["message"].as_str().unwrap_or_default();
+        assert!(
+            said["allowed"] == false && why.ends_with(&format!("does not decide about {subresource}")),
+            "{said}"
+        );
+    }
+    // A defaulter that can't read an object leaves it to a validator, which must be asked about the status as well.
+    let wrong = json!({"operation": "UPDATE", "subResource": "status", "oldObject": object(&[]),
+        "object": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {"a": 7}}});
+    assert_eq!(ask(&webhooks, DEFAULTS, wrong.clone()).await["allowed"], true);
+    let unseen = Webhooks::new(":0")
+        .validates::<ConfigMap>(Subresources)
+        .defaults_with::<ConfigMap>(Calls::new().status(), Subresources);
+    unseen.caches_have_synced();
+    assert_eq!(ask(&unseen, DEFAULTS, wrong).await["allowed"], false);
+}
+
 #[tokio::test]
 async fn errors_of_fields_are_as_the_api_server_writes_them() {
     let webhooks = webhooks(Calls::new());

@@ -8,6 +8,9 @@ use crate::object::Kind;
 /// The path of conversions.
 pub(super) const CONVERSION_PATH: &str = "/convert";
 
+/// The subresource that webhooks may decide about.
+pub(super) const STATUS: &str = "status";
+
 /// Whether a webhook may change objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Purpose {

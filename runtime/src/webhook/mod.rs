@@ -15,7 +15,8 @@
 //!   says whether it is allowed.
 //! - A mistake is named in the version that the user wrote, if that version has validators. Those of the other versions must
 //!   allow the object as well.
-//! - What can't be read is refused: other versions of reviews, other kinds, subresources, objects that are missing.
+//! - What can't be read is refused: other versions of reviews, other kinds, objects that are missing. So are subresources,
+//!   but for the status if [`Calls::status`] asks for it.
 //! - Fields that a type does not know survive defaults and conversions.
 //! - Conversions are answered before caches have synced. Validators and defaulters wait for the caches that they read.
 
@@ -29,6 +30,7 @@ mod admit;
 mod calls;
 mod hooks;
 mod bench;
+mod params;
 mod policy;
 mod handle;
 mod webhooks;
@@ -44,6 +46,7 @@ pub(crate) use policy::GeneratedPolicy;
 pub use admit::{Defaulter, Validator};
 pub use calls::{Calls, FailurePolicy};
 pub use handle::WebhookResponse;
+pub use params::Params;
 pub use policy::{Agreement, Policy};
 pub use request::{Change, Operation, Request};
 pub use review::{FieldReview, Review};

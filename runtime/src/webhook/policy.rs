@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::{
     admit::{Admit, Validates, Validator},
-    bench::{AskedRequest, Bench, NAME, constants, mix, salt, text},
+    bench::{AskedRequest, Bench, NAME, NAMESPACE, constants, mix, salt, text, values_in},
     calls::FailurePolicy,
+    params::{GivenParams, Params},
     request::Operation,
 };
 use crate::{
@@ -43,7 +44,8 @@ const VERSION: &str = "admissionregistration.k8s.io/v1";
 ///     .only_updates();
 /// ```
 ///
-/// Expressions see `object`, `oldObject`, `request`, `namespaceObject`, `authorizer`, and `variables`. `object` is null for
+/// Expressions see `object`, `oldObject`, `request`, `namespaceObject`, `authorizer`, `variables`, and `params` if the policy
+/// has [parameters](Self::params). `object` is null for
 /// deletions, and `oldObject` for creations. A field that is not set can't be read: ask `has(object.spec.note)` first.
 #[must_use = "a policy does nothing until a manager has it"]
 pub struct Policy<K> {
@@ -57,6 +59,7 @@ pub struct Policy<K> {
     /// As the API has them.
     rules: Vec<Value>,
     changes: Vec<Value>,
+    params: Option<GivenParams>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -71,6 +74,7 @@ impl<K> Clone for Policy<K> {
             variables: self.variables.clone(),
             rules: self.rules.clone(),
             changes: self.changes.clone(),
+            params: self.params.clone(),
             kind: PhantomData,
         }
     }
@@ -98,6 +102,7 @@ impl<K: TypedObject> Policy<K> {
             variables: Vec::new(),
             rules: Vec::new(),
             changes: Vec::new(),
+            params: None,
             kind: PhantomData,
         }
     }
@@ -140,6 +145,22 @@ impl<K: TypedObject> Policy<K> {
     pub fn variable(mut self, name: impl Into<String>, expression: impl Into<String>) -> Self {
         self.variables.push((name.into(), expression.into()));
         self
+    }
+
+    /// Gives expressions the values of other objects, as `params`.
+    ///
+    /// The manager does not install these objects. The API server demands that anyone who installs the policy may read them:
+    /// [`Manager::rules`](crate::Manager::rules) has the permissions for this.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+    /// # use watchkeeper::webhook::{Params, Policy};
+    /// let policy = Policy::<Deployment>::new("few-replicas")
+    ///     .params(Params::<ConfigMap>::named("limits"))
+    ///     .rule("object.spec.replicas <= int(params.data.replicas)", "has too many replicas");
+    /// ```
+    pub fn params<P: TypedObject>(self, params: Params<P>) -> Self {
+        Self { params: Some(params.given()), ..self }
     }
 
     /// Limits the policy to those requests for which an expression is true. All such expressions must be true.
@@ -201,10 +222,16 @@ impl<K: TypedObject> Policy<K> {
         if family == "Validating" {
             binding["validationActions"] = json!([self.action]);
         }
+        if let Some(params) = &self.params {
+            spec["paramKind"] = params.kind();
+            binding["paramRef"] = params.reference();
+        }
         let object = |suffix: &str, spec: Value| GeneratedPolicy {
             kind: format!("{family}AdmissionPolicy{suffix}"),
             name: name.clone(),
             spec,
+            params: self.params.clone(),
+            fault: self.params.as_ref().and_then(|params| params.fault(&Kind::of::<K>())),
         };
         [object("", spec), object("Binding", binding)]
     }
@@ -235,7 +262,8 @@ impl<K: TypedObject + CustomResourceExt> Policy<K> {
     /// Checks that this policy and a validator say the same about generated objects; a test calls it.
     ///
     /// It is [`Agreement`] with its defaults. The API server evaluates the policy: give the client of one that is only for
-    /// this test, such as `watchkeeper-apiserver`, and that has the kind.
+    /// this test, such as `watchkeeper-apiserver`, and that has the kind. Create the objects that a policy has as parameters
+    /// before; the validator must know their values.
     ///
     /// # Panics
     /// They disagree: the message shows the objects, both verdicts, and the seed.
@@ -311,7 +339,8 @@ impl<K: TypedObject + CustomResourceExt, V: Validator<K>> Agreement<K, V> {
         self.install(&bench).await?;
         let rules = self.policy.rules.iter().filter_map(|rule| rule["expression"].as_str());
         let variables = self.policy.variables.iter().map(|(_, expression)| expression.as_str());
-        let (schema, known) = (schema_of(&K::crd()), constants(rules.chain(variables)));
+        let (schema, mut known) = (schema_of(&K::crd()), constants(rules.chain(variables)));
+        known.extend(self.values(&bench).await?);
         let (mut compared, mut refused, mut last) = (0, 0, String::new());
         for case in 0..self.requests * MOST_REFUSED {
             if compared == self.requests {
@@ -363,6 +392,9 @@ impl<K: TypedObject + CustomResourceExt, V: Validator<K>> Agreement<K, V> {
     /// Installs the policy, for dry runs only: so that its old objects can be stored whatever it says.
     async fn install(&self, bench: &Bench) -> Result<(), String> {
         let policy = &self.policy;
+        if let Some(why) = policy.generated().iter().find_map(GeneratedPolicy::fault) {
+            return Err(format!("the policy {} can't be installed: {why}", policy.name));
+        }
         if policy.rules.is_empty() {
             return Err(format!("the policy {} has no rules that a validator could agree with", policy.name));
         }
@@ -380,6 +412,21 @@ impl<K: TypedObject + CustomResourceExt, V: Validator<K>> Agreement<K, V> {
             }
         }
         Ok(())
+    }
+
+    /// Reads the values of the parameters, so that bounds in them are met as well.
+    async fn values(&self, bench: &Bench) -> Result<Vec<Value>, String> {
+        let Some(params) = &self.policy.params else { return Ok(Vec::new()) };
+        let (name, path) = (&self.policy.name, params.path(NAMESPACE));
+        let (code, answer) = bench.send(Method::GET, &path, None).await;
+        let is_none = answer["items"].as_array().is_some_and(Vec::is_empty);
+        if code >= 300 || is_none {
+            let why = if is_none { "there is none".to_owned() } else { text(&answer["message"]) };
+            return Err(format!(
+                "the parameters of the policy {name} can't be read at {path}: {why}: create them on the server first"
+            ));
+        }
+        Ok(values_in(&answer))
     }
 
     /// Asks the validator; returns why it refuses. `None` is an object that the type can't read.
@@ -415,14 +462,30 @@ impl<K: TypedObject + CustomResourceExt, V: Validator<K>> Agreement<K, V> {
 }
 
 /// A policy or a binding, as it is installed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct GeneratedPolicy {
     kind: String,
     pub(crate) name: String,
     spec: Value,
+    params: Option<GivenParams>,
+    /// Why no API server can evaluate it, and what to do.
+    fault: Option<String>,
 }
 
 impl GeneratedPolicy {
+    /// Returns why it can't be installed on any server, and what to do.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    /// Returns the kind of its parameters, and for a binding that selects them the namespace in which it does.
+    ///
+    /// Only users who may get, or list, all of them can install it.
+    pub(crate) fn read(&self) -> Option<(&Kind, Option<Option<&str>>)> {
+        let params = self.params.as_ref()?;
+        Some((&params.kind, params.listed_in().filter(|_| self.kind.ends_with("Binding"))))
+    }
+
     pub(crate) fn kind(&self) -> &str {
         &self.kind
     }
@@ -504,5 +567,42 @@ mod tests {
         let of_namespaces = of_namespaces.generated()[0].object();
         assert_eq!(of_namespaces["spec"]["failurePolicy"], "Ignore");
         assert_eq!(of_namespaces["spec"]["matchConstraints"]["resourceRules"][0]["scope"], "Cluster");
+    }
+
+    #[test]
+    fn parameters_are_in_the_policy_and_its_binding() {
+        let small = || {
+            Policy::<ConfigMap>::new("small").rule("size(object.data) < int(params.data.most)", "is large")
+        };
+        let made = |params| -> Vec<Value> {
+            let generated = small().sets("Object{}").params::<ConfigMap>(params).generated();
+            assert!(generated.iter().all(|object| object.fault().is_none()));
+            generated.iter().map(GeneratedPolicy::object).collect()
+        };
+        let named = made(Params::named("limits").in_namespace("ops").allow_if_missing());
+        let (kind, reference) = (
+            json!({"apiVersion": "v1", "kind": "ConfigMap"}),
+            json!({"name": "limits", "namespace": "ops", "parameterNotFoundAction": "Allow"}),
+        );
+        for (policy, binding) in [(0, 1), (2, 3)] {
+            assert_eq!(named[policy]["spec"]["paramKind"], kind);
+            assert_eq!(named[binding]["spec"]["paramRef"], reference);
+        }
+        let selected = &made(Params::labelled([("tier", "gold")]))[1]["spec"]["paramRef"];
+        assert_eq!(
+            selected,
+            &json!({"selector": {"matchLabels": {"tier": "gold"}}, "parameterNotFoundAction": "Deny"})
+        );
+        let all = &made(Params::labelled([("", ""); 0]))[1]["spec"]["paramRef"]["selector"];
+        assert_eq!(all, &json!({}));
+        let faulty = |fault: Option<String>| fault.expect("a fault");
+        let of_namespaces =
+            Policy::<Namespace>::new("a").rule("true", "m").params(Params::<ConfigMap>::named("b"));
+        let why = faulty(of_namespaces.generated()[0].fault.clone());
+        assert!(why.contains("a Namespace is in no namespace, so name that of the ConfigMap"), "{why}");
+        let why = faulty(
+            small().params(Params::<Namespace>::named("a").in_namespace("b")).generated()[1].fault.clone(),
+        );
+        assert!(why.contains("a Namespace is in no namespace, so leave `.in_namespace(..)` out"), "{why}");
     }
 }

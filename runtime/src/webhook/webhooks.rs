@@ -10,7 +10,7 @@ use super::{
     admit::{Admit, Defaulter, Defaults, Validates, Validator},
     calls::Calls,
     handle::{Handlers, WebhookResponse},
-    hooks::{AdmissionHook, Purpose},
+    hooks::{AdmissionHook, Purpose, STATUS},
     request::Operation,
 };
 use crate::{
@@ -208,13 +208,17 @@ impl Webhooks {
         self.service.as_ref().map(|service| service.namespace.as_str())
     }
 
-    /// Says which calls can be answered: conversions with their versions, then the paths of webhooks.
+    /// Says which calls can be answered: conversions with their versions, then the paths of webhooks and their subresources.
     pub(crate) fn answers(&self) -> String {
         let conversion = |((group, kind), conversion): (&(String, String), &Arc<dyn Convert>)| {
             format!("{kind}.{group}={}", conversion.versions().join(","))
         };
         let conversions = self.handlers.conversions.iter().map(conversion);
-        conversions.chain(self.handlers.hooks.keys().cloned()).collect::<Vec<_>>().join(" ")
+        let paths = self.handlers.hooks.iter().map(|(path, hook)| match hook.calls.status {
+            true => format!("{path} {path}/{STATUS}"),
+            false => path.clone(),
+        });
+        conversions.chain(paths).collect::<Vec<_>>().join(" ")
     }
 
     /// Returns the names of the definitions whose objects are converted.

@@ -1,16 +1,20 @@
 //! Admission policies: both servers evaluate them alike, and say the same.
 
-use std::time::Duration;
-
 use http::{Method, Request};
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
-use watchkeeper_tests::backend::Stage;
+use watchkeeper::{
+    prelude::*,
+    webhook::{Params, Policy},
+};
+use watchkeeper_tests::backend::{Server, Stage, User};
 
 use crate::harness::tests;
 
 tests! {
     Shared: policies_say_the_same, policies_change_the_same, wrong_policies_are_refused_alike;
+    Own: a_program_under_its_own_role_has_policies_with_parameters;
 }
 
 /// How long a server may take until it asks a new policy.
@@ -234,6 +238,89 @@ async fn policies_say_the_same(stage: Stage) {
             422,
             "expression '1 / (size(object.metadata.name) - 5) == 0' resulted in error: division by zero",
         ),
+        (
+            "own",
+            rule("!authorizer.requestResource.check('create').allowed()"),
+            json!({}),
+            json!({}),
+            422,
+            "failed expression: !authorizer.requestResource.check('create').allowed()",
+        ),
+        (
+            "account",
+            rule(
+                "authorizer.serviceAccount('none', 'robot').group('').resource('pods').check('get').allowed()",
+            ),
+            json!({}),
+            json!({}),
+            422,
+            "failed expression: authorizer.serviceAccount('none', 'robot').group('').resource('pods').check('get').allowed()",
+        ),
+        (
+            "wrong-account",
+            rule("authorizer.serviceAccount('none', 'A').path('/').check('get').allowed()"),
+            json!({}),
+            json!({}),
+            422,
+            "expression 'authorizer.serviceAccount('none', 'A').path('/').check('get').allowed()' resulted in error: Invalid service account name",
+        ),
+        (
+            "no-path",
+            rule("authorizer.path(' ').check('get').allowed()"),
+            json!({}),
+            json!({}),
+            422,
+            "expression 'authorizer.path(' ').check('get').allowed()' resulted in error: path must not be empty",
+        ),
+        (
+            "checks",
+            rule("['a', 'b', 'c'].exists(v, !authorizer.path('/x').check(v).allowed())"),
+            json!({}),
+            json!({}),
+            422,
+            "expression '['a', 'b', 'c'].exists(v, !authorizer.path('/x').check(v).allowed())' resulted in error: operation cancelled: actual cost limit exceeded",
+        ),
+        (
+            "decision",
+            json!({
+                "variables": [
+                    {"name": "pods", "expression": "authorizer.group('').resource('pods')"},
+                    {"name": "said", "expression": "variables.pods.namespace('none').name('a').subresource('log').fieldSelector('a=b').labelSelector('a').check('get')"},
+                    {"name": "name", "expression": "object.metadata.name"},
+                ],
+                "validations": [
+                    {"expression": "variables.said.allowed() && !variables.said.errored() && variables.said.error() == '' && variables.said.reason() == ''"},
+                    {"expression": "variables.said.errored()", "messageExpression": "'asked for ' + variables.name"},
+                ],
+            }),
+            json!({}),
+            json!({}),
+            422,
+            "asked for tried",
+        ),
+        // A message has no authorizer, and so has not a variable that it uses.
+        (
+            "message",
+            json!({
+                "variables": [{"name": "said", "expression": "authorizer.path('/').check('get')"}],
+                "validations": [{"expression": "!variables.said.allowed()", "messageExpression": "'said ' + variables.said.reason()"}],
+            }),
+            json!({}),
+            json!({}),
+            422,
+            "failed expression: !variables.said.allowed()",
+        ),
+        (
+            "skipped",
+            with(
+                rule("false"),
+                &json!({"matchConditions": [{"name": "c", "expression": "authorizer.path('').check('get').allowed()"}]}),
+            ),
+            json!({}),
+            json!({}),
+            422,
+            "expression 'authorizer.path('').check('get').allowed()' resulted in error: path must not be empty",
+        ),
     ];
     for (name, policy, binding, ..) in &cases {
         install(&stage, "validating", name, policy, binding).await;
@@ -280,6 +367,13 @@ async fn policies_change_the_same(stage: Stage) {
     let changes = [
         ("set", configuration(chosen), json!({"k": "x", "l": "tried"})),
         ("patched", operations(patched), json!({"k": "1", "l.m": "w"})),
+        (
+            "asked",
+            configuration(
+                "Object{data: {'may': authorizer.requestResource.check('create').allowed() ? 'yes' : 'no'}}",
+            ),
+            json!({"k": "v", "may": "yes"}),
+        ),
         ("several", several, json!({"k": "v", "l": "tried", "m": "tried"})),
     ];
     for (name, policy, _) in &changes {
@@ -385,6 +479,34 @@ async fn wrong_policies_are_refused_alike(stage: Stage) {
         ),
         (
             validating,
+            with(
+                all(),
+                &json!({"validations": [{"expression": "true", "messageExpression": "authorizer.path('/').check('get').reason()"}]}),
+            ),
+            "spec.validations[0].messageExpression",
+            not_found("authorizer"),
+        ),
+        (
+            validating,
+            rules("authorizer.path('/').check('get').denied()"),
+            "spec.validations[0].expression",
+            not_found("denied"),
+        ),
+        (
+            validating,
+            rules("authorizer.path('/').check('get')"),
+            "spec.validations[0].expression",
+            "must evaluate to bool but got kubernetes.authorization.Decision".to_owned(),
+        ),
+        (
+            validating,
+            rules("authorizer.resource('pods').check('get').allowed()"),
+            "spec.validations[0].expression",
+            "found no matching overload for 'resource' applied to 'kubernetes.authorization.Authorizer.(string)'"
+                .to_owned(),
+        ),
+        (
+            validating,
             with(rules("variables.b == 1"), &json!({"variables": [{"name": "a", "expression": "1"}]})),
             "spec.validations[0].expression",
             "undefined field 'b'".to_owned(),
@@ -468,4 +590,102 @@ async fn wrong_policies_are_refused_alike(stage: Stage) {
         };
         assert!(causes.iter().any(says), "{field}, {expected}: {causes:?}");
     }
+}
+
+struct Idle;
+
+impl Reconciler<ConfigMap> for Idle {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, _: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Action, Self::Error> {
+        Ok(Action::await_change())
+    }
+}
+
+/// Limits the data of ConfigMaps, but for those with the limits.
+fn limited(stage: &Stage, name: &str, params: Params<ConfigMap>) -> Policy<ConfigMap> {
+    Policy::new(name)
+        .only_if(
+            "of-this-test",
+            format!("request.namespace == '{}' && object.metadata.name == 'tried'", stage.namespace),
+        )
+        .params(params)
+        .rule_saying(
+            "size(object.data) <= int(params.data.most)",
+            format!("'{name}: more than ' + params.data.most"),
+        )
+}
+
+// A58
+async fn a_program_under_its_own_role_has_policies_with_parameters(stage: Stage) {
+    let params = || Params::<ConfigMap>::named("limits");
+    let program = |client: kube::Client| {
+        Manager::new(client)
+            .policy(limited(&stage, "named", params()))
+            .policy(limited(
+                &stage,
+                "selected",
+                Params::labelled([("limits", "yes")]).in_namespace(&*stage.namespace),
+            ))
+            .policy(limited(&stage, "missing", Params::named("none").allow_if_missing()))
+            .controller(Controller::new(Idle))
+    };
+    let rules = program(stage.client.clone()).rules().with_name("limits");
+    let client = match &stage.server {
+        Server::Embedded(_) => stage.client.clone(),
+        Server::KubeApiserver(_) => {
+            let group = "rbac.authorization.k8s.io";
+            let subjects = json!([{"apiGroup": group, "kind": "User", "name": "viewer"}]);
+            let bound = |kind: &str| {
+                json!({"metadata": {"name": "limits"}, "subjects": subjects,
+                    "roleRef": {"apiGroup": group, "kind": kind, "name": "limits"}})
+            };
+            let cluster =
+                (format!("/apis/{group}/v1"), "cluster", rules.cluster_role().map(|role| json!(role)));
+            let local = (
+                format!("/apis/{group}/v1/namespaces/{}", stage.namespace),
+                "",
+                rules.roles().first().map(|role| json!(role)),
+            );
+            for (root, prefix, role) in [cluster, local] {
+                let kind = if prefix.is_empty() { "Role" } else { "ClusterRole" };
+                for (plural, body) in [("roles", role.expect("a role")), ("rolebindings", bound(kind))] {
+                    let path = format!("{root}/{prefix}{plural}");
+                    let (code, answer) = send(&stage, Method::POST, &path, &body).await;
+                    assert_eq!(code, 200, "{path}: {answer}");
+                }
+            }
+            stage.server.client(User::Viewer, &stage.namespace).await.0
+        }
+    };
+    let maps = format!("/api/v1/namespaces/{}/configmaps", stage.namespace);
+    let limits = |name: &str, most: &str| json!({"metadata": {"name": name, "labels": {"limits": "yes"}}, "data": {"most": most}});
+    for body in [limits("limits", "2"), limits("more-limits", "1")] {
+        assert_eq!(send(&stage, Method::POST, &maps, &body).await.0, 200);
+    }
+    let running = program(client).spawn();
+    let says =
+        |what: &'static str| move |_: u16, answer: &Value| answer["message"].to_string().contains(what);
+    becomes(&stage, "params", &json!({"a": "", "b": "", "c": ""}), says("named: more than 2")).await;
+    becomes(&stage, "params", &json!({"a": "", "b": ""}), says("selected: more than 1")).await;
+    let (code, answer) = becomes(&stage, "params", &json!({"a": ""}), |code, _| code == 200).await;
+    assert_eq!(code, 200, "{answer}");
+    // Without the object, nothing passes; the policy whose object may be missing has allowed all.
+    let gone = send(&stage, Method::DELETE, &format!("{maps}/limits"), &json!({})).await;
+    assert_eq!(gone.0, 200, "{}", gone.1);
+    becomes(&stage, "params", &json!({"a": ""}), says("no params found for policy binding with `Deny`"))
+        .await;
+    running.stop().await.expect("a clean stop");
+    let (code, answer) = send(
+        &stage,
+        Method::GET,
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/missing.configmaps.core",
+        &json!({}),
+    )
+    .await;
+    assert_eq!(
+        (code, &answer["spec"]["paramRef"]["parameterNotFoundAction"]),
+        (200, &json!("Allow")),
+        "{answer}"
+    );
 }

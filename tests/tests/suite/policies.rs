@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
@@ -12,7 +13,7 @@ use serde_json::json;
 use watchkeeper::{
     Running,
     prelude::*,
-    webhook::{Agreement, Change, Policy, Review, Validator},
+    webhook::{Agreement, Change, Params, Policy, Review, Validator},
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 
@@ -212,4 +213,55 @@ async fn a_policy_and_a_validator_that_disagree_are_found() {
     let message =
         found(Policy::new("free").rule("object.spec.crew >= 0", "is less than none"), Some(u16::MAX)).await;
     assert!(message.contains("refuse none of 300 generated requests, so nothing was compared"), "{message}");
+}
+
+/// Bounds the crew by what a ConfigMap says.
+fn crew_is_limited() -> Policy<Boat> {
+    Policy::new("limited")
+        .params(Params::<ConfigMap>::named("limits"))
+        .rule("object.spec.crew <= int(params.data.crew)", "has too large a crew")
+}
+
+/// Says what the policy says with the limit.
+struct Limited(u16);
+
+impl Validator<Boat> for Limited {
+    async fn validate(&self, change: Change<'_, Boat>, review: &mut Review) {
+        if change.object().spec.crew > self.0 {
+            review.field("spec.crew").invalid(change.object().spec.crew, "is too large");
+        }
+    }
+}
+
+// A61
+#[tokio::test(start_paused = true)]
+async fn a_policy_with_parameters_agrees_with_a_validator_that_knows_their_values() {
+    let server = ApiServer::in_memory().crd::<Boat>().start().await;
+    let policy = crew_is_limited();
+    let missing = std::panic::AssertUnwindSafe(policy.agrees_with(Limited(12), server.client()));
+    let missing = futures::FutureExt::catch_unwind(missing).await.expect_err("there are no limits");
+    let missing = missing.downcast_ref::<String>().expect("a message");
+    assert!(missing.contains("the parameters of the policy limited can't be read at /api/v1/namespaces/default/configmaps/limits"), "{missing}");
+    let limits: Api<ConfigMap> = Api::namespaced(server.client(), "default");
+    let twelve =
+        serde_json::from_value(json!({"metadata": {"name": "limits"}, "data": {"crew": "12"}})).unwrap();
+    limits.create(&PostParams::default(), &twelve).await.expect("limits");
+    policy.agrees_with(Limited(12), server.client()).await;
+    // Only a value that is read from the parameters shows this.
+    let off = std::panic::AssertUnwindSafe(policy.agrees_with(Limited(13), server.client()));
+    let off = futures::FutureExt::catch_unwind(off).await.expect_err("they differ at 13");
+    let off = off.downcast_ref::<String>().expect("a message");
+    assert!(off.contains("disagree") && off.contains("has too large a crew"), "{off}");
+}
+
+// P22
+#[tokio::test(start_paused = true)]
+async fn parameters_that_no_server_can_find_end_the_program() {
+    let policy = || Policy::new("limited").rule("true", "never");
+    let server = ApiServer::in_memory().crd::<Boat>().start().await;
+    let global = Params::<Namespace>::named("a").in_namespace("b");
+    let ended = program(&server, policy().params(global)).ended().await.expect_err("it can't go on");
+    let expected =
+        "limited.boats.harbor.example.dev can't be installed: its parameters can't be in the namespace \"b\"";
+    assert!(format!("{ended:?}").contains(expected), "{ended:?}");
 }

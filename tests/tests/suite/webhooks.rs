@@ -3,6 +3,7 @@
 use k8s_openapi::{
     api::{
         admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        apps::v1::Deployment,
         core::v1::Secret,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -453,6 +454,60 @@ async fn an_object_that_the_server_refuses_keeps_its_version_in_the_definition()
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(stored().await, ["v1"]);
     assert_eq!(count("pending"), 0.0);
+    running.stop().await.unwrap();
+}
+
+/// Bounds the replicas in a status, and completes it.
+struct Statuses;
+
+impl Validator<Deployment> for Statuses {
+    async fn validate(&self, change: Change<'_, Deployment>, review: &mut Review) {
+        let replicas = change.object().status.as_ref().and_then(|status| status.replicas).unwrap_or(0);
+        if review.request().subresource() == Some("status") && replicas > 100 {
+            review.field("status.replicas").invalid(replicas, "must be at most 100");
+        }
+    }
+}
+
+impl Defaulter<Deployment> for Statuses {
+    fn default(&self, deployment: &mut Deployment, request: &Request) {
+        if request.subresource() == Some("status") {
+            deployment.status.get_or_insert_default().collision_count = Some(7);
+            deployment.spec.get_or_insert_default().replicas = Some(50);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_decides_about_the_status_if_it_asks_for_that() {
+    let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+    let webhooks = Webhooks::new("127.0.0.1:0")
+        .service("ops", "market")
+        .validates_with::<Deployment>(Calls::new().status(), Statuses)
+        .defaults_with::<Deployment>(Calls::new().status(), Statuses);
+    let running = program(server.client(), webhooks);
+    server.webhooks(&running);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let deployments = Api::<Deployment>::namespaced(server.client(), "default");
+    let labels = json!({"app": "a"});
+    let deployment = json!({"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": labels}, "template": {
+        "metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]}}}});
+    let deployment = serde_json::from_value(deployment).unwrap();
+    let made = deployments.create(&PostParams::default(), &deployment).await.unwrap();
+    assert_eq!(made.status.and_then(|status| status.collision_count), None);
+    let counted = |replicas: i32| Patch::Merge(json!({"status": {"replicas": replicas}}));
+    let (code, why) = refused(deployments.patch_status("a", &PatchParams::default(), &counted(101)).await);
+    assert!(
+        code == 422 && why.ends_with("status.replicas: Invalid value: 101: must be at most 100"),
+        "{why}"
+    );
+    let written = deployments.patch_status("a", &PatchParams::default(), &counted(3)).await.unwrap();
+    let status = written.status.unwrap();
+    assert_eq!((status.replicas, status.collision_count), (Some(3), Some(7)));
+    assert_eq!(written.spec.unwrap().replicas, Some(1), "a write of the status changes nothing else");
+    // The scale is another subresource, which is not sent.
+    let scaled = Patch::Merge(json!({"spec": {"replicas": 101}}));
+    deployments.patch_scale("a", &PatchParams::default(), &scaled).await.unwrap();
     running.stop().await.unwrap();
 }
 

@@ -13,7 +13,7 @@ use crate::admission::round::shown;
 use crate::kinds::Served;
 use crate::limits;
 use crate::object;
-use crate::schema::{Formula, FormulaError, FormulaScope};
+use crate::schema::{Authorizer, Formula, FormulaError, FormulaScope};
 use crate::state::State;
 use crate::status::Status;
 use crate::store::{ResourceId, Stored};
@@ -164,13 +164,19 @@ impl PolicyView {
     }
 
     /// Gives the values to the expressions of an invocation.
-    pub(super) fn scope<'v>(&'v self, invocation: &'v Invocation) -> FormulaScope<'v> {
-        self.scope_of(invocation, &self.namespace, &invocation.policy.variables, limits::CEL_OBJECT)
+    pub(super) fn scope<'v>(
+        &'v self,
+        invocation: &'v Invocation,
+        authorizer: Authorizer<'v>,
+    ) -> FormulaScope<'v> {
+        let variables = &invocation.policy.variables;
+        self.scope_of(invocation, authorizer, &self.namespace, variables, limits::CEL_OBJECT)
     }
 
     fn scope_of<'v>(
         &'v self,
         invocation: &'v Invocation,
+        authorizer: Authorizer<'v>,
         namespace: &'v Value,
         variables: &'v [(String, Formula)],
         budget: u64,
@@ -184,19 +190,23 @@ impl PolicyView {
         if !invocation.policy.spec["paramKind"].is_null() {
             given.push(("params", invocation.param.as_ref().unwrap_or(&Value::Null)));
         }
-        FormulaScope::new(given, variables, budget)
+        FormulaScope::new(given, authorizer, variables, budget)
     }
 
     /// Returns whether an invocation's conditions hold.
     ///
     /// # Errors
     /// None is false, and some can't be evaluated.
-    pub(super) fn meets_conditions(&self, invocation: &Invocation) -> Result<bool, String> {
+    pub(super) fn meets_conditions(
+        &self,
+        invocation: &Invocation,
+        authorizer: Authorizer<'_>,
+    ) -> Result<bool, String> {
         let policy = &invocation.policy;
         if policy.conditions.is_empty() {
             return Ok(true);
         }
-        let mut scope = self.scope_of(invocation, &Value::Null, &[], limits::CEL_CONDITION);
+        let mut scope = self.scope_of(invocation, authorizer, &Value::Null, &[], limits::CEL_CONDITION);
         let mut errors = Vec::new();
         for condition in &policy.conditions {
             match scope.evaluate(condition) {

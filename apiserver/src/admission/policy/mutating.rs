@@ -79,7 +79,7 @@ fn invoke(
     invocation: &Invocation,
 ) -> Result<Option<String>, Status> {
     let view = PolicyView::of(state, asked, &invocation.version, object.as_ref())?;
-    match view.meets_conditions(invocation) {
+    match view.meets_conditions(invocation, asked.authorizer(state)) {
         Ok(true) => {}
         Ok(false) => return Ok(None),
         Err(why) => return Ok(Some(why)),
@@ -92,7 +92,11 @@ fn invoke(
     for (patches, formula) in &invocation.policy.mutations {
         let view = PolicyView::of(state, asked, &invocation.version, object.as_ref())?;
         let Some(current) = object.as_ref() else { break };
-        match mutated(&mut view.scope(invocation), *patches, formula, &view.object, &invocation.version) {
+        let mutated = {
+            let mut scope = view.scope(invocation, asked.authorizer(state));
+            mutated(&mut scope, *patches, formula, &view.object, &invocation.version)
+        };
+        match mutated {
             Ok(after) if after == view.object => {}
             Ok(after) => {
                 let name = format!("policy {:?}", invocation.policy.name);

@@ -10,7 +10,7 @@ use super::invocation::{Invocation, PolicyView, SPENT, invocations, worded};
 use super::rules::{Policy, PolicyFamily, Validation};
 use crate::admission::request::Asked;
 use crate::object;
-use crate::schema::{FormulaError, FormulaScope};
+use crate::schema::{Authorizer, FormulaError, FormulaScope};
 use crate::state::State;
 use crate::status::Status;
 
@@ -48,7 +48,7 @@ pub(crate) fn check(state: &mut State, asked: &Asked, object: Option<&Value>) ->
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(PolicyView::of(state, asked, &invocation.version, object)?),
         };
-        let findings = judge(view, &invocation);
+        let findings = judge(view, &invocation, &asked.authorizer(state));
         let actions = invocation.binding.pinned()["spec"]["validationActions"].clone();
         for Violation { message, reason, always } in findings {
             let has =
@@ -86,18 +86,18 @@ impl Violation {
 }
 
 /// Evaluates a policy.
-fn judge(view: &PolicyView, invocation: &Invocation) -> Vec<Violation> {
+fn judge(view: &PolicyView, invocation: &Invocation, authorizer: &Authorizer<'_>) -> Vec<Violation> {
     let policy = &invocation.policy;
     let failed = |message: String| match policy.ignores_failures() {
         true => Vec::new(),
         false => vec![Violation::failed(message)],
     };
-    match view.meets_conditions(invocation) {
+    match view.meets_conditions(invocation, authorizer.clone()) {
         Ok(true) => {}
         Ok(false) => return Vec::new(),
         Err(why) => return failed(why),
     }
-    let (mut scope, mut findings) = (view.scope(invocation), Vec::new());
+    let (mut scope, mut findings) = (view.scope(invocation, authorizer.clone()), Vec::new());
     for validation in &policy.validations {
         match scope.evaluate(&validation.formula) {
             Ok(Value::Bool(true)) => {}
@@ -111,7 +111,7 @@ fn judge(view: &PolicyView, invocation: &Invocation) -> Vec<Violation> {
         }
     }
     // Nothing keeps the annotations: this server has no audit log. But one that fails denies the request.
-    let mut scope = view.scope(invocation);
+    let mut scope = view.scope(invocation, authorizer.clone());
     for audit in &policy.audits {
         match scope.evaluate(audit) {
             Ok(_) => {}
@@ -129,7 +129,7 @@ fn judge(view: &PolicyView, invocation: &Invocation) -> Vec<Violation> {
 /// Words a broken rule: by its expression for that, its message, or its expression.
 fn message(scope: &mut FormulaScope<'_>, validation: &Validation) -> String {
     if let Some(formula) = &validation.message_formula {
-        match scope.evaluate(formula) {
+        match scope.evaluate_message(formula) {
             Ok(Value::String(text)) => {
                 let text = text.trim();
                 if !text.is_empty() && text.len() <= LONGEST_MESSAGE && !text.contains('\n') {

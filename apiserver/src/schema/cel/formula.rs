@@ -8,10 +8,11 @@ use kube_cel::cel::objects::{Key, Map as CelMap};
 use kube_cel::cel::{IdedExpr, Value as Cel};
 use serde_json::{Map, Value};
 
+use super::authorizer::{Asker, name_variables};
 use super::cost::cost;
-use super::library::evaluate;
-use super::{Parsed, SHALLOW, depth, parse, roomy, value};
+use super::{Parsed, SHALLOW, depth, library, parse, roomy, value};
 use crate::limits;
+use crate::schema::access::Authorizer;
 
 /// The name of the variable that holds the results of earlier formulas.
 const VARIABLES: &str = "variables";
@@ -36,6 +37,7 @@ impl Formula {
         let read = || {
             let mut uses = BTreeSet::new();
             let parsed = parse(text).map(|mut parsed| {
+                name_variables(&mut parsed);
                 visit(&mut parsed, &mut |expression| {
                     if let Expr::Select(select) = &expression.expr
                         && matches!(&select.operand.expr, Expr::Ident(name) if name == VARIABLES)
@@ -60,7 +62,7 @@ impl Formula {
 }
 
 /// Visits an expression and all its parts, the parts first.
-fn visit(expression: &mut IdedExpr, look: &mut dyn FnMut(&mut IdedExpr)) {
+pub(super) fn visit(expression: &mut IdedExpr, look: &mut dyn FnMut(&mut IdedExpr)) {
     let mut all = |parts: &mut dyn Iterator<Item = &mut IdedExpr>| parts.for_each(|part| visit(part, look));
     match &mut expression.expr {
         Expr::Call(call) => all(&mut call.target.as_deref_mut().into_iter().chain(&mut call.args)),
@@ -125,6 +127,8 @@ pub(crate) enum FormulaError {
 #[derive(Debug)]
 pub(crate) struct FormulaScope<'v> {
     given: Vec<(&'static str, &'v Value)>,
+    /// `None` where expressions have no authorizer.
+    asker: Option<Asker<'v>>,
     /// In the order in which they are written; each may use those before it.
     variables: &'v [(String, Formula)],
     results: Map<String, Value>,
@@ -134,14 +138,15 @@ pub(crate) struct FormulaScope<'v> {
 }
 
 impl<'v> FormulaScope<'v> {
-    /// Gives formulas named values and variables, and a budget.
+    /// Gives formulas named values, an authorizer and variables, and a budget.
     pub(crate) fn new(
         given: Vec<(&'static str, &'v Value)>,
+        authorizer: Authorizer<'v>,
         variables: &'v [(String, Formula)],
         budget: u64,
     ) -> Self {
         let (results, shown, failures) = Default::default();
-        Self { given, variables, results, shown, failures, left: budget }
+        Self { given, asker: Some(Asker::new(authorizer)), variables, results, shown, failures, left: budget }
     }
 
     /// Evaluates a formula, after the variables that it uses.
@@ -183,6 +188,20 @@ impl<'v> FormulaScope<'v> {
         roomy(work).unwrap_or_else(|| Err(FormulaError::Failed("internal error".to_owned())))
     }
 
+    /// Evaluates the formula of a message. It has no authorizer, and neither have the variables that it uses.
+    ///
+    /// # Errors
+    /// It has no value, or the budget is used up.
+    pub(crate) fn evaluate_message(&mut self, formula: &Formula) -> Result<Value, FormulaError> {
+        let (results, shown, failures) = Default::default();
+        let (given, variables) = (self.given.clone(), self.variables);
+        let mut own =
+            FormulaScope { given, asker: None, variables, results, shown, failures, left: self.left };
+        let evaluated = own.evaluate(formula);
+        self.left = own.left;
+        evaluated
+    }
+
     fn run(&mut self, formula: &Formula) -> Result<Cel, FormulaError> {
         let failed = |why: &str| Err(FormulaError::Failed(why.to_owned()));
         let parsed = match &formula.parsed {
@@ -196,12 +215,20 @@ impl<'v> FormulaScope<'v> {
         if cost > limits::CEL_CALL {
             return failed("operation cancelled: actual cost limit exceeded");
         }
-        self.left = self.left.checked_sub(cost).ok_or(FormulaError::Spent)?;
+        if cost > self.left {
+            return Err(FormulaError::Spent);
+        }
         let entries =
             self.shown.iter().map(|(name, shown)| (Key::String(Arc::new(name.clone())), shown.clone()));
         let variables = Cel::Map(CelMap { map: Arc::new(entries.collect()) });
         let given = self.given.iter().map(|(name, given)| (*name, value::plain(given)));
-        evaluate(parsed, given.chain([(VARIABLES, variables)])).map_err(|why| {
+        let scope: Vec<(&'static str, Cel)> = given.chain([(VARIABLES, variables)]).collect();
+        let (result, cost) = match &self.asker {
+            Some(asker) => asker.evaluate(parsed, &scope, cost),
+            None => (library::evaluate(parsed, scope), cost),
+        };
+        self.left = self.left.checked_sub(cost).ok_or(FormulaError::Spent)?;
+        result.map_err(|why| {
             let of_a_variable = why.strip_prefix("no such key: ").and_then(|name| self.failures.get(name));
             FormulaError::Failed(of_a_variable.cloned().unwrap_or(why))
         })

@@ -5,6 +5,7 @@ use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr, StructExpr, operators,
 };
 
+use super::authorizer::{AUTHORIZER, Asking};
 use super::cost::literal;
 use super::functions::{FUNCTIONS, NAMES, Takes};
 use super::types::Type;
@@ -194,6 +195,9 @@ impl<'a, 's> Checker<'a, 's> {
             _ => {}
         }
         let name = call.func_name.rsplit('.').next().unwrap_or_default();
+        if let Some(given) = self.asked(name, target.as_ref(), &arguments) {
+            return given;
+        }
         let Some((_, gives, takes)) = FUNCTIONS.iter().find(|(known, ..)| *known == name) else {
             // The formats of a library are functions as well.
             if matches!(call.target.as_ref().map(|target| &target.expr), Some(Expr::Ident(name)) if name == "format")
@@ -221,6 +225,33 @@ impl<'a, 's> Checker<'a, 's> {
             self.complain(&format!("{name}("), name.len(), &why);
         }
         gives.type_of()
+    }
+
+    /// Returns the type of a call of the authorizer's functions; `None` if it is another call.
+    fn asked(&mut self, name: &str, target: Option<&Type<'a>>, arguments: &[Type<'a>]) -> Option<Type<'a>> {
+        let known = Asking::with_function(name);
+        let is_there = || self.scope.iter().any(|(known, _)| known == AUTHORIZER);
+        let receiver = match target? {
+            Type::Asking(asking) => *asking,
+            Type::Dyn if is_there() => return known?.function(name).map(|(_, given)| given),
+            _ => return None,
+        };
+        let fits =
+            |count: usize| count == arguments.len() && arguments.iter().all(|given| given.meets(&Type::Text));
+        match receiver.function(name) {
+            Some((count, given)) if fits(count) => Some(given),
+            None if known.is_none() && !FUNCTIONS.iter().any(|(known, ..)| *known == name) => None,
+            _ => {
+                let shown: Vec<String> = arguments.iter().map(Type::to_string).collect();
+                let why = format!(
+                    "found no matching overload for '{name}' applied to '{}.({})'",
+                    receiver.name(),
+                    shown.join(", ")
+                );
+                self.complain(&format!("{name}("), name.len(), &why);
+                Some(Type::Dyn)
+            }
+        }
     }
 
     /// Returns the type of an operation; `None` if it is not an operator.

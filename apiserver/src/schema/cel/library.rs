@@ -10,6 +10,7 @@ use kube_cel::cel::extractors::{Arguments, This};
 use kube_cel::cel::{Context, ExecutionError, IdedExpr, Value as Cel};
 use regex::{Regex, RegexBuilder};
 
+use super::authorizer::add_functions;
 use crate::limits;
 
 /// The most memory of a pattern, in bytes.
@@ -57,6 +58,7 @@ fn library() -> Context<'static> {
     library.add_function("matches", matches);
     library.add_function("find", find);
     library.add_function("findAll", find_all);
+    add_functions(&mut library);
     for name in ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"] {
         library.add_variable_from_value(name, Cel::String(Arc::new(format!("type({name})"))));
     }

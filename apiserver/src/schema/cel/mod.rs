@@ -1,5 +1,6 @@
 //! Rules in CEL: parsed, checked against their schema, and run on objects.
 
+mod authorizer;
 mod check;
 mod condition;
 mod cost;

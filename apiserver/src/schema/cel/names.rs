@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kube_cel::cel::IdedExpr;
 
+use super::authorizer::{AUTHORIZER, Asking, REQUEST_RESOURCE, name_variables};
 use super::infer::{Checker, is_path};
 use super::types::Type;
 use super::{SHALLOW, depth, parse, roomy};
@@ -16,8 +17,8 @@ pub(crate) enum Wanted {
     Anything,
     /// Whether something is true.
     Bool,
-    /// A text.
-    Text,
+    /// The text of a message, for which there is no authorizer.
+    Message,
     /// A text, or none.
     TextOrNull,
     /// A part of the object, to be merged into it.
@@ -34,7 +35,7 @@ impl Wanted {
             // The type of a function's result may be unknown here. That of a field is unknown to the real server as well.
             (_, Type::Dyn) => !is_path(expression),
             (Self::Bool, given) => matches!(given, Type::Bool),
-            (Self::Text, given) => matches!(given, Type::Text),
+            (Self::Message, given) => matches!(given, Type::Text),
             (Self::TextOrNull, given) => matches!(given, Type::Text | Type::Null),
             (Self::Configuration, given) => made(given, "Object"),
             (Self::Patches, Type::List(item)) => item.is_dyn() || made(item, "JSONPatch"),
@@ -46,7 +47,7 @@ impl Wanted {
         match self {
             Self::Anything => "any",
             Self::Bool => "bool",
-            Self::Text => "string",
+            Self::Message => "string",
             Self::TextOrNull => "one of [string null_type]",
             Self::Configuration => "Object",
             Self::Patches => "list(JSONPatch)",
@@ -107,17 +108,12 @@ impl FormulaNames {
 
     fn typed(&self, text: &str, wanted: Wanted) -> Result<Type<'static>, String> {
         let failed = |why: String| Err(format!("compilation failed: {why}"));
-        let parsed = match parse(text) {
+        let mut parsed = match parse(text) {
             Ok(parsed) => parsed,
             Err(why) => return failed(why),
         };
-        let references = parsed.references();
-        if ["authorizer", "authorizer.requestResource"].iter().any(|name| references.has_variable(name)) {
-            return failed(
-                "`authorizer` needs a real API server: this one has no authorizer in expressions".to_owned(),
-            );
-        }
-        let mut checker = Checker::new(text, self.scope()).with_even_literals();
+        name_variables(&mut parsed);
+        let mut checker = Checker::new(text, self.scope(wanted)).with_even_literals();
         if wanted.is_mutation() {
             checker = checker.with_objects();
         }
@@ -131,7 +127,7 @@ impl FormulaNames {
         }
     }
 
-    fn scope(&self) -> Vec<(String, Type<'static>)> {
+    fn scope(&self, wanted: Wanted) -> Vec<(String, Type<'static>)> {
         let record = |fields: Vec<(&str, Type<'static>)>| {
             let fields = fields.into_iter().map(|(name, given)| (name.to_owned(), given));
             Type::Record(Arc::new(fields.collect()))
@@ -164,6 +160,10 @@ impl FormulaNames {
             .map(|name| (name.to_owned(), Type::Dyn))
             .collect();
         scope.push(("request".to_owned(), request));
+        let asked = [(AUTHORIZER, Asking::Authorizer), (REQUEST_RESOURCE, Asking::Resource)];
+        for (name, asking) in asked.into_iter().filter(|_| wanted != Wanted::Message) {
+            scope.push((name.to_owned(), Type::Asking(asking)));
+        }
         if self.has_params {
             scope.push(("params".to_owned(), Type::Dyn));
         }

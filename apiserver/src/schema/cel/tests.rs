@@ -416,3 +416,15 @@ fn a_literal_pattern_is_charged_once() {
     let items: Vec<String> = (0..3_000).map(|n| format!("item-{n}")).collect();
     assert_eq!(says(&schema, &json!({ "items": items }), None), NOTHING);
 }
+
+#[test]
+fn rules_of_a_schema_have_no_authorizer() {
+    for rule in
+        ["authorizer.path('/').check('get').allowed()", "authorizer.requestResource.check('get').allowed()"]
+    {
+        let found = refused(&integer(&json!({"rule": rule})));
+        assert!(found.concat().contains("undeclared reference to 'authorizer'"), "{found:?}");
+    }
+    let found = refused(&integer(&json!({"rule": "self.check('get').allowed()"})));
+    assert!(found.concat().contains("undeclared reference to 'check'"), "{found:?}");
+}

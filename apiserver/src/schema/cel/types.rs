@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::authorizer::Asking;
 use super::{escaped, has_two_names};
 use crate::schema::node::{JsonType, NodeRef};
 
@@ -33,6 +34,8 @@ pub(super) enum Type<'a> {
     Record(Arc<BTreeMap<String, Type<'a>>>),
     /// An object that an expression makes, such as `Object.spec`.
     Made(String),
+    /// A value that the authorizer's functions are called on.
+    Asking(Asking),
 }
 
 /// Returns whether a whole object's schema declares its built-in fields: then rules also see the other metadata that
@@ -74,6 +77,7 @@ impl fmt::Display for Type<'_> {
             Type::Map(value) => write!(f, "map(string, {value})"),
             Type::Object(_) | Type::Metadata(_) | Type::Record(_) => f.write_str("object"),
             Type::Made(name) => f.write_str(name),
+            Type::Asking(asking) => f.write_str(asking.name()),
             Type::Optional(inner) => write!(f, "optional_type({inner})"),
         }
     }
@@ -152,6 +156,7 @@ impl<'a> Type<'a> {
             (Type::Object(_) | Type::Metadata(_), Type::Object(_) | Type::Metadata(_) | Type::Map(_)) => true,
             (Type::Map(_), Type::Object(_) | Type::Metadata(_)) => true,
             (Type::Made(a), Type::Made(b)) => a == b,
+            (Type::Asking(a), Type::Asking(b)) => a == b,
             (a, b) => std::mem::discriminant(a) == std::mem::discriminant(b),
         }
     }

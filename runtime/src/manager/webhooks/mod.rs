@@ -119,7 +119,7 @@ impl ProgramApi {
         let definitions = self.kinds.iter().filter_map(|kind| kind.definition().ok());
         definitions.for_each(|definition| rules.install(&definition.name_any()));
         self.migrated.iter().for_each(|name| rules.migrate(name));
-        self.policies.iter().for_each(|policy| rules.install_policy(&policy.plural(), &policy.name));
+        self.policies.iter().for_each(|policy| rules.install_policy(policy));
     }
 
     /// Generates what an API server has of the program's own API, but for the authority that it trusts.

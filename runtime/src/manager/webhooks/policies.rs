@@ -45,6 +45,15 @@ impl PolicyKeeper {
     /// Applies one object, until that succeeds.
     async fn apply(&self, policy: &GeneratedPolicy) -> Result<(), Error> {
         let (path, object) = (policy.path(), policy.object());
+        if let Some(why) = policy.fault() {
+            let status = Status {
+                code: 422,
+                reason: "Invalid".to_owned(),
+                message: why.to_owned(),
+                ..Status::default()
+            };
+            return Err(refused(policy, why.to_owned(), Box::new(status)));
+        }
         let [mut wait, longest] = WAITS;
         loop {
             let applied = timeout(DEADLINE, self.objects.apply(&path, &object, OF_CONFIGURATIONS)).await;
@@ -73,10 +82,16 @@ impl PolicyKeeper {
 
 /// Returns whether a policy itself is wrong, so that trying again does not help.
 fn is_wrong(status: &Status) -> bool {
-    matches!(
+    // While the CRD of the parameters is not established, the server demands the permission for all kinds.
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let lacks_permission = causes.into_iter().any(|cause| {
+        cause.reason == "FieldValueForbidden" && matches!(&*cause.field, "spec.paramKind" | "spec.paramRef")
+    });
+    let is_refused = matches!(
         StatusCode::from_u16(status.code),
         Ok(StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY)
-    )
+    );
+    is_refused && !lacks_permission
 }
 
 fn refused(policy: &GeneratedPolicy, why: String, status: Box<Status>) -> Error {
