@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::authorizer::authorizer;
 use super::matching::{Matching, NoNamespace};
 use super::request::{Asked, GROUP, Trial};
 use crate::kinds::Served;
@@ -151,7 +152,7 @@ impl Hook {
         let mut errors = Vec::new();
         for condition in conditions {
             let expression = condition["expression"].as_str().unwrap_or_default();
-            match evaluate_condition(expression, &scope, asked.authorizer(state)) {
+            match evaluate_condition(expression, &scope, authorizer(asked, state)) {
                 Ok(true) => {}
                 // One that is false decides, whatever the others come to.
                 Ok(false) => return Ok(false),

@@ -5,6 +5,7 @@
 //! without the lock, and the write begins again with the answer. What must not change from one attempt to the next, a
 //! generated name for one, is kept in the `Session` of the request.
 
+mod authorizer;
 mod dispatch;
 mod hook;
 mod matching;

@@ -4,12 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::authz::{Attributes, Decision, decide};
-use crate::identity::{User, service_account_groups};
+use crate::identity::User;
 use crate::kinds::{Reach, Resource, Served};
 use crate::object;
-use crate::schema::{AccessAnswer, AccessQuestion, Authorizer};
-use crate::state::State;
 
 /// The group of configurations and policies.
 pub(super) const GROUP: &str = "admissionregistration.k8s.io";
@@ -170,34 +167,6 @@ impl Asked {
             }
         }
         request
-    }
-
-    /// Returns the authorizer that the expressions of policies and webhooks ask.
-    pub(super) fn authorizer<'v>(&'v self, state: &'v State) -> Authorizer<'v> {
-        let request = AccessQuestion {
-            group: self.resource.group().to_owned(),
-            resource: self.resource.plural().to_owned(),
-            subresource: self.subresource.clone(),
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
-            ..AccessQuestion::default()
-        };
-        Authorizer { request, decide: Arc::new(|question| self.answer(state, question)) }
-    }
-
-    /// Answers a question about the user of the request, or about a service account.
-    fn answer(&self, state: &State, question: &AccessQuestion) -> AccessAnswer {
-        let AccessQuestion { account, verb, path, group, resource, subresource, namespace, name } =
-            question.clone();
-        let account = account.map(|(namespace, name)| {
-            let groups = service_account_groups(&namespace);
-            User::named(format!("system:serviceaccount:{namespace}:{name}"), groups)
-        });
-        let asked = Attributes { verb, path, group, resource, subresource, namespace, name };
-        match decide(state, account.as_ref().unwrap_or(&self.user), &asked) {
-            Decision::Allowed(reason) => AccessAnswer { allowed: true, reason },
-            Decision::NoOpinion(reason) => AccessAnswer { allowed: false, reason },
-        }
     }
 
     /// Returns whether an object kept its namespace and name; a created one may get another name.

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::invocation::{Invocation, PolicyView, invocations, worded};
 use super::rules::{Patches, PolicyFamily};
 use super::validating::forbidden;
+use crate::admission::authorizer::authorizer;
 use crate::admission::request::Asked;
 use crate::admission::round::{Round, taken};
 use crate::apply::configure;
@@ -79,7 +80,7 @@ fn invoke(
     invocation: &Invocation,
 ) -> Result<Option<String>, Status> {
     let view = PolicyView::of(state, asked, &invocation.version, object.as_ref())?;
-    match view.meets_conditions(invocation, asked.authorizer(state)) {
+    match view.meets_conditions(invocation, authorizer(asked, state)) {
         Ok(true) => {}
         Ok(false) => return Ok(None),
         Err(why) => return Ok(Some(why)),
@@ -93,7 +94,7 @@ fn invoke(
         let view = PolicyView::of(state, asked, &invocation.version, object.as_ref())?;
         let Some(current) = object.as_ref() else { break };
         let mutated = {
-            let mut scope = view.scope(invocation, asked.authorizer(state));
+            let mut scope = view.scope(invocation, authorizer(asked, state));
             mutated(&mut scope, *patches, formula, &view.object, &invocation.version)
         };
         match mutated {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::invocation::{Invocation, PolicyView, SPENT, invocations, worded};
 use super::rules::{Policy, PolicyFamily, Validation};
+use crate::admission::authorizer::authorizer;
 use crate::admission::request::Asked;
 use crate::object;
 use crate::schema::{Authorizer, FormulaError, FormulaScope};
@@ -48,7 +49,7 @@ pub(crate) fn check(state: &mut State, asked: &Asked, object: Option<&Value>) ->
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(PolicyView::of(state, asked, &invocation.version, object)?),
         };
-        let findings = judge(view, &invocation, &asked.authorizer(state));
+        let findings = judge(view, &invocation, &authorizer(asked, state));
         let actions = invocation.binding.pinned()["spec"]["validationActions"].clone();
         for Violation { message, reason, always } in findings {
             let has =

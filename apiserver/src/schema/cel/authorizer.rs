@@ -1,22 +1,14 @@
-//! The authorizer of expressions: its functions, and how its answers get into an evaluation.
-//!
-//! The interpreter's functions live as long as the thread, and the server's state does not. So an evaluation that asks
-//! something new ends, the question is answered, and the expression is evaluated again with the answer. A check costs so
-//! much that an expression has two at most, as on the real server.
+//! The functions of the authorizer in expressions: they note what is asked, and give the answers that are there.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kube_cel::cel::common::ast::Expr;
 use kube_cel::cel::extractors::This;
 use kube_cel::cel::objects::Opaque;
-use kube_cel::cel::{Context, ExecutionError, IdedExpr, Value as Cel};
+use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 
-use super::formula::visit;
-use super::library::evaluate;
-use super::types::Type;
-use crate::limits;
-use crate::schema::access::{AccessAnswer, AccessQuestion, Authorizer};
+use super::types::Asking;
+use crate::schema::access::{AccessAnswer, AccessQuestion};
 
 /// The name of the variable that asks for everything.
 pub(super) const AUTHORIZER: &str = "authorizer";
@@ -25,138 +17,26 @@ pub(super) const AUTHORIZER: &str = "authorizer";
 pub(super) const REQUEST_RESOURCE: &str = "authorizer.requestResource";
 
 /// The error for a cost that is too high.
-const EXCEEDED: &str = "operation cancelled: actual cost limit exceeded";
-
-/// What the functions of the authorizer are called on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asking {
-    Authorizer,
-    Path,
-    Group,
-    Resource,
-    Decision,
-}
-
-impl Asking {
-    /// Returns the name of the type.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Authorizer => "kubernetes.authorization.Authorizer",
-            Self::Path => "kubernetes.authorization.PathCheck",
-            Self::Group => "kubernetes.authorization.GroupCheck",
-            Self::Resource => "kubernetes.authorization.ResourceCheck",
-            Self::Decision => "kubernetes.authorization.Decision",
-        }
-    }
-
-    /// Returns the type that a function gives, and how many texts it takes; `None` if it has no such function.
-    pub(super) fn function(self, name: &str) -> Option<(usize, Type<'static>)> {
-        let asking = |count, given| Some((count, Type::Asking(given)));
-        match (self, name) {
-            (Self::Authorizer, "path") => asking(1, Self::Path),
-            (Self::Authorizer, "group") => asking(1, Self::Group),
-            (Self::Authorizer, "serviceAccount") => asking(2, Self::Authorizer),
-            (Self::Group, "resource") => asking(1, Self::Resource),
-            (Self::Resource, "subresource" | "namespace" | "name" | "fieldSelector" | "labelSelector") => {
-                asking(1, Self::Resource)
-            }
-            (Self::Path | Self::Resource, "check") => asking(1, Self::Decision),
-            (Self::Decision, "allowed" | "errored") => Some((0, Type::Bool)),
-            (Self::Decision, "reason" | "error") => Some((0, Type::Text)),
-            _ => None,
-        }
-    }
-
-    /// Returns the first type that has a function.
-    pub(super) fn with_function(name: &str) -> Option<Self> {
-        let all = [Self::Authorizer, Self::Path, Self::Group, Self::Resource, Self::Decision];
-        all.into_iter().find(|asking| asking.function(name).is_some())
-    }
-}
-
-/// Turns `authorizer.requestResource` into the variable that it is: the authorizer itself has no fields.
-pub(super) fn name_variables(expression: &mut IdedExpr) {
-    visit(expression, &mut |part| {
-        if let Expr::Select(select) = &part.expr
-            && !select.test
-            && select.field == "requestResource"
-            && matches!(&select.operand.expr, Expr::Ident(name) if name == AUTHORIZER)
-        {
-            part.expr = Expr::Ident(REQUEST_RESOURCE.to_owned());
-        }
-    });
-}
+pub(super) const EXCEEDED: &str = "operation cancelled: actual cost limit exceeded";
 
 /// The checks of a request's expressions.
 #[derive(Debug, Default)]
-struct Checks {
-    answers: BTreeMap<AccessQuestion, AccessAnswer>,
+pub(super) struct Checks {
+    pub(super) answers: BTreeMap<AccessQuestion, AccessAnswer>,
     /// The first question without an answer.
-    open: Option<AccessQuestion>,
+    pub(super) open: Option<AccessQuestion>,
     /// How many checks the current evaluation has made, and may make.
-    made: u64,
-    most: u64,
+    pub(super) made: u64,
+    pub(super) most: u64,
 }
 
-/// Evaluates expressions that may ask the authorizer.
-#[derive(Debug)]
-pub(super) struct Asker<'v> {
-    authorizer: Authorizer<'v>,
-    checks: Arc<Mutex<Checks>>,
-}
-
-impl<'v> Asker<'v> {
-    pub(super) fn new(authorizer: Authorizer<'v>) -> Self {
-        Self { authorizer, checks: Arc::default() }
-    }
-
-    /// Evaluates an expression, of which the rest has a cost; returns also the cost of all.
-    pub(super) fn evaluate(
-        &self,
-        expression: &IdedExpr,
-        scope: &[(&'static str, Cel)],
-        cost: u64,
-    ) -> (Result<Cel, String>, u64) {
-        let most = limits::CEL_CALL.saturating_sub(cost) / limits::CEL_CHECK;
-        let asks = |asking: Asking, question: AccessQuestion| {
-            Cel::Opaque(Arc::new(AskingValue {
-                asking,
-                question,
-                answer: None,
-                checks: Ask(self.checks.clone()),
-            }))
-        };
-        let own = [
-            (AUTHORIZER, asks(Asking::Authorizer, AccessQuestion::default())),
-            (REQUEST_RESOURCE, asks(Asking::Resource, self.authorizer.request.clone())),
-        ];
-        // Each round but the last one asks a question.
-        for _ in 0..=most {
-            let mut checks = locked(&self.checks);
-            (checks.made, checks.most, checks.open) = (0, most, None);
-            drop(checks);
-            let result = evaluate(expression, scope.iter().chain(&own).cloned());
-            let mut checks = locked(&self.checks);
-            if checks.made > most {
-                break;
-            }
-            let Some(question) = checks.open.take() else {
-                return (result, cost.saturating_add(checks.made * limits::CEL_CHECK));
-            };
-            let answer = (self.authorizer.decide)(&question);
-            checks.answers.insert(question, answer);
-        }
-        (Err(EXCEEDED.to_owned()), limits::CEL_CALL)
-    }
-}
-
-fn locked(checks: &Mutex<Checks>) -> std::sync::MutexGuard<'_, Checks> {
+pub(super) fn locked(checks: &Mutex<Checks>) -> std::sync::MutexGuard<'_, Checks> {
     checks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The checks that a value belongs to: they are not a part of what the value is.
 #[derive(Clone, Debug)]
-struct Ask(Arc<Mutex<Checks>>);
+pub(super) struct Ask(pub(super) Arc<Mutex<Checks>>);
 
 impl PartialEq for Ask {
     fn eq(&self, _: &Self) -> bool {
@@ -168,12 +48,12 @@ impl Eq for Ask {}
 
 /// A value that the authorizer's functions are called on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct AskingValue {
-    asking: Asking,
-    question: AccessQuestion,
+pub(super) struct AskingValue {
+    pub(super) asking: Asking,
+    pub(super) question: AccessQuestion,
     /// The answer, for a decision.
-    answer: Option<AccessAnswer>,
-    checks: Ask,
+    pub(super) answer: Option<AccessAnswer>,
+    pub(super) checks: Ask,
 }
 
 impl Opaque for AskingValue {

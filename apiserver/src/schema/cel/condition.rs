@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::authorizer::{Asker, name_variables};
+use super::asker::{Asker, name_variables};
 use super::cost::cost;
 use super::{SHALLOW, depth, parse, roomy, value};
 use crate::limits;

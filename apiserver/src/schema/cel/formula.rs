@@ -8,8 +8,9 @@ use kube_cel::cel::objects::{Key, Map as CelMap};
 use kube_cel::cel::{IdedExpr, Value as Cel};
 use serde_json::{Map, Value};
 
-use super::authorizer::{Asker, name_variables};
+use super::asker::{Asker, name_variables};
 use super::cost::cost;
+use super::visit::visit;
 use super::{Parsed, SHALLOW, depth, library, parse, roomy, value};
 use crate::limits;
 use crate::schema::access::Authorizer;
@@ -58,38 +59,6 @@ impl Formula {
     /// Returns the expression.
     pub(crate) fn text(&self) -> &str {
         &self.text
-    }
-}
-
-/// Visits an expression and all its parts, the parts first.
-pub(super) fn visit(expression: &mut IdedExpr, look: &mut dyn FnMut(&mut IdedExpr)) {
-    let mut all = |parts: &mut dyn Iterator<Item = &mut IdedExpr>| parts.for_each(|part| visit(part, look));
-    match &mut expression.expr {
-        Expr::Call(call) => all(&mut call.target.as_deref_mut().into_iter().chain(&mut call.args)),
-        Expr::Select(select) => visit(&mut select.operand, look),
-        Expr::List(list) => all(&mut list.elements.iter_mut()),
-        Expr::Map(MapExpr { entries }) => entries.iter_mut().for_each(|entry| visit_entry(entry, look)),
-        Expr::Struct(made) => made.entries.iter_mut().for_each(|entry| visit_entry(entry, look)),
-        Expr::Comprehension(comprehension) => all(&mut [
-            &mut comprehension.iter_range,
-            &mut comprehension.accu_init,
-            &mut comprehension.loop_cond,
-            &mut comprehension.loop_step,
-            &mut comprehension.result,
-        ]
-        .into_iter()),
-        Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
-    }
-    look(expression);
-}
-
-fn visit_entry(entry: &mut IdedEntryExpr, look: &mut dyn FnMut(&mut IdedExpr)) {
-    match &mut entry.expr {
-        EntryExpr::MapEntry(entry) => {
-            visit(&mut entry.key, look);
-            visit(&mut entry.value, look);
-        }
-        EntryExpr::StructField(field) => visit(&mut field.value, look),
     }
 }
 

@@ -5,10 +5,10 @@ use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr, StructExpr, operators,
 };
 
-use super::authorizer::{AUTHORIZER, Asking};
+use super::authorizer::AUTHORIZER;
 use super::cost::literal;
 use super::functions::{FUNCTIONS, NAMES, Takes};
-use super::types::Type;
+use super::types::{Asking, Type};
 
 /// Finds the type of an expression, and its errors.
 pub(super) struct Checker<'a, 's> {

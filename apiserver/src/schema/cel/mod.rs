@@ -1,5 +1,6 @@
 //! Rules in CEL: parsed, checked against their schema, and run on objects.
 
+mod asker;
 mod authorizer;
 mod check;
 mod condition;
@@ -12,6 +13,7 @@ mod names;
 mod run;
 mod types;
 mod value;
+mod visit;
 
 #[cfg(test)]
 mod tests;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use kube_cel::cel::IdedExpr;
 
-use super::authorizer::{AUTHORIZER, Asking, REQUEST_RESOURCE, name_variables};
+use super::asker::name_variables;
+use super::authorizer::{AUTHORIZER, REQUEST_RESOURCE};
 use super::infer::{Checker, is_path};
-use super::types::Type;
+use super::types::{Asking, Type};
 use super::{SHALLOW, depth, parse, roomy};
 
 /// What a formula must give.

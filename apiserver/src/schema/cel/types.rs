@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::authorizer::Asking;
 use super::{escaped, has_two_names};
 use crate::schema::node::{JsonType, NodeRef};
 
@@ -36,6 +35,53 @@ pub(super) enum Type<'a> {
     Made(String),
     /// A value that the authorizer's functions are called on.
     Asking(Asking),
+}
+
+/// What the functions of the authorizer are called on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asking {
+    Authorizer,
+    Path,
+    Group,
+    Resource,
+    Decision,
+}
+
+impl Asking {
+    /// Returns the name of the type.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Authorizer => "kubernetes.authorization.Authorizer",
+            Self::Path => "kubernetes.authorization.PathCheck",
+            Self::Group => "kubernetes.authorization.GroupCheck",
+            Self::Resource => "kubernetes.authorization.ResourceCheck",
+            Self::Decision => "kubernetes.authorization.Decision",
+        }
+    }
+
+    /// Returns the type that a function gives, and how many texts it takes; `None` if it has no such function.
+    pub(super) fn function(self, name: &str) -> Option<(usize, Type<'static>)> {
+        let asking = |count, given| Some((count, Type::Asking(given)));
+        match (self, name) {
+            (Self::Authorizer, "path") => asking(1, Self::Path),
+            (Self::Authorizer, "group") => asking(1, Self::Group),
+            (Self::Authorizer, "serviceAccount") => asking(2, Self::Authorizer),
+            (Self::Group, "resource") => asking(1, Self::Resource),
+            (Self::Resource, "subresource" | "namespace" | "name" | "fieldSelector" | "labelSelector") => {
+                asking(1, Self::Resource)
+            }
+            (Self::Path | Self::Resource, "check") => asking(1, Self::Decision),
+            (Self::Decision, "allowed" | "errored") => Some((0, Type::Bool)),
+            (Self::Decision, "reason" | "error") => Some((0, Type::Text)),
+            _ => None,
+        }
+    }
+
+    /// Returns the first type that has a function.
+    pub(super) fn with_function(name: &str) -> Option<Self> {
+        let all = [Self::Authorizer, Self::Path, Self::Group, Self::Resource, Self::Decision];
+        all.into_iter().find(|asking| asking.function(name).is_some())
+    }
 }
 
 /// Returns whether a whole object's schema declares its built-in fields: then rules also see the other metadata that
