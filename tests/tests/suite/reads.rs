@@ -497,3 +497,24 @@ async fn what_an_object_owns_is_found_by_its_uid() {
     assert_eq!(*seen.lock().unwrap(), [vec![], vec![ObjectKey::new("shop", "own")]]);
     running.stop().await.unwrap();
 }
+
+// C53
+#[tokio::test(start_paused = true)]
+async fn an_object_that_leaves_what_is_watched_counts_as_gone() {
+    let server = shop(&["a"]).await;
+    server.patch_merge::<Route>("shop/a", json!({"metadata": {"labels": {"tier": "gold"}}})).await;
+    let (runs, found) = (Runs::default(), Arc::new(AtomicU64::new(9)));
+    let gold = || Watch::<Route>::new().label_selector("tier=gold").unwrap();
+    let seen = found.clone();
+    let controller = calling(&runs, move |cx| {
+        let routes = cx.lister_of(&gold());
+        seen.store(u64::from(routes.get(&ObjectKey::new("shop", "a")).is_some()), Ordering::Relaxed);
+    });
+    let running = Manager::new(server.client()).controller(controller.watch(gold())).spawn();
+    assert_eq!((runs.since().await.len(), found.load(Ordering::Relaxed)), (1, 1));
+    server.patch_merge::<Route>("shop/a", json!({"metadata": {"labels": {"tier": "silver"}}})).await;
+    assert_eq!((runs.since().await.len(), found.load(Ordering::Relaxed)), (1, 0));
+    server.patch_merge::<Route>("shop/a", json!({"metadata": {"labels": {"tier": "gold"}}})).await;
+    assert_eq!((runs.since().await.len(), found.load(Ordering::Relaxed)), (1, 1));
+    running.stop().await.unwrap();
+}
