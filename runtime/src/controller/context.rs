@@ -555,7 +555,7 @@ impl<K: Watched> Context<K> {
     /// # fn test(client: kube::Client, map: &ConfigMap, tls: Secret) {
     /// let secrets = Indexer::<Secret>::new();
     /// secrets.upsert(Arc::new(tls));
-    /// let cx = Context::without_manager(client, map).with_lister::<Secret>(secrets.lister());
+    /// let cx = Context::<ConfigMap>::without_manager(client, map).with_lister::<Secret>(secrets.lister());
     /// assert_eq!(cx.lister::<Secret>().len(), 1);
     /// # }
     /// ```
