@@ -1,4 +1,4 @@
-//! `reads`: what it costs to wake the keys that read what changes, beside a mapping by an index.
+//! `reads`: what it costs to wake the keys that read what changes, compared with a mapping by an index.
 //!
 //! The API server runs in the measured process, and costs all sides the same.
 

@@ -50,7 +50,7 @@ pub(super) struct SharedStore {
 pub struct Lister<K: ?Sized> {
     shared: Arc<SharedStore>,
     keep: Option<Arc<dyn Any + Send + Sync>>,
-    /// Where the lister of a run looks, and who is told.
+    /// Where the lister of a run looks, and who hears of it.
     tracked: Option<Arc<TrackedSnapshot>>,
     object: PhantomData<fn(&K)>,
 }
@@ -430,7 +430,7 @@ impl<K: ?Sized> Lister<K> {
         self.note(ReadAspect::Content, || ReadPart::Object(key.clone()));
     }
 
-    /// Gives the values of an object in an index, as the cache does; none if there is no such index.
+    /// Gives the values of an object in an index, as the cache does; none if no index has that name.
     pub(crate) fn index_values(&self, index: &str, held: &CachedObject) -> Vec<IndexValue> {
         self.shared.published.load().values_in(index, held)
     }

@@ -54,7 +54,7 @@ pub(crate) enum ReadAspect {
 /// Says whether what was picked of an object has changed; `None` is an absent object.
 pub(crate) type PickCheck = Arc<dyn Fn(Option<&dyn AnyObject>) -> bool + Send + Sync>;
 
-/// Is told of reads.
+/// Hears of reads.
 pub(crate) trait ReadTracker: Send + Sync {
     /// Takes a read that is about to be done.
     fn note(&self, part: ReadPart, aspect: ReadAspect);

@@ -66,7 +66,7 @@ pub(super) enum Needed<'s> {
 }
 
 impl Selector {
-    /// Returns a label, and its values, without one of which nothing matches.
+    /// Returns a label and its values; nothing matches without one of them.
     pub(crate) fn one_of(&self) -> Option<(&str, &BTreeSet<String>)> {
         self.needed().find_map(|(key, needed)| match needed {
             Needed::OneOf(values) => Some((key, values)),

@@ -12,7 +12,7 @@ use crate::{
 /// The objects whose values the expressions of a [`Policy`](super::Policy) use as `params`.
 ///
 /// The policy is evaluated once for each of the objects, and all must allow the request. Unless set, a namespaced object is in
-/// the namespace of the request, and a request is refused if there is no object, whatever
+/// the namespace of the request, and a request is refused if the object is missing, whatever
 /// [`Policy::only_if`](super::Policy::only_if) says.
 ///
 /// ```
@@ -65,7 +65,7 @@ impl<P: TypedObject> Params<P> {
         self
     }
 
-    /// Lets requests pass if there is no object. No rule or change is evaluated then.
+    /// Lets requests pass if the object is missing. No rule or change is evaluated then.
     pub fn allow_if_missing(mut self) -> Self {
         self.given.missing = "Allow";
         self
@@ -89,7 +89,7 @@ pub(super) struct GivenParams {
     pub(super) kind: Kind,
     selected: Selected,
     namespace: Option<String>,
-    /// What becomes of requests if there is no object.
+    /// What becomes of requests if the object is missing.
     missing: &'static str,
 }
 

@@ -41,7 +41,7 @@ impl<'v> Asker<'v> {
         Self { authorizer, checks: Arc::default() }
     }
 
-    /// Evaluates an expression, of which the rest has a cost; returns also the cost of all.
+    /// Evaluates an expression whose rest has a cost; returns also the cost of all.
     pub(super) fn evaluate(
         &self,
         expression: &IdedExpr,

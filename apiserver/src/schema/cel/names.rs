@@ -18,7 +18,7 @@ pub(crate) enum Wanted {
     Anything,
     /// Whether something is true.
     Bool,
-    /// The text of a message, for which there is no authorizer.
+    /// The text of a message, which has no authorizer.
     Message,
     /// A text, or none.
     TextOrNull,
