@@ -220,11 +220,20 @@ impl<K: Marker> Context<K> {
         let fits = |cache: &&OwnedCache| {
             cache.marker == TypeId::of::<C>() && (cache.place.is_none() || cache.place.as_ref() == namespace)
         };
-        let Some(cache) = self.run.reads.owned.iter().find(fits) else { undeclared::<C>("owns") };
-        match &*self.owner().uid {
-            "" => Objects::default(),
-            uid => cache.informer.owned_by(uid),
+        let (mut caches, uid) = (self.run.reads.owned.iter().filter(fits), self.owner().uid);
+        let Some(first) = caches.next() else { undeclared::<C>("owns") };
+        if uid.is_empty() {
+            return Objects::default();
         }
+        caches.fold(first.informer.owned_by(&uid), |mut all: Objects<C::Object>, more| {
+            let known = all.keys();
+            let more = more.informer.owned_by::<C::Object>(&uid).into_iter();
+            let more: Vec<_> = more.filter(|object| !known.contains(&ObjectKey::of(&**object))).collect();
+            if !more.is_empty() {
+                all = all.into_iter().chain(more).collect::<Vec<_>>().into();
+            }
+            all
+        })
     }
 
     fn moment_of(&self, entry: &ReadCacheEntry) -> AnyLister {

@@ -160,6 +160,8 @@ pub(super) fn prepare<K: Watched, R: Reconciler<K>>(
     let finalizer = settings.finalizer.as_deref();
     let objects = Arc::new(sources.reconciled::<K>(dynamic_type, selection, predicate, finalizer));
     let selects_some = !selection.is_everything();
+    // What only is read comes last: it may be read from what feeds the controller.
+    definition.sources.sort_by_key(Source::is_read);
     mem::take(&mut definition.sources).into_iter().for_each(|source| sources.open(source));
     let (streams, connects) = (mem::take(&mut definition.streams), mem::take(&mut sources.connects));
     let core = core(definition, queue, sources, (TypeId::of::<K>(), objects.clone()), env);

@@ -43,7 +43,7 @@ pub(crate) struct ReadCacheEntry {
 /// A cache of objects that the reconciled ones own.
 pub(crate) struct OwnedCache {
     pub(super) marker: TypeId,
-    /// The namespace that it shows; `None`: all.
+    /// The namespace of the controller that it is for.
     pub(super) place: Place,
     pub(super) informer: AnyInformer,
 }
@@ -128,8 +128,13 @@ impl ReadTracker for RunTracker {
         let object = feed.name.clone();
         let mut table = self.keys.table();
         for version in versions {
+            let written = feed.source.zip(version);
+            // The run wrote it after its moment. The event may have come already, and is not awaited any more.
+            if written.is_some_and(|(source, version)| table.was_answered(key, source, version)) {
+                continue;
+            }
             let reason = Reason::Read { object: object.clone(), run: *run };
-            table.take(key.clone(), feed.source.zip(version), reason);
+            table.take(key.clone(), written, reason);
         }
     }
 }

@@ -89,6 +89,13 @@ pub(super) struct Source {
 
 type AskInformer = Box<dyn Fn(&SharedInformerFactory, Option<&str>) -> AnyInformer + Send>;
 
+impl Source {
+    /// Returns whether its objects are only read.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.enqueues, Enqueues::Nothing)
+    }
+}
+
 /// Makes a source of a watch. That of another cluster is asked for at once, so that its cluster knows it before it starts.
 pub(super) fn source<W: Watched>(watch: Watch<W>) -> Source {
     Source {
@@ -184,7 +191,7 @@ impl<'a> ControllerSources<'a> {
             return self.open_elsewhere(informer.clone(), &source);
         }
         let Source { kind, narrowing, .. } = &source;
-        let is_read = matches!(source.enqueues, Enqueues::Nothing);
+        let is_read = source.is_read();
         if is_read {
             self.has_reads = true;
             let asked = self.asked.iter().filter(|informer| {
@@ -193,11 +200,16 @@ impl<'a> ControllerSources<'a> {
             });
             let asked: Vec<_> = asked.map(|informer| (None, informer.clone())).collect();
             if narrowing.is_none() && !asked.is_empty() {
-                let readable = asked.iter().find(|(_, informer)| informer.object_type() == source.object);
-                if let Some((_, informer)) = readable {
-                    // It may show a part of the kind: a write is compared with it only if it feeds the controller anyway.
-                    let id = self.feeding.iter().position(|known| known.is_same(informer)).map(SourceId);
-                    self.read(informer, &source, id, None);
+                // Dropped again unless the program asked for the same: no other shows the whole kind for sure.
+                let whole = (source.informer)(self.factory, None);
+                let is_readable = |informer: &&AnyInformer| informer.object_type() == source.object;
+                let mut readable = asked.iter().map(|(_, informer)| informer).filter(is_readable);
+                if asked.iter().any(|(_, informer)| informer.is_same(&whole)) {
+                    let id = self.feed(&whole, source.form, None, Selects::Everything);
+                    self.read(&whole, &source, Some(id), None);
+                } else if let Some(part) = readable.next() {
+                    let id = self.feeding.iter().position(|known| known.is_same(part)).map(SourceId);
+                    self.read(part, &source, id, None);
                 }
                 return self.awaited.extend(asked);
             }
@@ -215,12 +227,12 @@ impl<'a> ControllerSources<'a> {
                 true => self.read(&informer, &source, Some(id), place.clone()),
                 false => self.relate(&informer, &source, Some(id)),
             }
+            // If it has a namespace of its own, it is for all keys.
+            let waiting = place.filter(|_| narrowing.namespace.is_none());
             if matches!(source.enqueues, Enqueues::Owner) {
-                let (marker, place, informer) = (source.marker, place.clone(), informer.clone());
+                let (marker, place, informer) = (source.marker, waiting.clone(), informer.clone());
                 self.owned.push(OwnedCache { marker, place, informer });
             }
-            // If it has a namespace of its own, all keys wait for it.
-            let waiting = place.filter(|_| narrowing.namespace.is_none());
             self.awaited.push((waiting, informer));
         }
     }

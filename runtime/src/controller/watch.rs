@@ -147,6 +147,9 @@ impl<W: Watched> Watch<W> {
     }
 
     /// Enqueues keys only for changes that pass a predicate.
+    ///
+    /// It does not apply to what runs read by [`Context::lister`](crate::Context::lister): there,
+    /// [`pick`](crate::Lister::pick) leaves out what does not matter.
     pub fn only_if(mut self, predicate: Predicate<W::Object>) -> Self {
         self.predicate = Some(predicate.erased());
         self

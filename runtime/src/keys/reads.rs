@@ -243,7 +243,7 @@ impl ReadTable {
         }
     }
 
-    /// Forgets all reads, but not which kinds there are.
+    /// Forgets all reads.
     pub(crate) fn clear(&mut self) {
         *self = Self { hashing: self.hashing.clone(), ..Self::default() };
     }

@@ -558,6 +558,12 @@ impl KeyTable {
         self.details(key)?.writes.answers.get(object)
     }
 
+    /// Returns whether the server answered a write of a key with a version, as far as its run still knows.
+    pub(crate) fn was_answered(&self, key: &ObjectKey, source: SourceId, version: Version) -> bool {
+        let mut answers = self.details(key).into_iter().flat_map(|details| details.writes.answers.values());
+        answers.any(|answer| answer.awaits() == Some((source, version)))
+    }
+
     /// Keeps an answer, in place of an earlier one about the same object.
     pub(crate) fn keep_answer(&mut self, key: &ObjectKey, object: ObjectId, answer: LastAnswer) {
         if let Some((source, version)) = answer.awaits() {

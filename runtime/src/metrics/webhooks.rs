@@ -1,11 +1,11 @@
 //! The metrics of webhooks, under the names of controller-runtime, and of storage migrations.
 
-use std::time::Duration;
-
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
 };
+
+use tokio::time::Instant;
 
 use super::{Metrics, registered::added};
 
@@ -32,7 +32,7 @@ pub(crate) enum Decided {
     /// Allowed, or converted.
     Allowed,
     Refused,
-    /// There was no decision: the failure policy said what becomes of the request.
+    /// No handler decided, so the failure policy did.
     Failed,
 }
 
@@ -66,15 +66,11 @@ impl WebhookMetrics {
         made.expect("it is registered at once")
     }
 
-    pub(crate) fn began(&self, webhook: &str) {
-        self.in_flight.get_or_create(&WebhookLabels { webhook: webhook.to_owned() }).inc();
-    }
-
-    pub(crate) fn ended(&self, webhook: &str, code: u16, took: Duration) {
+    /// Counts a call as in flight until what is returned is dropped.
+    pub(crate) fn begin(&self, webhook: &str) -> WebhookCall {
         let of = WebhookLabels { webhook: webhook.to_owned() };
-        self.in_flight.get_or_create(&of).dec();
-        self.latency.get_or_create(&of).observe(took.as_secs_f64());
-        self.requests.get_or_create(&CodeLabels { webhook: of.webhook, code }).inc();
+        self.in_flight.get_or_create(&of).inc();
+        WebhookCall { metrics: self.clone(), of, began: Instant::now() }
     }
 
     pub(crate) fn decided(&self, webhook: &str, decided: Decided) {
@@ -84,6 +80,27 @@ impl WebhookMetrics {
             Decided::Failed => "failed",
         };
         self.decisions.get_or_create(&DecisionLabels { webhook: webhook.to_owned(), decision }).inc();
+    }
+}
+
+/// A call in flight. An API server that hangs up drops it without an answer.
+pub(crate) struct WebhookCall {
+    metrics: WebhookMetrics,
+    of: WebhookLabels,
+    began: Instant,
+}
+
+impl WebhookCall {
+    pub(crate) fn answered(&self, code: u16) {
+        let Self { metrics, of, began } = self;
+        metrics.latency.get_or_create(of).observe(began.elapsed().as_secs_f64());
+        metrics.requests.get_or_create(&CodeLabels { webhook: of.webhook.clone(), code }).inc();
+    }
+}
+
+impl Drop for WebhookCall {
+    fn drop(&mut self) {
+        self.metrics.in_flight.get_or_create(&self.of).dec();
     }
 }
 

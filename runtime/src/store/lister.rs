@@ -293,7 +293,8 @@ impl<K: ?Sized> Lister<K> {
         // A writer sees the subscription, or this sees what it published.
         fence(Ordering::SeqCst);
         let reached = async {
-            while self.resource_version().is_none_or(|reached| reached < version) {
+            // Not the moment of a run, which never moves.
+            while self.shared.published.load().version().is_none_or(|reached| reached < version) {
                 if moved.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -404,7 +405,7 @@ impl<K: ?Sized> Lister<K> {
         self.shared.object.object.id
     }
 
-    /// Takes the present moment, whose reads are told.
+    /// Takes the present moment; a tracker hears of its reads.
     pub(crate) fn moment(&self, tracker: Box<dyn ReadTracker>) -> TrackedSnapshot {
         TrackedSnapshot::new(self.shared.published.load_full(), tracker)
     }

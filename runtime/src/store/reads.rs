@@ -63,7 +63,7 @@ pub(crate) trait ReadTracker: Send + Sync {
     fn changed(&self, versions: Vec<Option<Version>>);
 }
 
-/// One moment of a cache, whose reads are told.
+/// One moment of a cache. A tracker hears of its reads.
 pub(crate) struct TrackedSnapshot {
     pub(super) snapshot: Arc<StoreSnapshot>,
     tracker: Box<dyn ReadTracker>,

@@ -7,10 +7,7 @@ use futures::FutureExt;
 use http::{HeaderValue, Response, StatusCode, header};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout},
-};
+use tokio::{sync::watch, time::timeout};
 
 use super::{
     admit::{HandlerFailure, Verdict},
@@ -91,15 +88,13 @@ impl Handlers {
     pub(super) async fn handle(&self, path: &str, query: &str, body: &[u8]) -> WebhookResponse {
         // Callers choose paths: those that are not known are not labels.
         let known = path == CONVERSION_PATH || self.hooks.contains_key(path);
-        let metrics = self.metrics.as_ref().filter(|_| known);
-        metrics.inspect(|metrics| metrics.began(path));
-        let begun = Instant::now();
+        let call = self.metrics.as_ref().filter(|_| known).map(|metrics| metrics.begin(path));
         let answer = AssertUnwindSafe(self.answer(path, query, body)).catch_unwind().await;
         let answer = answer.unwrap_or_else(|payload| {
             discard(payload);
             WebhookResponse::refused(StatusCode::INTERNAL_SERVER_ERROR, "the webhook panicked")
         });
-        metrics.inspect(|metrics| metrics.ended(path, answer.code.as_u16(), begun.elapsed()));
+        call.inspect(|call| call.answered(answer.code.as_u16()));
         answer
     }
 

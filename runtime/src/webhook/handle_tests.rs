@@ -444,3 +444,33 @@ fn durations_are_read_as_go_writes_them() {
         assert_eq!(read(text), None, "{text}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn calls_and_decisions_are_counted_and_a_call_that_is_dropped_is_not_in_flight() {
+    let metrics = crate::metrics::Metrics::new();
+    let webhooks = webhooks(Calls::new()).counted_in(WebhookMetrics::of(&metrics));
+    let shows = |line: &str| {
+        let page = metrics.encode();
+        assert!(page.lines().any(|shown| shown == line), "{line}\n{page}");
+    };
+    for data in ["fine", "refuse", "panic"] {
+        ask(&webhooks, VALIDATES, json!({"object": object(&[data])})).await;
+    }
+    webhooks.handle("/made-up", "", b"{}").await;
+    webhooks.handle(VALIDATES, "", b"{").await;
+    let review = review(json!({"object": object(&["slow"])})).to_string();
+    {
+        let mut call = std::pin::pin!(webhooks.handle(VALIDATES, "", review.as_bytes()));
+        assert!(futures::poll!(&mut call).is_pending());
+        shows(&format!("controller_runtime_webhook_requests_in_flight{{webhook=\"{VALIDATES}\"}} 1"));
+    }
+    shows(&format!("controller_runtime_webhook_requests_in_flight{{webhook=\"{VALIDATES}\"}} 0"));
+    shows(&format!("controller_runtime_webhook_requests_total{{webhook=\"{VALIDATES}\",code=\"200\"}} 3"));
+    shows(&format!("controller_runtime_webhook_requests_total{{webhook=\"{VALIDATES}\",code=\"400\"}} 1"));
+    for (decision, count) in [("allowed", 1), ("refused", 1), ("failed", 1)] {
+        shows(&format!(
+            "watchkeeper_webhook_decisions_total{{webhook=\"{VALIDATES}\",decision=\"{decision}\"}} {count}"
+        ));
+    }
+    assert!(!metrics.encode().contains("made-up"));
+}

@@ -32,6 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 const ASK_EVERY: Duration = Duration::from_secs(2);
 /// How long a controller of the cluster may take to begin.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(60);
+/// How often the log says that the server has not finished.
+const TELL_EVERY: Duration = Duration::from_secs(120);
 /// The versions of `storagemigration.k8s.io` whose objects read the same, the latest first.
 const MIGRATION_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
@@ -77,6 +79,8 @@ impl Migration {
             () = stopping.wait() => {}
             () = self.repeat() => {}
         }
+        // The next leader says it.
+        self.meter.pending.set(0);
         Ok(())
     }
 
@@ -158,7 +162,10 @@ impl Migration {
         progress: &mut MigrationProgress,
     ) -> Result<bool, kube::Error> {
         let group = "storagemigration.k8s.io";
-        let found = self.objects.read(&format!("/apis/{group}")).await?.unwrap_or_default();
+        let found = match self.objects.read(&format!("/apis/{group}")).await {
+            Ok(found) => found.unwrap_or_default(),
+            Err(error) => return self.declined(error),
+        };
         let served: Vec<_> = found["versions"].as_array().into_iter().flatten().collect();
         let is_served = |version: &&&str| served.iter().any(|found| found["version"] == **version);
         let Some(version) = MIGRATION_VERSIONS.iter().find(is_served) else { return Ok(false) };
@@ -174,7 +181,7 @@ impl Migration {
             return self.declined(error);
         }
         progress.asked = Some(path.clone());
-        let begun = Instant::now();
+        let (begun, mut told) = (Instant::now(), Instant::now());
         let why = loop {
             sleep(ASK_EVERY).await;
             let Some(found) = self.objects.read(&path).await? else { break "somebody deleted it" };
@@ -191,6 +198,10 @@ impl Migration {
                 let why = plain(failed["message"].as_str().unwrap_or_default()).to_string();
                 tracing::warn!(crd = %self.name, %why, "the server's storage migration failed");
                 break "it failed";
+            }
+            if told.elapsed() > TELL_EVERY {
+                told = Instant::now();
+                tracing::info!(crd = %self.name, migration = name, "the cluster is still migrating");
             }
             let is_taken_up = found["status"]["resourceVersion"].is_string();
             if !is_taken_up && begun.elapsed() > TAKEN_UP_WITHIN {
