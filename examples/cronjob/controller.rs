@@ -7,13 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::{SignedDuration, Timestamp},
 };
-use watchkeeper::{
-    Error,
-    clock::Moment,
-    prelude::*,
-    store::{IndexDefinition, IndexValue},
-    webhook::Webhooks,
-};
+use watchkeeper::{Error, clock::Moment, prelude::*, webhook::Webhooks};
 
 use super::{
     rules::{Rules, Usual},
@@ -24,13 +18,9 @@ use super::{
 
 /// The annotation of a job: when the schedule was due.
 const SCHEDULED_AT: &str = "batch.tutorial.kubebuilder.io/scheduled-at";
-/// The index of jobs by the UID of what controls them.
-const BY_CONTROLLER: &str = "controller";
 
 /// Starts the jobs of cron jobs.
-struct CronJobs {
-    jobs: Lister<Job>,
-}
+struct CronJobs;
 
 impl Reconciler<CronJob> for CronJobs {
     type Error = Error;
@@ -38,8 +28,7 @@ impl Reconciler<CronJob> for CronJobs {
     async fn reconcile(&self, cron_job: Arc<CronJob>, cx: &Context<CronJob>) -> Result<Action, Self::Error> {
         let now = now();
         let runs = &cron_job.spec.runs;
-        let uid = cron_job.metadata.uid.as_deref().unwrap_or_default();
-        let owned = self.jobs.by_index(BY_CONTROLLER, &IndexValue::from(uid));
+        let owned = cx.owned::<Job>();
         let jobs = || owned.iter().filter(|job| job.metadata.deletion_timestamp.is_none());
         let of_outcome =
             |outcome: Option<Outcome>| jobs().filter(move |job| Outcome::of(job) == outcome).cloned();
@@ -154,13 +143,6 @@ fn set_conditions(
     status.conditions.set(Condition::new("Progressing", active > 0, reason, message));
 }
 
-/// Names the controller of a job, for the index.
-fn controlled_by(job: &Job) -> Option<IndexValue> {
-    let owners = job.metadata.owner_references.iter().flatten();
-    let mut controllers = owners.filter(|owner| owner.controller == Some(true));
-    controllers.next().map(|owner| IndexValue::from(&owner.uid))
-}
-
 fn scheduled_at(job: &Job) -> Option<Timestamp> {
     job.annotations().get(SCHEDULED_AT)?.parse().ok()
 }
@@ -183,14 +165,11 @@ pub(crate) fn now() -> Timestamp {
 
 /// The operator: the kind with its versions, its webhooks, and the controller.
 pub(crate) fn operator(manager: Manager, webhooks: Webhooks) -> Manager {
-    let jobs = manager.informer::<Job>().build();
-    let index = IndexDefinition::new(BY_CONTROLLER, controlled_by);
-    jobs.add_index(index).expect("the only index of this name");
     manager
         .kind::<CronJob>()
         .webhooks(
             webhooks.defaults::<CronJob>(Usual).validates::<CronJob>(Rules).validates::<v2::CronJob>(Rules),
         )
         .leader_election("cronjobs")
-        .controller(Controller::new(CronJobs { jobs: jobs.lister() }).owns::<Job>())
+        .controller(Controller::new(CronJobs).owns::<Job>())
 }
