@@ -87,7 +87,7 @@ struct Reader {
     /// What the last run read that has ended.
     done: RunReads,
     /// What the run under way has read so far.
-    running: RunReads,
+    running: Option<Box<RunReads>>,
 }
 
 /// What a run read.
@@ -147,13 +147,11 @@ impl ReadTable {
         let reader = self.readers.get_mut(id);
         // Work that outlives its run goes on to read.
         let is_late = run == reader.done.run && run != 0;
-        if !is_late && reader.running.run != run {
-            if run < reader.running.run || run < reader.done.run {
-                return None;
-            }
-            reader.running.run = run;
+        let running = reader.running().run;
+        if !is_late && running != run && (run < running || run < reader.done.run) {
+            return None;
         }
-        let reads = if is_late { &reader.done } else { &reader.running };
+        let reads = reader.reads_mut(run, is_late);
         if reads.covers(kind, &part) {
             return None;
         }
@@ -172,7 +170,7 @@ impl ReadTable {
         let node = self.node(kind, named_like(part, key));
         self.add_reader(node, id, wants);
         let reader = self.readers.get_mut(id);
-        let reads = if is_late { &mut reader.done } else { &mut reader.running };
+        let reads = reader.reads_mut(run, is_late);
         if let Some(check) = check {
             reads.more.get_or_insert_default().picks.push((node.node(), check));
         }
@@ -192,7 +190,7 @@ impl ReadTable {
     /// Lets a run depend on a namespace or a kind as a whole, if it reads too many things of it one by one.
     fn join(&mut self, id: u32, kind: ReadKind, is_late: bool) -> Option<ReadSet> {
         let reader = self.readers.get(id);
-        let reads = if is_late { &reader.done } else { &reader.running };
+        let reads = if is_late { &reader.done } else { reader.running() };
         let of_kind: Vec<_> =
             reads.reads.iter().copied().filter(|read| self.kind_of(*read) == kind).collect();
         if of_kind.len() <= ONE_BY_ONE {
@@ -210,7 +208,7 @@ impl ReadTable {
             };
         let (key, run) = (reader.key.clone(), reads.run);
         let reader = self.readers.get_mut(id);
-        let reads = if is_late { &mut reader.done } else { &mut reader.running };
+        let reads = reader.reads_mut(run, is_late);
         reads.reads.retain(|read| !of_kind.contains(read));
         if let Some(more) = &mut reads.more {
             more.picks.retain(|(node, _)| !of_kind.iter().any(|read| !read.is_set() && read.node() == *node));
@@ -226,9 +224,9 @@ impl ReadTable {
     pub(crate) fn finish(&mut self, key: &ObjectKey, run: u64) {
         let Some(id) = self.find_reader(key) else { return };
         let reader = self.readers.get_mut(id);
-        let ended = match reader.running.run == run {
-            true => std::mem::take(&mut reader.running),
-            false => RunReads { run, ..RunReads::default() },
+        let ended = match reader.running().run == run {
+            true => reader.running.take().map(|reads| *reads).unwrap_or_default(),
+            false => RunReads::default(),
         };
         let before = std::mem::replace(&mut reader.done, ended);
         reader.done.run = run;
@@ -297,13 +295,12 @@ impl ReadTable {
         let mut woken = WokenKeys::default();
         for (id, pick) in found {
             let reader = self.readers.get(id);
-            let last = if reader.running.run == 0 { &reader.done } else { &reader.running };
+            let last = reader.running.as_deref().unwrap_or(&reader.done);
             let (key, run) = (reader.key.clone(), last.run);
             match pick {
                 None => woken.keys.push((key, run)),
                 Some(node) => {
-                    let picks =
-                        [&reader.done, &reader.running].into_iter().filter_map(|run| run.more.as_ref());
+                    let picks = [&reader.done, reader.running()].into_iter().filter_map(|run| run.more.as_ref());
                     let picks = picks.flat_map(|more| &more.picks);
                     let picks = picks.filter(|(of, _)| *of == node);
                     woken.picks.extend(picks.map(|(_, check)| (key.clone(), run, check.clone())));
@@ -371,7 +368,7 @@ impl ReadTable {
         let Some(reader) = self.find_reader(key).map(|id| self.readers.get(id)) else { return Vec::new() };
         let mut reads = reader.done.reads.clone();
         let more = reader
-            .running
+            .running()
             .reads
             .iter()
             .filter(|read| !reads.iter().any(|known| known.0 & !WANTS == read.0 & !WANTS));
@@ -391,7 +388,7 @@ impl ReadTable {
         let id = self.readers.add(Reader {
             key: key.clone(),
             done: RunReads::default(),
-            running: RunReads::default(),
+            running: None,
         });
         let (hashing, readers) = (&self.hashing, &self.readers);
         self.by_key.insert_unique(hashing.hash_one(key), id, |id| hashing.hash_one(&readers.get(*id).key));
@@ -444,7 +441,7 @@ impl ReadTable {
     /// Brings what a node knows of a reader to what the reader still reads; a node without readers goes.
     fn settle(&mut self, id: u32, read: ReadRef) {
         let reader = self.readers.get(id);
-        let reads = reader.done.reads.iter().chain(&reader.running.reads);
+        let reads = reader.done.reads.iter().chain(&reader.running().reads);
         let still = reads.filter(|known| known.0 & !WANTS == read.0 & !WANTS).map(|known| known.wants());
         let still = still.reduce(Wants::with);
         let (node, hashing) = (read.node(), &self.hashing);
@@ -553,6 +550,24 @@ impl KindReads {
             },
             ReadSet::Everything | ReadSet::Namespace(_) => {}
         }
+    }
+}
+
+impl Reader {
+    /// What the run under way has read so far; nothing, if there is none.
+    fn running(&self) -> &RunReads {
+        static NONE: RunReads = RunReads { run: 0, reads: Vec::new(), more: None };
+        self.running.as_deref().unwrap_or(&NONE)
+    }
+
+    /// Returns the reads of a run: of the one under way, or of the last one that has ended.
+    fn reads_mut(&mut self, run: u64, is_late: bool) -> &mut RunReads {
+        if is_late {
+            return &mut self.done;
+        }
+        let running = self.running.get_or_insert_default();
+        running.run = run;
+        running
     }
 }
 

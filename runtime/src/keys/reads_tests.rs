@@ -236,5 +236,5 @@ fn work_that_outlives_its_run_goes_on_to_read_for_it_until_another_run_ends() {
 #[test]
 fn a_node_takes_as_little_as_it_may() {
     assert_eq!((size_of::<Option<Node<ObjectKey>>>(), size_of::<ReadRef>()), (48, 4));
-    assert_eq!(size_of::<Option<Reader>>(), 112);
+    assert_eq!(size_of::<Option<Reader>>(), 80);
 }

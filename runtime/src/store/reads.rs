@@ -76,6 +76,14 @@ impl TrackedSnapshot {
 
     /// Tells of a read, and of what has changed of it since the snapshot.
     pub(super) fn note(&self, part: ReadPart, aspect: ReadAspect, published: &ArcSwap<StoreSnapshot>) {
+        // The cache's own key shares its text with the object.
+        let part = match part {
+            ReadPart::Object(key) => match self.snapshot.get(key.namespace(), key.name()) {
+                Some(held) => ReadPart::Object(held.key().clone()),
+                None => ReadPart::Object(key),
+            },
+            set => set,
+        };
         self.tracker.note(part.clone(), aspect.clone());
         // From here on, those who note changes know of the read.
         let now = published.load();

@@ -530,3 +530,103 @@ async fn an_object_that_leaves_what_is_watched_counts_as_gone() {
     assert_eq!((runs.since().await.len(), found.load(Ordering::Relaxed)), (1, 1));
     running.stop().await.unwrap();
 }
+
+/// Writes fields that the schema refuses and the program can't read.
+async fn write_any(server: &ApiServer, name: &str, spec: serde_json::Value) {
+    let resource = kube::core::ApiResource::erase::<Route>(&());
+    let routes = Api::<kube::core::DynamicObject>::namespaced_with(server.client(), "shop", &resource);
+    let mut route = kube::core::DynamicObject::new(name, &resource);
+    route.data = json!({"spec": spec});
+    let apply = PatchParams::apply("somebody").force();
+    routes.patch(name, &apply, &Patch::Apply(&route)).await.unwrap();
+}
+
+// C53
+#[tokio::test(start_paused = true)]
+async fn an_object_that_turns_unreadable_or_readable_again_asks_for_a_run_of_each_key_that_read_it() {
+    let mut loose = serde_json::to_value(Route::crd()).unwrap();
+    loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let server = ApiServer::in_memory().crd_object(loose).crd::<Reading>().namespace("shop").start().await;
+    for name in ["by-name", "by-site", "whole", "counting", "stranger"] {
+        server.create(&Reading::new(name, ReadingSpec { seed: 0 })).await;
+    }
+    let runs = Arc::new(Mutex::new(Vec::new()));
+    let noted = runs.clone();
+    let controller = Controller::from_fn(move |reading: Arc<Reading>, cx: Context<Reading>| {
+        let routes = cx.lister::<Route>();
+        let found = match reading.name_any().as_str() {
+            "by-name" => usize::from(routes.get(&ObjectKey::new("shop", "a")).is_some()),
+            "by-site" => routes.by_site("a").len(),
+            "whole" => routes.list().len(),
+            "counting" => routes.len(),
+            _ => usize::from(routes.get(&ObjectKey::new("shop", "b")).is_some()),
+        };
+        noted.lock().unwrap().push((reading.name_any(), found));
+        async { Ok::<_, watchkeeper::Error>(Action::await_change()) }
+    });
+    let running = Manager::new(server.client()).controller(controller.reads::<Route>()).spawn();
+    let since = async || {
+        sleep(Duration::from_secs(30)).await;
+        let mut runs = std::mem::take(&mut *runs.lock().unwrap());
+        runs.sort();
+        runs.into_iter().map(|(name, found)| format!("{name} {found}")).collect::<Vec<_>>().join(", ")
+    };
+    let none_there = "by-name 0, by-site 0, counting 0, whole 0";
+    let without_sites = "by-name 0, counting 0, whole 0";
+    assert_eq!(since().await, "by-name 0, by-site 0, counting 0, stranger 0, whole 0");
+    // It begins unreadable: no run sees it. Nobody knows its site.
+    write_any(&server, "a", json!({"site": "a", "port": "many", "weight": 1})).await;
+    assert_eq!(since().await, without_sites);
+    let readable = |port: i32| json!({"site": "a", "port": port, "weight": 1});
+    write_any(&server, "a", readable(1)).await;
+    let one_there = none_there.replace('0', "1");
+    assert_eq!(since().await, one_there);
+    // The cache keeps the last state that could be read.
+    write_any(&server, "a", json!({"site": "a", "port": "many", "weight": 1})).await;
+    assert_eq!(since().await, one_there);
+    write_any(&server, "a", readable(2)).await;
+    assert_eq!(since().await, one_there);
+    write_any(&server, "a", json!({"site": "a", "port": "many", "weight": 1})).await;
+    assert_eq!(since().await, one_there);
+    Api::<Route>::namespaced(server.client(), "shop").delete("a", &DeleteParams::default()).await.unwrap();
+    assert_eq!(since().await, none_there);
+    running.stop().await.unwrap();
+}
+
+// C53
+#[tokio::test(start_paused = true)]
+async fn what_is_owned_may_be_watched_in_a_namespace_of_its_own_or_in_several() {
+    for is_own in [true, false] {
+        let server = ApiServer::in_memory().crd::<Route>().crd::<Reading>().namespace("shop").namespace("hub");
+        let server = server.start().await;
+        for namespace in ["shop", "hub"] {
+            let mut reading = Reading::new("reading", ReadingSpec { seed: 0 });
+            reading.metadata.namespace = Some(namespace.to_owned());
+            server.create(&reading).await;
+        }
+        let seen = Arc::new(Mutex::new(BTreeMap::<String, Vec<ObjectKey>>::new()));
+        let noted = seen.clone();
+        let controller = Controller::from_fn(move |_: Arc<Reading>, cx: Context<Reading>| {
+            let seen = noted.clone();
+            async move {
+                let owned = cx.owned::<Route>().keys();
+                seen.lock().unwrap().insert(cx.key().to_string(), owned);
+                let spec = RouteSpec { site: "a".to_owned(), port: 1, weight: 1 };
+                cx.apply(Route::new("own", spec)).await?;
+                Ok::<_, watchkeeper::WriteError>(Action::requeue_after(Duration::from_secs(10)))
+            }
+        });
+        let controller = match is_own {
+            true => controller.watch(Watch::<Route>::new().owned().namespace("shop")),
+            false => controller.namespace("shop").namespace("hub").owns::<Route>(),
+        };
+        let running = Manager::new(server.client()).controller(controller).spawn();
+        sleep(Duration::from_secs(25)).await;
+        let seen = seen.lock().unwrap().clone();
+        let own = |namespace| (format!("{namespace}/reading"), vec![ObjectKey::new(namespace, "own")]);
+        let hub = if is_own { ("hub/reading".to_owned(), Vec::new()) } else { own("hub") };
+        assert_eq!(seen, BTreeMap::from([own("shop"), hub]), "a watch of its own: {is_own}");
+        running.stop().await.unwrap();
+    }
+}
