@@ -47,9 +47,8 @@ struct RunContext<K: Marker> {
     /// What the run began with; `None` once it is gone.
     object: Option<Arc<K::Seen>>,
     uid_of: fn(&K::Seen) -> Option<String>,
-    /// The caches that the run may read, and the moments at which it does.
+    /// The caches that the run may read.
     reads: Arc<ReadCaches>,
-    moments: RunMoments,
 }
 
 /// What the contexts of all runs of a controller share.
@@ -73,6 +72,8 @@ pub(crate) struct RunInfo {
     pub(crate) trace_id: Option<Arc<str>>,
     /// Whether the run took the client, and may write through it unknown.
     pub(crate) took_client: AtomicBool,
+    /// What the run reads of caches, each at one moment.
+    pub(crate) moments: RunMoments,
 }
 
 impl RunInfo {
@@ -90,8 +91,7 @@ impl<K: Watched> Context<K> {
         reads: Arc<ReadCaches>,
     ) -> Self {
         let uid_of = |object: &K::Object| object.meta().uid.clone();
-        let moments = RunMoments::default();
-        Self { run: Arc::new(RunContext { base, run_info, object, uid_of, reads, moments }) }
+        Self { run: Arc::new(RunContext { base, run_info, object, uid_of, reads }) }
     }
 }
 
@@ -237,7 +237,7 @@ impl<K: Marker> Context<K> {
     }
 
     fn moment_of(&self, entry: &ReadCacheEntry) -> AnyLister {
-        self.run.moments.lister(entry, &self.run.base.keys, (self.key(), self.id()))
+        self.run.run_info.moments.lister(entry, &self.run.base.keys, (self.key(), self.id()))
     }
 
     fn is_for(&self, entry: &ReadCacheEntry) -> bool {
@@ -622,6 +622,7 @@ fn made<K: Watched>(
         id: 1,
         trace_id: None,
         took_client: AtomicBool::default(),
+        moments: RunMoments::default(),
     };
     let base = ContextBase { kind, writer, recorder, keys, _events: Some(events) };
     Context::new(Arc::new(base), Arc::new(run_info), object.cloned().map(Arc::new), Arc::default())

@@ -3,12 +3,15 @@
 use std::{
     any::TypeId,
     borrow::Cow,
+    fmt,
+    hash::BuildHasher,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use super::{
@@ -18,11 +21,9 @@ use super::{
 };
 use crate::{
     informer::{AddOrigin, AnyInformer, CacheChange, Observer, Progress, Via},
-    keys::{FeedId, Keys, ReadChange, ReadKind, ReadState, SourceId, WokenKeys},
+    keys::{FeedId, KeyTable, Keys, ReadChange, ReadKind, ReadState, RunningReader, SourceId, WokenKeys},
     object::{AnyObject, Kind, ObjectKey, Version},
-    store::{
-        AnyLister, CachedObject, PickCheck, ReadAspect, ReadPart, ReadSet, ReadTracker, TrackedSnapshot,
-    },
+    store::{AnyLister, CachedObject, PickCheck, ReadAspect, ReadPart, ReadSet, ReadTracker},
     users_code::contained,
 };
 
@@ -66,17 +67,29 @@ pub(super) struct ReadFeed {
     is_read: AtomicBool,
     /// Whether it was said that a run reads too many things one by one.
     is_told: AtomicBool,
+    /// Makes digests of reads.
+    hashing: RandomState,
 }
 
 impl ReadFeed {
     pub(super) fn new(kind: ReadKind, source: Option<SourceId>, name: Arc<str>) -> Self {
-        Self { kind, source, name, is_read: AtomicBool::default(), is_told: AtomicBool::default() }
+        let (is_read, is_told) = (AtomicBool::default(), AtomicBool::default());
+        Self { kind, source, name, is_read, is_told, hashing: RandomState::default() }
     }
 }
 
+/// How many reads by name a run keeps to itself.
+const MOST_KEPT: usize = 64;
+
 /// The moments that a run reads: each cache shows one, from the first read on.
 #[derive(Default)]
-pub(super) struct RunMoments(Mutex<Vec<(ReadKind, Arc<TrackedSnapshot>)>>);
+pub(crate) struct RunMoments(Mutex<Vec<RunMoment>>);
+
+/// The moment of a cache that a run reads.
+struct RunMoment {
+    lister: AnyLister,
+    tracker: Arc<RunTracker>,
+}
 
 impl RunMoments {
     /// Returns a lister of a cache at the run's moment, whose reads are noted.
@@ -88,34 +101,96 @@ impl RunMoments {
     ) -> AnyLister {
         let feed = &entry.shared;
         let mut moments = self.0.lock();
-        if let Some((_, moment)) = moments.iter().find(|(kind, _)| *kind == feed.kind) {
-            return entry.lister.clone().at(moment.clone());
+        if let Some(moment) = moments.iter().find(|moment| moment.tracker.feed.kind == feed.kind) {
+            return moment.lister.clone();
         }
         // Before the moment is taken: what changes after it is noted, or seen by the reader itself.
         feed.is_read.store(true, Ordering::SeqCst);
-        let tracker = RunTracker { keys: keys.clone(), key: run.0.clone(), run: run.1, feed: feed.clone() };
-        let moment = Arc::new(entry.lister.moment(Box::new(tracker)));
-        moments.push((feed.kind, moment.clone()));
-        entry.lister.clone().at(moment)
+        let (reader, kept) =
+            (RunningReader::new(run.0.clone(), run.1), Mutex::new(Some(KeptReads::default())));
+        let tracker = Arc::new(RunTracker {
+            keys: keys.clone(),
+            reader,
+            feed: feed.clone(),
+            kept,
+            whole: OnceLock::new(),
+        });
+        let moment = Arc::new(entry.lister.moment(tracker.clone()));
+        let lister = entry.lister.clone().at(moment);
+        moments.push(RunMoment { lister: lister.clone(), tracker });
+        lister
+    }
+
+    /// Says once what the run depends on as a whole.
+    pub(super) fn tell(&self) {
+        self.0.lock().iter().for_each(|moment| moment.tracker.tell());
+    }
+
+    /// Ends the reads of a run, and notes those that it has kept to itself. Whatever reads for it from now on is noted at
+    /// once.
+    pub(super) fn finish(&self, table: &mut KeyTable, key: &ObjectKey, run: u64) {
+        let moments = self.0.lock();
+        let kept: Vec<_> =
+            moments.iter().map(|moment| moment.tracker.kept.lock().take().unwrap_or_default()).collect();
+        let all = || moments.iter().zip(&kept);
+        let digest = kept.iter().fold(0, |sum: u64, kept| sum.wrapping_add(kept.digest));
+        if !table.reads.repeat(key, run, digest) {
+            let is_all = !table.reads.has_noted(key);
+            all().for_each(|(moment, kept)| moment.tracker.note_kept(table, kept));
+            table.reads.finish(key, run, if is_all { digest } else { 0 });
+        }
+        for (RunMoment { lister, tracker }, kept) in all() {
+            for (part, aspect) in &kept.reads {
+                tracker.changed_in(table, lister.changes(part, aspect));
+            }
+        }
+    }
+}
+
+/// Shows no content.
+impl fmt::Debug for RunMoments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RunMoments").field(&self.0.lock().len()).finish()
     }
 }
 
 /// Notes the reads of a run of one cache.
+///
+/// What a run reads by name it mostly keeps to itself until it ends, which saves a lock a read. Its moment does not change,
+/// so that is the same as reading it at the end.
 struct RunTracker {
     keys: Arc<Keys>,
-    key: ObjectKey,
-    run: u64,
+    reader: RunningReader,
     feed: Arc<ReadFeed>,
+    /// The reads that are not noted yet; `None`: the run has ended.
+    kept: Mutex<Option<KeptReads>>,
+    /// What the run depends on as a whole, since it reads too many things one by one.
+    whole: OnceLock<ReadSet>,
 }
 
-impl ReadTracker for RunTracker {
-    fn note(&self, part: ReadPart, aspect: ReadAspect) {
-        let key = &self.key;
-        let whole = self.keys.table().reads.note(key, self.run, self.feed.kind, part, aspect);
-        if let Some(whole) = whole
+/// What a run has read by name, in its order.
+#[derive(Default)]
+struct KeptReads {
+    reads: Vec<(ReadPart, ReadAspect)>,
+    digest: u64,
+}
+
+impl RunTracker {
+    fn note_kept(&self, table: &mut KeyTable, kept: &KeptReads) {
+        kept.reads.iter().for_each(|(part, aspect)| self.note_in(table, part, aspect));
+    }
+
+    fn note_in(&self, table: &mut KeyTable, part: &ReadPart, aspect: &ReadAspect) {
+        let whole = table.reads.note(&self.reader, self.feed.kind, part.clone(), aspect.clone());
+        whole.into_iter().for_each(|whole| drop(self.whole.set(whole)));
+    }
+
+    /// Says once what is read as a whole.
+    fn tell(&self) {
+        if let Some(whole) = self.whole.get()
             && !self.feed.is_told.swap(true, Ordering::Relaxed)
         {
-            let kind = &self.feed.name;
+            let (key, kind) = (self.reader.key(), &self.feed.name);
             tracing::info!(
                 %key, %kind, depends_on = %whole,
                 "a run reads more than 256 things of one kind one by one, and depends on more than it read; an index would do"
@@ -123,19 +198,44 @@ impl ReadTracker for RunTracker {
         }
     }
 
-    fn changed(&self, versions: Vec<Option<Version>>) {
-        let Self { feed, key, run, .. } = self;
-        let object = feed.name.clone();
-        let mut table = self.keys.table();
+    fn changed_in(&self, table: &mut KeyTable, versions: Vec<Option<Version>>) {
+        let (feed, key, run) = (&self.feed, self.reader.key(), self.reader.run());
         for version in versions {
             let written = feed.source.zip(version);
             // The run wrote it after its moment. The event may have come already, and is not awaited any more.
             if written.is_some_and(|(source, version)| table.was_answered(key, source, version)) {
                 continue;
             }
-            let reason = Reason::Read { object: object.clone(), run: *run };
-            table.take(key.clone(), written, reason);
+            table.take(key.clone(), written, Reason::Read { object: feed.name.clone(), run });
         }
+    }
+
+    /// Keeps a read by name until the run ends, if it can. The user's code in a pick must not run under a lock.
+    fn keep(&self, part: &ReadPart, aspect: &ReadAspect) -> bool {
+        let (ReadPart::Object(key), ReadAspect::Content | ReadAspect::Members) = (part, aspect) else {
+            return false;
+        };
+        let mut kept = self.kept.lock();
+        let Some(kept) = kept.as_mut().filter(|kept| kept.reads.len() < MOST_KEPT) else { return false };
+        let hash = self.feed.hashing.hash_one((key, matches!(aspect, ReadAspect::Members)));
+        kept.digest = kept.digest.wrapping_add(hash);
+        kept.reads.push((part.clone(), aspect.clone()));
+        true
+    }
+}
+
+impl ReadTracker for RunTracker {
+    fn note(&self, part: &ReadPart, aspect: &ReadAspect) -> bool {
+        if self.keep(part, aspect) {
+            return false;
+        }
+        self.note_in(&mut self.keys.table(), part, aspect);
+        self.tell();
+        true
+    }
+
+    fn changed(&self, versions: Vec<Option<Version>>) {
+        self.changed_in(&mut self.keys.table(), versions);
     }
 }
 

@@ -102,7 +102,10 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::{controller::Reason, object::ObjectKey};
+    use crate::{
+        controller::{Reason, reads::RunMoments},
+        object::ObjectKey,
+    };
 
     // P4
     #[tokio::test(start_paused = true)]
@@ -112,8 +115,8 @@ mod tests {
         for id in 1..=KEPT as u64 + 7 {
             let key = ObjectKey::new("shop", format!("map-{id}"));
             let (attempt, reason) = (1, Reason::Changed);
-            let run_info =
-                RunInfo { key, attempt, reason, id, trace_id: None, took_client: AtomicBool::default() };
+            let (took_client, moments) = (AtomicBool::default(), RunMoments::default());
+            let run_info = RunInfo { key, attempt, reason, id, trace_id: None, took_client, moments };
             let took = Duration::from_millis(id);
             recent.note(&run_info, (Instant::now(), took), (Some(Ended::Error), Some(&long)), 2);
         }

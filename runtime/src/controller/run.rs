@@ -19,6 +19,7 @@ use super::{
     context::RunInfo,
     core::ControllerCore,
     failure::{FailureAction, RunFailure, ended},
+    reads::RunMoments,
 };
 use crate::{
     keys::{HoldReason, RunActivity, RunCost, RunDone, Tombstone},
@@ -46,8 +47,8 @@ impl<'a> Run<'a> {
         let (key, attempt) = (item.key().clone(), item.attempt());
         let (reason, deletion) = core.keys.table().begin(&key, attempt);
         let id = core.runs.fetch_add(1, Ordering::Relaxed) + 1;
-        let took_client = AtomicBool::default();
-        let mut info = RunInfo { key, attempt, reason, id, trace_id: None, took_client };
+        let (took_client, moments) = (AtomicBool::default(), RunMoments::default());
+        let mut info = RunInfo { key, attempt, reason, id, trace_id: None, took_client, moments };
         let span = span(core, &info);
         info.trace_id = core.trace_ids.of(&span);
         (Self { core, info: Arc::new(info), item: Some(item), deletion, started }, span)
@@ -68,8 +69,8 @@ impl<'a> Run<'a> {
             core.metrics.ended(ended, took);
         }
         let mut table = core.keys.table();
+        info.moments.finish(&mut table, key, info.id);
         let done = table.end(key);
-        table.reads.finish(key, info.id);
         if done.changed {
             table.add(key.clone(), Reason::Changed);
         }
@@ -87,6 +88,7 @@ impl<'a> Run<'a> {
         };
         let wait = table.budget_wait(key, now);
         drop(table);
+        info.moments.tell();
         if let Some(cost) = storm {
             self.report_storm(key, cost);
         }
@@ -201,7 +203,7 @@ impl Drop for Run<'_> {
         if let Some(item) = item.take() {
             let mut table = core.keys.table();
             table.end(item.key());
-            table.reads.finish(item.key(), info.id);
+            table.reads.finish(item.key(), info.id, 0);
             drop(table);
             item.put_back();
         }

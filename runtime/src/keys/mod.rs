@@ -27,7 +27,7 @@ pub(crate) use budget::{RunCost, StormLimit};
 pub(crate) use expectation::{CachedState, Caches, Expectation};
 pub(crate) use feeds::FeedId;
 pub(crate) use gate::{Gate, ReadCache};
-pub(crate) use reads::{ReadChange, ReadKind, ReadState, WokenKeys};
+pub(crate) use reads::{ReadChange, ReadKind, ReadState, RunningReader, WokenKeys};
 pub use reason::Reason;
 pub(crate) use record::{HoldReason, RunActivity, RunDone};
 pub(crate) use shared::Keys;

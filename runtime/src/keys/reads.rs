@@ -9,7 +9,10 @@ use std::{
     borrow::Cow,
     collections::BTreeMap,
     hash::{BuildHasher, Hash},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use foldhash::{HashMap, fast::RandomState};
@@ -81,6 +84,29 @@ struct Wants(u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReadRef(u32);
 
+/// A run that reads, of a key.
+#[derive(Debug)]
+pub(crate) struct RunningReader {
+    key: ObjectKey,
+    run: u64,
+    /// Where the key was found last.
+    slot: AtomicU32,
+}
+
+impl RunningReader {
+    pub(crate) fn new(key: ObjectKey, run: u64) -> Self {
+        Self { key, run, slot: AtomicU32::new(u32::MAX) }
+    }
+
+    pub(crate) fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
+    pub(crate) fn run(&self) -> u64 {
+        self.run
+    }
+}
+
 /// A key that reads.
 struct Reader {
     key: ObjectKey,
@@ -94,6 +120,8 @@ struct Reader {
 #[derive(Default)]
 struct RunReads {
     run: u64,
+    /// A digest of all that it read; 0 where that is not known.
+    digest: u64,
     reads: Vec<ReadRef>,
     /// What few runs have.
     more: Option<Box<MoreReads>>,
@@ -137,13 +165,13 @@ impl ReadTable {
     /// because it reads too many things one by one.
     pub(crate) fn note(
         &mut self,
-        key: &ObjectKey,
-        run: u64,
+        by: &RunningReader,
         kind: ReadKind,
         part: ReadPart,
         aspect: ReadAspect,
     ) -> Option<ReadSet> {
-        let id = self.reader(key);
+        let (key, run) = (&by.key, by.run);
+        let id = self.reader(by);
         let reader = self.readers.get_mut(id);
         // Work that outlives its run goes on to read.
         let is_late = run == reader.done.run && run != 0;
@@ -168,7 +196,11 @@ impl ReadTable {
             _ => None,
         };
         let node = self.node(kind, named_like(part, key));
-        self.add_reader(node, id, wants);
+        let reader = self.readers.get_mut(id);
+        // Mostly a run reads what the one before it has read.
+        if !reader.done.reads.contains(&node.wanting(wants)) {
+            self.add_reader(node, id, wants);
+        }
         let reader = self.readers.get_mut(id);
         let reads = reader.reads_mut(run, is_late);
         if let Some(check) = check {
@@ -182,13 +214,13 @@ impl ReadTable {
             reads.more.get_or_insert_default().wholes.push((kind, namespace));
         }
         match reads.reads.len() > ONE_BY_ONE {
-            true => self.join(id, kind, is_late),
+            true => self.join(by, id, kind, is_late),
             false => None,
         }
     }
 
     /// Lets a run depend on a namespace or a kind as a whole, if it reads too many things of it one by one.
-    fn join(&mut self, id: u32, kind: ReadKind, is_late: bool) -> Option<ReadSet> {
+    fn join(&mut self, by: &RunningReader, id: u32, kind: ReadKind, is_late: bool) -> Option<ReadSet> {
         let reader = self.readers.get(id);
         let reads = if is_late { &reader.done } else { reader.running() };
         let of_kind: Vec<_> =
@@ -206,22 +238,39 @@ impl ReadTable {
                 Some(namespace) => ReadSet::Namespace(namespace),
                 None => ReadSet::Everything,
             };
-        let (key, run) = (reader.key.clone(), reads.run);
         let reader = self.readers.get_mut(id);
-        let reads = reader.reads_mut(run, is_late);
+        let reads = reader.reads_mut(by.run, is_late);
         reads.reads.retain(|read| !of_kind.contains(read));
         if let Some(more) = &mut reads.more {
             more.picks.retain(|(node, _)| !of_kind.iter().any(|read| !read.is_set() && read.node() == *node));
         }
-        self.note(&key, run, kind, ReadPart::Set(set.clone()), ReadAspect::Content);
+        self.note(by, kind, ReadPart::Set(set.clone()), ReadAspect::Content);
         for read in of_kind {
             self.settle(id, read);
         }
         Some(set)
     }
 
-    /// Ends a run: its key depends on what this run read, and on nothing else.
-    pub(crate) fn finish(&mut self, key: &ObjectKey, run: u64) {
+    /// Ends a run that read the same as the one before it, by the digests of both. Returns whether it did: its reads need not
+    /// be noted.
+    pub(crate) fn repeat(&mut self, key: &ObjectKey, run: u64, digest: u64) -> bool {
+        let Some(id) = self.find_reader(key) else { return false };
+        let reader = self.readers.get_mut(id);
+        let is_same = reader.running.is_none() && reader.done.digest == digest && digest != 0;
+        if is_same {
+            reader.done.run = run;
+        }
+        is_same
+    }
+
+    /// Returns whether a run has noted reads.
+    pub(crate) fn has_noted(&self, key: &ObjectKey) -> bool {
+        self.find_reader(key).is_some_and(|id| self.readers.get(id).running.is_some())
+    }
+
+    /// Ends a run: its key depends on what this run read, and on nothing else. The digest is of all that; 0 where it is not
+    /// known.
+    pub(crate) fn finish(&mut self, key: &ObjectKey, run: u64, digest: u64) {
         let Some(id) = self.find_reader(key) else { return };
         let reader = self.readers.get_mut(id);
         let ended = match reader.running().run == run {
@@ -230,6 +279,7 @@ impl ReadTable {
         };
         let before = std::mem::replace(&mut reader.done, ended);
         reader.done.run = run;
+        reader.done.digest = digest;
         reader.done.reads.shrink_to_fit();
         if reader.done.reads != before.reads {
             before.reads.into_iter().for_each(|read| self.settle(id, read));
@@ -300,7 +350,8 @@ impl ReadTable {
             match pick {
                 None => woken.keys.push((key, run)),
                 Some(node) => {
-                    let picks = [&reader.done, reader.running()].into_iter().filter_map(|run| run.more.as_ref());
+                    let picks =
+                        [&reader.done, reader.running()].into_iter().filter_map(|run| run.more.as_ref());
                     let picks = picks.flat_map(|more| &more.picks);
                     let picks = picks.filter(|(of, _)| *of == node);
                     woken.picks.extend(picks.map(|(_, check)| (key.clone(), run, check.clone())));
@@ -381,21 +432,33 @@ impl ReadTable {
         reads.into_iter().map(|read| (self.kind_of(read), part(read))).collect()
     }
 
-    fn reader(&mut self, key: &ObjectKey) -> u32 {
-        if let Some(id) = self.find_reader(key) {
-            return id;
+    fn reader(&mut self, by: &RunningReader) -> u32 {
+        let (known, key) = (by.slot.load(Ordering::Relaxed), &by.key);
+        if self
+            .readers
+            .slots
+            .get(known as usize)
+            .is_some_and(|slot| slot.as_ref().is_some_and(|r| r.key == *key))
+        {
+            return known;
         }
-        let id = self.readers.add(Reader {
-            key: key.clone(),
-            done: RunReads::default(),
-            running: None,
-        });
+        let id = self.find_reader(key).unwrap_or_else(|| self.add_key(key));
+        by.slot.store(id, Ordering::Relaxed);
+        id
+    }
+
+    fn add_key(&mut self, key: &ObjectKey) -> u32 {
+        let id = self.readers.add(Reader { key: key.clone(), done: RunReads::default(), running: None });
         let (hashing, readers) = (&self.hashing, &self.readers);
         self.by_key.insert_unique(hashing.hash_one(key), id, |id| hashing.hash_one(&readers.get(*id).key));
         id
     }
 
     fn find_reader(&self, key: &ObjectKey) -> Option<u32> {
+        // Most controllers track nothing.
+        if self.by_key.is_empty() {
+            return None;
+        }
         self.by_key.find(self.hashing.hash_one(key), |id| self.readers.get(*id).key == *key).copied()
     }
 
@@ -556,13 +619,14 @@ impl KindReads {
 impl Reader {
     /// What the run under way has read so far; nothing, if there is none.
     fn running(&self) -> &RunReads {
-        static NONE: RunReads = RunReads { run: 0, reads: Vec::new(), more: None };
+        static NONE: RunReads = RunReads { run: 0, digest: 0, reads: Vec::new(), more: None };
         self.running.as_deref().unwrap_or(&NONE)
     }
 
     /// Returns the reads of a run: of the one under way, or of the last one that has ended.
     fn reads_mut(&mut self, run: u64, is_late: bool) -> &mut RunReads {
         if is_late {
+            self.done.digest = 0;
             return &mut self.done;
         }
         let running = self.running.get_or_insert_default();

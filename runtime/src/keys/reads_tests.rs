@@ -112,15 +112,16 @@ fn plays(seed: u64) {
     let (mut table, mut naive) = (ReadTable::default(), NaiveReads::default());
     let mut things: BTreeMap<ObjectKey, Thing> = BTreeMap::new();
     let mut runs: BTreeMap<ObjectKey, u64> = BTreeMap::new();
-    let mut last_run = 0;
+    let (mut last_run, hashing) = (0, RandomState::default());
     for _ in 0..60 {
         let reader = ObjectKey::new("readers", format!("r{}", random.random_range(0..4)));
-        match random.random_range(0..8) {
+        match random.random_range(0..9) {
             0..4 => {
                 let run = *runs.entry(reader.clone()).or_insert_with(|| {
                     last_run += 1;
                     last_run
                 });
+                let by = RunningReader::new(reader.clone(), run);
                 let part = a_part(&mut random);
                 let (sort, aspect) = match (&part, random.random_range(0..4)) {
                     (ReadPart::Object(key), 0) => {
@@ -131,15 +132,33 @@ fn plays(seed: u64) {
                     (_, 1) => (Sort::Members, ReadAspect::Members),
                     _ => (Sort::Content, ReadAspect::Content),
                 };
-                assert!(table.note(&reader, run, KIND, part.clone(), aspect).is_none(), "it is little");
+                assert!(table.note(&by, KIND, part.clone(), aspect).is_none(), "it is little");
                 naive.running.entry(reader).or_default().push((part, sort));
             }
             4 => {
                 if let Some(run) = runs.remove(&reader) {
-                    table.finish(&reader, run);
+                    table.finish(&reader, run, 0);
                     let read = naive.running.remove(&reader).unwrap_or_default();
                     naive.done.insert(reader, read);
                 }
+            }
+            // A run that keeps its reads to itself until it ends.
+            5 if !runs.contains_key(&reader) => {
+                last_run += 1;
+                let by = RunningReader::new(reader.clone(), last_run);
+                let one = |_| (a_key(&mut random), random.random_bool(0.2));
+                let kept: Vec<(ObjectKey, bool)> = (0..seed % 4).map(one).collect();
+                let digest = kept.iter().fold(0, |sum: u64, read| sum.wrapping_add(hashing.hash_one(read)));
+                let aspect = |is_members| if is_members { ReadAspect::Members } else { ReadAspect::Content };
+                if !table.repeat(&reader, last_run, digest) {
+                    for (key, is_members) in &kept {
+                        table.note(&by, KIND, ReadPart::Object(key.clone()), aspect(*is_members));
+                    }
+                    table.finish(&reader, last_run, digest);
+                }
+                let sort = |is_members| if is_members { Sort::Members } else { Sort::Content };
+                let read = kept.into_iter().map(|(key, members)| (ReadPart::Object(key), sort(members)));
+                naive.done.insert(reader, read.collect());
             }
             _ => {
                 let key = a_key(&mut random);
@@ -176,9 +195,9 @@ fn plays(seed: u64) {
         last_run += 1;
         let reader = ObjectKey::new("readers", format!("r{number}"));
         if let Some(run) = runs.remove(&reader) {
-            table.finish(&reader, run);
+            table.finish(&reader, run, 0);
         }
-        table.finish(&reader, last_run);
+        table.finish(&reader, last_run, 0);
     }
     assert_eq!(table.len(), (0, 0), "seed {seed}");
     assert!(table.wanted(KIND).is_empty());
@@ -198,10 +217,10 @@ fn a_run_that_reads_too_many_objects_depends_on_their_namespace_or_on_all() {
         [(["shop", "shop"], ReadSet::Namespace("shop".into())), (["shop", "ops"], ReadSet::Everything)]
     {
         let mut table = ReadTable::default();
-        let mut told = Vec::new();
+        let (mut told, by) = (Vec::new(), RunningReader::new(reader.clone(), 1));
         for number in 0..2 * ONE_BY_ONE {
             let key = ObjectKey::new(namespaces[number % 2], format!("o{number}"));
-            told.extend(table.note(&reader, 1, KIND, ReadPart::Object(key), ReadAspect::Content));
+            told.extend(table.note(&by, KIND, ReadPart::Object(key), ReadAspect::Content));
         }
         assert_eq!(told, std::slice::from_ref(&whole));
         assert_eq!(table.len().0, 1, "one node is left");
@@ -209,7 +228,7 @@ fn a_run_that_reads_too_many_objects_depends_on_their_namespace_or_on_all() {
         let change =
             ReadChange { key: &another, before: None, after: Some(ReadState::default()), is_doubtful: false };
         assert_eq!(table.woken(KIND, &[], &change).keys, [(reader.clone(), 1)]);
-        table.finish(&reader, 1);
+        table.finish(&reader, 1, 0);
         assert_eq!(table.of(&reader), [(KIND, ReadPart::Set(whole))]);
     }
 }
@@ -218,16 +237,17 @@ fn a_run_that_reads_too_many_objects_depends_on_their_namespace_or_on_all() {
 fn work_that_outlives_its_run_goes_on_to_read_for_it_until_another_run_ends() {
     let (mut table, reader) = (ReadTable::default(), ObjectKey::new("readers", "r"));
     let read = |table: &mut ReadTable, run, name: &str| {
-        table.note(&reader, run, KIND, ReadPart::Object(ObjectKey::new("shop", name)), ReadAspect::Content);
+        let by = RunningReader::new(reader.clone(), run);
+        table.note(&by, KIND, ReadPart::Object(ObjectKey::new("shop", name)), ReadAspect::Content);
     };
     read(&mut table, 1, "a");
-    table.finish(&reader, 1);
+    table.finish(&reader, 1, 0);
     read(&mut table, 1, "b");
     let names = |table: &ReadTable| table.of(&reader).len();
     assert_eq!(names(&table), 2);
     read(&mut table, 2, "c");
     assert_eq!(names(&table), 3);
-    table.finish(&reader, 2);
+    table.finish(&reader, 2, 0);
     read(&mut table, 1, "d");
     assert_eq!(names(&table), 1, "the first run is no concern of the key any more");
 }
@@ -236,5 +256,5 @@ fn work_that_outlives_its_run_goes_on_to_read_for_it_until_another_run_ends() {
 #[test]
 fn a_node_takes_as_little_as_it_may() {
     assert_eq!((size_of::<Option<Node<ObjectKey>>>(), size_of::<ReadRef>()), (48, 4));
-    assert_eq!(size_of::<Option<Reader>>(), 80);
+    assert_eq!(size_of::<Option<Reader>>(), 88);
 }

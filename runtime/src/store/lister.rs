@@ -91,8 +91,8 @@ impl Lookup<dyn AnyObject> {
 impl<K: Object> Lister<K> {
     /// Finds an object; an outdated one is found too (see [`lookup`](Lister::lookup)).
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.note_object(key);
-        found(&self.snapshot(), key.namespace(), key.name())
+        let snapshot = self.snapshot();
+        self.find(&snapshot, ReadAspect::Content, key)?.object_as().ok()
     }
 
     /// Looks an object up: found, outdated, unreadable or absent.
@@ -125,15 +125,16 @@ impl<K: Object> Lister<K> {
         key: &ObjectKey,
         pick: impl Fn(&K) -> T + Send + Sync + 'static,
     ) -> Option<T> {
-        let found = || found::<K>(&self.snapshot(), key.namespace(), key.name());
-        if self.tracked.is_none() {
-            return found().map(|object| pick(&object));
+        let snapshot = self.snapshot();
+        let object = snapshot.get(key.namespace(), key.name()).and_then(|held| held.object_as::<K>().ok());
+        let picked = object.map(|object| pick(&object));
+        if self.tracked.is_some() {
+            let before = picked.clone();
+            let check = move |object: Option<&dyn AnyObject>| {
+                object.map(|object| pick(downcast_ref(object))) != before
+            };
+            self.find(&snapshot, ReadAspect::Picked(Arc::new(check)), key);
         }
-        let picked = found().map(|object| pick(&object));
-        let before = picked.clone();
-        let check =
-            move |object: Option<&dyn AnyObject>| object.map(|object| pick(downcast_ref(object))) != before;
-        self.note(ReadAspect::Picked(Arc::new(check)), || ReadPart::Object(key.clone()));
         picked
     }
 
@@ -188,15 +189,13 @@ impl<K: ?Sized> Lister<K> {
 
     /// Finds an object without decoding it: a compact cache decodes no more of it than is asked for.
     pub fn cached(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
-        self.note_object(key);
-        self.snapshot().get(key.namespace(), key.name()).cloned().map(CachedObject::cast)
+        self.find(&self.snapshot(), ReadAspect::Content, key).cloned().map(CachedObject::cast)
     }
 
     /// Looks an object up, whatever its type.
     pub(crate) fn look_up(&self, key: &ObjectKey) -> Lookup<dyn AnyObject> {
-        self.note_object(key);
         let snapshot = self.snapshot();
-        let object = snapshot.get(key.namespace(), key.name()).map(CachedObject::any);
+        let object = self.find(&snapshot, ReadAspect::Content, key).map(CachedObject::any);
         match (object, snapshot.mark(key).cloned()) {
             (Some(Ok(object)), None) => Lookup::Found(object),
             (Some(Ok(kept)), Some(unreadable)) => Lookup::Outdated { kept, unreadable },
@@ -318,8 +317,7 @@ impl<K: ?Sized> Lister<K> {
 
     /// Returns whether there is such an object, in whatever state.
     pub fn contains(&self, key: &ObjectKey) -> bool {
-        self.note(ReadAspect::Members, || ReadPart::Object(key.clone()));
-        self.snapshot().get(key.namespace(), key.name()).is_some()
+        self.find(&self.snapshot(), ReadAspect::Members, key).is_some()
     }
 
     /// Counts the objects that an index holds under a value.
@@ -406,8 +404,15 @@ impl<K: ?Sized> Lister<K> {
     }
 
     /// Takes the present moment; a tracker hears of its reads.
-    pub(crate) fn moment(&self, tracker: Box<dyn ReadTracker>) -> TrackedSnapshot {
+    pub(crate) fn moment(&self, tracker: Arc<dyn ReadTracker>) -> TrackedSnapshot {
         TrackedSnapshot::new(self.shared.published.load_full(), tracker)
+    }
+
+    /// Returns the versions of what has changed of a read since the [moment](Self::at) that is read; see
+    /// [`ReadTracker::note`].
+    pub(crate) fn changes(&self, part: &ReadPart, aspect: &ReadAspect) -> Vec<Option<Version>> {
+        let changes = |tracked: &Arc<TrackedSnapshot>| tracked.changes(part, aspect, &self.shared.published);
+        self.tracked.as_ref().map(changes).unwrap_or_default()
     }
 
     /// Reads a moment that was taken of the same cache.
@@ -419,7 +424,7 @@ impl<K: ?Sized> Lister<K> {
     /// Tells of a read that is about to be done, if anybody wants to know.
     fn note(&self, aspect: ReadAspect, part: impl FnOnce() -> ReadPart) {
         if let Some(tracked) = &self.tracked {
-            tracked.note(part(), aspect, &self.shared.published);
+            tracked.note(&part(), &aspect, &self.shared.published);
         }
     }
 
@@ -427,8 +432,17 @@ impl<K: ?Sized> Lister<K> {
         self.note(ReadAspect::Content, || ReadPart::Set(set()));
     }
 
-    fn note_object(&self, key: &ObjectKey) {
-        self.note(ReadAspect::Content, || ReadPart::Object(key.clone()));
+    /// Finds an object in this lister's snapshot.
+    fn find<'s>(
+        &self,
+        snapshot: &'s StoreSnapshot,
+        aspect: ReadAspect,
+        key: &ObjectKey,
+    ) -> Option<&'s CachedObject> {
+        let held = snapshot.get(key.namespace(), key.name());
+        // The cache's own key shares its text with the object.
+        self.note(aspect, || ReadPart::Object(held.map_or(key, CachedObject::key).clone()));
+        held
     }
 
     /// Gives the values of an object in an index, as the cache does; none if no index has that name.
@@ -464,9 +478,12 @@ impl<K: Object> NamespaceLister<K> {
     /// Finds an object by its name.
     pub fn get(&self, name: &str) -> Option<Arc<K>> {
         let namespace = Some(&*self.namespace).filter(|namespace| !namespace.is_empty());
+        let snapshot = self.lister.snapshot();
+        let held = snapshot.get(namespace, name);
         let key = || ObjectKey::new(namespace.unwrap_or_default(), name);
+        let key = || held.map_or_else(key, |held| held.key().clone());
         self.lister.note(ReadAspect::Content, || ReadPart::Object(key()));
-        found(&self.lister.snapshot(), namespace, name)
+        held?.object_as().ok()
     }
 
     /// Lists the namespace's objects.
@@ -515,10 +532,6 @@ impl<K: Object> NamespaceLister<K> {
     pub fn name(&self) -> &str {
         &self.namespace
     }
-}
-
-fn found<K: Object>(snapshot: &StoreSnapshot, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
-    snapshot.get(namespace, name)?.object_as().ok()
 }
 
 fn unknown(index: &str) -> Option<&'static ObjectTable> {

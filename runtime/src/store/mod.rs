@@ -40,4 +40,4 @@ pub use snapshot::WriteBatch;
 pub(crate) use cached_object::StoredType;
 pub(crate) use index::ObjectIndex;
 pub(crate) use lister::AnyLister;
-pub(crate) use reads::{PickCheck, ReadAspect, ReadPart, ReadSet, ReadTracker, TrackedSnapshot};
+pub(crate) use reads::{PickCheck, ReadAspect, ReadPart, ReadSet, ReadTracker};

@@ -56,8 +56,9 @@ pub(crate) type PickCheck = Arc<dyn Fn(Option<&dyn AnyObject>) -> bool + Send + 
 
 /// Hears of reads.
 pub(crate) trait ReadTracker: Send + Sync {
-    /// Takes a read that is about to be done.
-    fn note(&self, part: ReadPart, aspect: ReadAspect);
+    /// Takes a read that is about to be done. Returns whether those who note changes know of it now; if not, it is asked for
+    /// what changed later.
+    fn note(&self, part: &ReadPart, aspect: &ReadAspect) -> bool;
 
     /// Takes the versions of what has changed of a read since its snapshot; `None` where that is not known.
     fn changed(&self, versions: Vec<Option<Version>>);
@@ -66,33 +67,36 @@ pub(crate) trait ReadTracker: Send + Sync {
 /// One moment of a cache. A tracker hears of its reads.
 pub(crate) struct TrackedSnapshot {
     pub(super) snapshot: Arc<StoreSnapshot>,
-    tracker: Box<dyn ReadTracker>,
+    tracker: Arc<dyn ReadTracker>,
 }
 
 impl TrackedSnapshot {
-    pub(super) fn new(snapshot: Arc<StoreSnapshot>, tracker: Box<dyn ReadTracker>) -> Self {
+    pub(super) fn new(snapshot: Arc<StoreSnapshot>, tracker: Arc<dyn ReadTracker>) -> Self {
         Self { snapshot, tracker }
     }
 
     /// Tells of a read, and of what has changed of it since the snapshot.
-    pub(super) fn note(&self, part: ReadPart, aspect: ReadAspect, published: &ArcSwap<StoreSnapshot>) {
-        // The cache's own key shares its text with the object.
-        let part = match part {
-            ReadPart::Object(key) => match self.snapshot.get(key.namespace(), key.name()) {
-                Some(held) => ReadPart::Object(held.key().clone()),
-                None => ReadPart::Object(key),
-            },
-            set => set,
-        };
-        self.tracker.note(part.clone(), aspect.clone());
-        // From here on, those who note changes know of the read.
-        let now = published.load();
-        if Arc::ptr_eq(&now, &self.snapshot) {
-            return;
+    pub(super) fn note(&self, part: &ReadPart, aspect: &ReadAspect, published: &ArcSwap<StoreSnapshot>) {
+        if self.tracker.note(part, aspect) {
+            let changed = self.changes(part, aspect, published);
+            if !changed.is_empty() {
+                self.tracker.changed(changed);
+            }
         }
-        let changed = part.changes(&aspect, &self.snapshot, &now);
-        if !changed.is_empty() {
-            self.tracker.changed(changed);
+    }
+
+    /// Returns the versions of what has changed of a read since the snapshot. Those who note changes must know of the read:
+    /// they tell of what changes from now on.
+    pub(super) fn changes(
+        &self,
+        part: &ReadPart,
+        aspect: &ReadAspect,
+        published: &ArcSwap<StoreSnapshot>,
+    ) -> Vec<Option<Version>> {
+        let now = published.load();
+        match Arc::ptr_eq(&now, &self.snapshot) {
+            true => Vec::new(),
+            false => part.changes(aspect, &self.snapshot, &now),
         }
     }
 }
@@ -105,18 +109,47 @@ impl ReadPart {
         before: &StoreSnapshot,
         now: &StoreSnapshot,
     ) -> Vec<Option<Version>> {
-        let (mut was, is) = (self.held(before), self.held(now));
-        if let (ReadAspect::Picked(check), Self::Object(_)) = (aspect, self) {
-            let differs = match is.values().next() {
-                Some(held) => held.with_object(|object| check(Some(object))).unwrap_or(true),
-                None => check(None),
-            };
-            return if differs {
-                vec![is.values().next().and_then(CachedObject::version)]
-            } else {
-                Vec::new()
-            };
+        match self {
+            Self::Object(key) => changes_of(key, aspect, before, now).into_iter().collect(),
+            Self::Set(set) => set.changes(aspect, before, now),
         }
+    }
+}
+
+/// Compares an object in two snapshots. Returns its later version if it differs for a reader.
+fn changes_of(
+    key: &ObjectKey,
+    aspect: &ReadAspect,
+    before: &StoreSnapshot,
+    now: &StoreSnapshot,
+) -> Option<Option<Version>> {
+    let [was, is] = [before, now].map(|snapshot| snapshot.get(key.namespace(), key.name()));
+    let differs = match (aspect, was, is) {
+        (ReadAspect::Picked(check), _, Some(is)) => is.with_object(|is| check(Some(is))).unwrap_or(true),
+        (ReadAspect::Picked(check), _, None) => check(None),
+        (ReadAspect::Content, Some(was), Some(is)) => !was.is_same(is),
+        (ReadAspect::Content | ReadAspect::Members, was, is) => was.is_some() != is.is_some(),
+    };
+    let is_marked = before.mark(key).is_some() != now.mark(key).is_some();
+    if is_marked && matches!(aspect, ReadAspect::Content) {
+        return Some(None);
+    }
+    differs.then(|| is.and_then(CachedObject::version))
+}
+
+impl ReadSet {
+    fn changes(
+        &self,
+        aspect: &ReadAspect,
+        before: &StoreSnapshot,
+        now: &StoreSnapshot,
+    ) -> Vec<Option<Version>> {
+        let held = |snapshot: &StoreSnapshot| {
+            let mut all = HashMap::new();
+            self.visit(snapshot, |held| drop(all.insert(held.key().clone(), held.clone())));
+            all
+        };
+        let (mut was, is) = (held(before), held(now));
         let is_of_content = matches!(aspect, ReadAspect::Content);
         let mut changed = Vec::new();
         for (key, now) in is {
@@ -125,28 +158,9 @@ impl ReadPart {
             }
         }
         changed.extend(was.into_iter().map(|_| None));
-        if let (Self::Object(key), true) = (self, is_of_content)
-            && before.mark(key).is_some() != now.mark(key).is_some()
-        {
-            changed.push(None);
-        }
         changed
     }
 
-    fn held(&self, snapshot: &StoreSnapshot) -> HashMap<ObjectKey, CachedObject> {
-        let mut all = HashMap::new();
-        match self {
-            Self::Object(key) => {
-                let held = snapshot.get(key.namespace(), key.name());
-                all.extend(held.map(|held| (key.clone(), held.clone())));
-            }
-            Self::Set(set) => set.visit(snapshot, |held| drop(all.insert(held.key().clone(), held.clone()))),
-        }
-        all
-    }
-}
-
-impl ReadSet {
     fn visit(&self, snapshot: &StoreSnapshot, mut visit: impl FnMut(&CachedObject)) {
         let in_namespace = |held: &CachedObject, namespace: &Option<Arc<str>>| {
             namespace

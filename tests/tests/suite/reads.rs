@@ -318,7 +318,7 @@ async fn the_reason_and_the_report_name_what_was_read() {
     assert_eq!(runs.since().await, ["read:routes.reads.example.dev:shop/a@1"]);
     let why = running.why::<Reading>(&ObjectKey::new("shop", "reading"));
     let text = why.to_string();
-    let wanted = "it depends on routes.reads.example.dev shop/a, routes.reads.example.dev with by_site=none";
+    let wanted = "it depends on routes.reads.example.dev with by_site=none, routes.reads.example.dev shop/a";
     assert!(text.ends_with(wanted), "{text}");
     server.delete::<Route>("shop/a").await;
     assert_eq!(runs.since().await, ["read:routes.reads.example.dev:shop/a@2"]);
@@ -598,7 +598,8 @@ async fn an_object_that_turns_unreadable_or_readable_again_asks_for_a_run_of_eac
 #[tokio::test(start_paused = true)]
 async fn what_is_owned_may_be_watched_in_a_namespace_of_its_own_or_in_several() {
     for is_own in [true, false] {
-        let server = ApiServer::in_memory().crd::<Route>().crd::<Reading>().namespace("shop").namespace("hub");
+        let server =
+            ApiServer::in_memory().crd::<Route>().crd::<Reading>().namespace("shop").namespace("hub");
         let server = server.start().await;
         for namespace in ["shop", "hub"] {
             let mut reading = Reading::new("reading", ReadingSpec { seed: 0 });
