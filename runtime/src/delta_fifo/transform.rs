@@ -148,14 +148,6 @@ fn identity_of(meta: &ObjectMeta) -> Identity {
     }
 }
 
-impl<K: ?Sized> Clone for Transform<K> {
-    fn clone(&self) -> Self {
-        Self { change: self.change.clone(), may_fail: self.may_fail }
-    }
-}
+impl_clone!([K: ?Sized] Transform<K>, change, may_fail);
 
-impl<K: ?Sized> fmt::Debug for Transform<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Transform")
-    }
-}
+impl_debug!([K: ?Sized] Transform<K>);

@@ -515,14 +515,6 @@ impl InformerRequest {
     }
 }
 
-impl<W: Watched> fmt::Debug for InformerBuilder<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InformerBuilder").field("query", &self.request.query).finish()
-    }
-}
+impl_debug!([W: Watched] InformerBuilder<W>, this => query: this.request.query);
 
-impl fmt::Debug for SharedInformerFactory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedInformerFactory").field("informers", &self.sync_states()).finish()
-    }
-}
+impl_debug!(SharedInformerFactory, this => informers: this.sync_states());

@@ -1,6 +1,6 @@
 //! The informer as its users see it.
 
-use std::{any::TypeId, cell::RefCell, fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{any::TypeId, cell::RefCell, marker::PhantomData, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use tokio::time::Instant;
@@ -356,21 +356,10 @@ impl<W: Watched> HandlerBuilder<W> {
     }
 }
 
-impl<W: Watched> Clone for SharedInformer<W> {
-    fn clone(&self) -> Self {
-        Self::of(self.any.clone())
-    }
-}
+impl_clone!([W: Watched] SharedInformer<W>, any, watched);
 
-impl<W: Watched> fmt::Debug for SharedInformer<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.sync_state();
-        f.debug_struct("SharedInformer").field("kind", &state.kind).field("phase", &state.phase).finish()
-    }
-}
+impl_debug!([W: Watched] SharedInformer<W>, this =>
+    kind: this.sync_state().kind, phase: this.sync_state().phase
+);
 
-impl<W: Watched> fmt::Debug for HandlerBuilder<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HandlerBuilder").field("informer", &self.informer).finish()
-    }
-}
+impl_debug!([W: Watched] HandlerBuilder<W>, this => informer: this.informer);

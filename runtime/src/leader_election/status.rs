@@ -1,6 +1,6 @@
 //! The state of an election, for health checks, metrics, debug pages and the program.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
@@ -99,15 +99,9 @@ impl Leadership {
     }
 }
 
-impl fmt::Debug for Leadership {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leadership")
-            .field("lease", &self.shared.lease)
-            .field("identity", &self.shared.identity)
-            .field("state", &self.state())
-            .finish()
-    }
-}
+impl_debug!(Leadership, this =>
+    lease: this.shared.lease, identity: this.shared.identity, state: this.state()
+);
 
 /// Publishes the state of an election.
 pub(super) struct StatusSender {

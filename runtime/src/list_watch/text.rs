@@ -1,6 +1,6 @@
 //! An object's JSON, compressed, and what is at hand without decompressing it.
 
-use std::{collections::BTreeMap, fmt, hash::BuildHasher, sync::Arc};
+use std::{collections::BTreeMap, hash::BuildHasher, sync::Arc};
 
 use foldhash::quality::FixedState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -157,13 +157,8 @@ fn labels(parts: &MetadataParts<'_>) -> BTreeMap<String, String> {
     labels.into_iter().filter_map(|(key, value)| Some((key, decoded(Some(value))?))).collect()
 }
 
-/// Shows no content.
-impl fmt::Debug for ObjectText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (uid, version) = (self.uid(), self.resource_version());
-        f.debug_struct("ObjectText").field("uid", &uid).field("resource_version", &version).finish()
-    }
-}
+// Shows no content.
+impl_debug!(ObjectText, this => uid: this.uid(), resource_version: this.resource_version());
 
 /// Digests labels into 64 bits: a bit of another digest is missing only if one of its labels is.
 ///

@@ -2,7 +2,6 @@
 
 use std::{
     any::TypeId,
-    fmt,
     sync::{Arc, OnceLock, Weak},
 };
 
@@ -188,8 +187,4 @@ impl Inspector {
     }
 }
 
-impl fmt::Debug for Inspector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inspector").field("controllers", &self.controllers().len()).finish()
-    }
-}
+impl_debug!(Inspector, this => controllers: this.controllers().len());

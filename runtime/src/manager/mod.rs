@@ -41,7 +41,6 @@ pub use running::Running;
 pub use tasks::Stopping;
 
 use std::{
-    fmt,
     future::Future,
     sync::{
         Arc,
@@ -848,8 +847,4 @@ impl Manager {
     }
 }
 
-impl fmt::Debug for Manager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Manager").field("controllers", &self.plans).finish_non_exhaustive()
-    }
-}
+impl_debug!(Manager, this => controllers: this.plans);

@@ -1,7 +1,7 @@
 //! A manager that runs, and how it stops.
 
 use std::{
-    fmt, mem,
+    mem,
     panic::{AssertUnwindSafe, resume_unwind},
     sync::Arc,
     time::Duration,
@@ -313,8 +313,4 @@ impl Drop for Running {
     }
 }
 
-impl fmt::Debug for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("controllers", &self.controllers.len()).finish_non_exhaustive()
-    }
-}
+impl_debug!(Running, this => controllers: this.controllers.len());

@@ -41,7 +41,7 @@ pub(crate) use watch_error::rounded;
 pub(crate) use sink::AnyStore;
 use sink::TypedStore;
 
-use std::{borrow::Cow, fmt, marker::PhantomData, sync::Arc};
+use std::{borrow::Cow, marker::PhantomData, sync::Arc};
 
 use futures::future::BoxFuture;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -133,8 +133,4 @@ async fn resync(
     }
 }
 
-impl<K, L, S> fmt::Debug for Reflector<K, L, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reflector").field("config", &self.config).finish_non_exhaustive()
-    }
-}
+impl_debug!([K, L, S] Reflector<K, L, S>, this => config: this.config);

@@ -257,17 +257,9 @@ impl<K: ?Sized> IndexDefinition<K> {
     }
 }
 
-impl<K: ?Sized> Clone for IndexDefinition<K> {
-    fn clone(&self) -> Self {
-        Self::by(self.name.clone(), self.source.clone())
-    }
-}
+impl_clone!([K: ?Sized] IndexDefinition<K>, name, source, object);
 
-impl<K: ?Sized> fmt::Debug for IndexDefinition<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("IndexDefinition").field(&self.name).finish()
-    }
-}
+impl_debug!([K: ?Sized] IndexDefinition<K>, this => name: this.name);
 
 /// Says that an index of that name is there already.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

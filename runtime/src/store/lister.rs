@@ -3,7 +3,6 @@
 use std::{
     any::{Any, TypeId},
     collections::HashSet,
-    fmt,
     marker::PhantomData,
     sync::{
         Arc,
@@ -526,21 +525,8 @@ fn unknown(index: &str) -> Option<&'static ObjectTable> {
     None
 }
 
-impl<K: ?Sized> Clone for Lister<K> {
-    fn clone(&self) -> Self {
-        let (shared, keep, tracked) = (self.shared.clone(), self.keep.clone(), self.tracked.clone());
-        Self { shared, keep, tracked, object: PhantomData }
-    }
-}
+impl_clone!([K: ?Sized] Lister<K>, shared, keep, tracked, object);
 
-impl<K: ?Sized> fmt::Debug for Lister<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lister").field("len", &self.shared.published.load().objects.len()).finish()
-    }
-}
+impl_debug!([K: ?Sized] Lister<K>, this => len: this.shared.published.load().objects.len());
 
-impl<K> fmt::Debug for NamespaceLister<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NamespaceLister").field("namespace", &self.namespace).finish()
-    }
-}
+impl_debug!([K] NamespaceLister<K>, this => namespace: this.namespace);

@@ -236,11 +236,7 @@ impl<K: Object> fmt::Debug for Objects<K> {
     }
 }
 
-impl<K> fmt::Debug for Iter<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Iter").field("left", &self.left).finish()
-    }
-}
+impl_debug!([K] Iter<'_, K>, this => left: this.left);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! One moment of the store (objects, namespaces, indexes, marks and versions), and the batch that makes the next one.
 
-use std::{collections::BTreeSet, fmt, hash::Hash, sync::Arc};
+use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
 use kube::core::ObjectMeta;
 use tokio::time::Instant;
@@ -325,11 +325,7 @@ impl WriteBatch {
     }
 }
 
-impl fmt::Debug for WriteBatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WriteBatch").field("len", &self.next.objects.len()).finish()
-    }
-}
+impl_debug!(WriteBatch, this => len: this.next.objects.len());
 
 impl SnapshotIndex {
     fn bucket(&self, value: &IndexValue) -> Option<&ObjectTable> {

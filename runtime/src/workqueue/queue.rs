@@ -264,17 +264,9 @@ impl<K: QueueKey> WorkQueue<K> {
     }
 }
 
-impl<K: QueueKey> Clone for WorkQueue<K> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
-    }
-}
+impl_clone!([K: QueueKey] WorkQueue<K>, shared);
 
-impl<K: QueueKey> fmt::Debug for WorkQueue<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkQueue").field("depth", &self.depth()).finish_non_exhaustive()
-    }
-}
+impl_debug!([K: QueueKey] WorkQueue<K>, this => depth: this.depth());
 
 /// A token of the rate for one start, set aside or claimed. If it is dropped unpaid, it is given back.
 #[must_use = "a dropped token is given back"]
@@ -417,11 +409,4 @@ impl<K: QueueKey> Drop for Item<K> {
     }
 }
 
-impl<K: QueueKey + fmt::Debug> fmt::Debug for Item<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Item")
-            .field("key", self.key())
-            .field("attempt", &self.attempt())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([K: QueueKey + fmt::Debug] Item<K>, this => key: this.key(), attempt: this.attempt());

@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     convert::Infallible,
-    fmt, mem,
+    mem,
     sync::Arc,
     time::Duration,
 };
@@ -103,11 +103,7 @@ pub(crate) struct Writer {
     counters: Counters,
 }
 
-impl fmt::Debug for Writer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").field("author", &self.author).finish_non_exhaustive()
-    }
-}
+impl_debug!(Writer, this => author: this.author);
 
 /// A write whose reply is awaited. It counts as lost if this is dropped, also by a caller that gave up waiting.
 struct InFlightWrite<'a> {
