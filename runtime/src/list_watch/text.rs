@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::{
     dictionary::{Compressed, Dictionary},
     error::{Identity, Unreadable},
-    json::{decoded, elements},
+    json::{Raw, decoded, elements},
     read::{self, MetadataParts, ObjectParts, ObjectType},
     scrub,
 };
@@ -154,7 +154,7 @@ impl ObjectText {
 /// Reads the labels whose values are strings.
 fn labels(parts: &MetadataParts<'_>) -> BTreeMap<String, String> {
     let labels: BTreeMap<String, &RawValue> = decoded(parts.labels).unwrap_or_default();
-    labels.into_iter().filter_map(|(key, value)| Some((key, decoded(Some(value))?))).collect()
+    labels.into_iter().filter_map(|(key, value)| Some((key, decoded(Raw(Some(value)))?))).collect()
 }
 
 // Shows no content.
