@@ -10,7 +10,7 @@ use super::{
     cow_map::{CowMap, Hashing},
     decoded::DecodedObjects,
     index::{DuplicateIndex, IndexValue, ObjectIndex},
-    selector::{Needed, Selector},
+    selector::Selector,
 };
 use crate::{
     delta_fifo::{Extent, named},
@@ -137,11 +137,8 @@ impl StoreSnapshot {
     /// Of several indexes it takes the one that leaves least; one that only tells who has the label comes last.
     pub(super) fn narrowed(&self, selector: &Selector) -> Option<Vec<&ObjectTable>> {
         let indexed = |key: &str| self.indexes.iter().find(|index| index.definition.label_key() == Some(key));
-        let needed = || selector.needed().filter_map(|(key, needed)| Some((indexed(key)?, needed)));
-        let one_of = needed().filter_map(|(index, needed)| match needed {
-            Needed::OneOf(values) => Some(index.under(values)),
-            Needed::Any => None,
-        });
+        let needed = || selector.needed().filter_map(|(key, values)| Some((indexed(key)?, values)));
+        let one_of = needed().filter_map(|(index, values)| Some(index.under(values?)));
         let least = one_of.min_by_key(|buckets| total(buckets));
         least.or_else(|| {
             let (index, _) = needed().next()?;
