@@ -106,7 +106,7 @@ impl_debug!(Leadership, this =>
 /// Publishes the state of an election.
 pub(super) struct StatusSender {
     shared: Arc<LeadershipShared>,
-    meter: ElectionMeter,
+    pub(super) meter: ElectionMeter,
     states: watch::Sender<TimedState>,
 }
 
@@ -136,25 +136,17 @@ impl StatusSender {
         self.states.send_if_modified(|current| {
             let changed = current.state != state;
             if changed {
-                match state {
-                    LeaderState::Leads => self.meter.leads(),
-                    _ => self.meter.stopped_leading(),
-                }
+                self.meter.leads.set((state == LeaderState::Leads).into());
                 *current = TimedState { state, since: Instant::now() };
             }
             changed
         });
     }
-
-    /// Counts that a leader reads its Lease, because a renewal was refused or its outcome is unknown.
-    pub(super) fn reads_as_leader(&self) {
-        self.meter.took_the_slow_path();
-    }
 }
 
 impl Drop for StatusSender {
     fn drop(&mut self) {
-        self.meter.stopped_leading();
+        self.meter.leads.set(0);
     }
 }
 

@@ -445,7 +445,7 @@ impl Manager {
         name: impl Into<String>,
         check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
     ) -> Self {
-        self.inspector.health_checks().add(name.into(), check);
+        self.inspector.manager.health_checks.add(name.into(), check);
         self
     }
 
@@ -456,7 +456,7 @@ impl Manager {
         name: impl Into<String>,
         check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
     ) -> Self {
-        self.inspector.readiness_checks().add(name.into(), check);
+        self.inspector.manager.readiness_checks.add(name.into(), check);
         self
     }
 

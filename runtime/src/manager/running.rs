@@ -208,7 +208,7 @@ impl Running {
             };
             let silent = timeout_at(until, self.end.clusters.shutdown());
             let ((), silent) = tokio::join!(given_up, silent);
-            let late = late.or_else(|| self.in_flight.leftovers().named());
+            let late = late.or_else(|| self.in_flight.leftovers.named());
             self.served.stop().await;
             let stopped = match (late, silent) {
                 (Some(reconciles), _) => Err(Error::PastGracePeriod { period, reconciles }),
