@@ -257,7 +257,7 @@ impl<K: Marker> Context<K> {
     #[track_caller]
     fn read<W: Watched>(&self, entry: Option<&ReadCacheEntry>) -> W::Lister {
         let Some(entry) = entry else { undeclared::<W>("reads") };
-        self.moment_of(entry).typed::<W::Object>().into()
+        self.moment_of(entry).cast::<W::Object>().into()
     }
 
     /// Applies a child of the reconciled object, server-side, when awaited.
@@ -567,7 +567,7 @@ impl<K: Watched> Context<K> {
             narrowing: Narrowing::default(),
             cluster: None,
             place: None,
-            lister: lister.untyped(),
+            lister: lister.cast(),
             shared: Arc::new(ReadFeed::new(number, None, kind.to_string().into())),
             kind,
         });

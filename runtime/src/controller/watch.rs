@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::predicate::{ChangeFilter, Predicate};
 use crate::{
-    informer::{AnyInformer, InformerBuilder, InformerReport, SharedInformerFactory, SyncState, Watched},
+    informer::{AnyInformer, InformerBuilder, SharedInformerFactory, Watched},
     object::{Object, ObjectKey, Scope},
     store::{CachedObject, FieldSelector, InvalidSelector, Selector},
     writes::{Rights, Selects},
@@ -385,18 +385,6 @@ impl Cluster {
     pub(crate) fn stop(&self) {
         self.shared.started.store(true, Ordering::SeqCst);
         self.shared.factory.stop();
-    }
-
-    pub(crate) async fn shutdown(&self) {
-        self.shared.factory.shutdown().await;
-    }
-
-    pub(crate) fn sync_states(&self) -> Vec<SyncState> {
-        self.shared.factory.sync_states()
-    }
-
-    pub(crate) fn reports(&self) -> Vec<InformerReport> {
-        self.shared.factory.reports()
     }
 }
 

@@ -135,7 +135,7 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
     pub fn resync(&self) {
         let hidden = self.shared.hidden.lock().clone();
         for (extent, hidden) in hidden {
-            let mut originals = hidden.lock();
+            let mut originals = hidden.originals.lock();
             let seen = hidden.retry(&mut originals);
             self.push(&extent, seen);
         }
@@ -208,12 +208,12 @@ impl<K: AnyObject + ?Sized> FifoSink<K> {
 
     /// Returns the transform that objects pass on their way in.
     pub fn transform(&self) -> Option<&Transform<K>> {
-        self.hidden.as_ref().map(|hidden| hidden.transform())
+        self.hidden.as_ref().map(|hidden| &hidden.transform)
     }
 
     /// Locks the originals that are kept, which nobody else changes while changes are queued.
     fn lock_hidden(&self) -> Option<(&Hidden<K>, Originals<'_, K>)> {
-        self.hidden.as_ref().map(|hidden| (&**hidden, hidden.lock()))
+        self.hidden.as_ref().map(|hidden| (&**hidden, hidden.originals.lock()))
     }
 }
 

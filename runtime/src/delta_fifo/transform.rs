@@ -72,11 +72,6 @@ impl<K: ?Sized> Transform<K> {
         (self.change)(item)
     }
 
-    /// Shows what an item would become, and leaves it as it is.
-    pub(crate) fn applied_to(&self, item: &FetchedItem<K>) -> Option<FetchedItem<K>> {
-        Some(self.apply(item.copy()?))
-    }
-
     /// Changes what an item holds; if the transform fails, the item comes back as it was, to be tried again.
     pub(super) fn attempt(&self, item: FetchedItem<K>) -> (FetchedItem<K>, Option<FetchedItem<K>>) {
         let original = if self.may_fail { item.copy() } else { None };

@@ -95,7 +95,7 @@ where
 /// Fetches objects whose type is forgotten, until it is cancelled.
 pub(crate) fn fetch(
     source: Arc<dyn AnySource>,
-    store: Arc<dyn AnyStore>,
+    store: Arc<AnyStore>,
     config: ReflectorConfig,
     cancel: CancellationToken,
 ) -> BoxFuture<'static, ()> {
@@ -119,7 +119,7 @@ const FINEST: std::time::Duration = std::time::Duration::from_millis(1);
 async fn resync(
     name: Cow<'static, str>,
     period: Option<std::time::Duration>,
-    store: Arc<dyn AnyStore>,
+    store: Arc<AnyStore>,
 ) -> std::convert::Infallible {
     let Some(period) = period.filter(|period| !period.is_zero()) else { return std::future::pending().await };
     let period = period.max(FINEST);

@@ -189,7 +189,7 @@ impl<K: ?Sized> CachedObject<K> {
         }
         match transform {
             None => self.says(item),
-            Some(transform) => transform.applied_to(item).is_some_and(|item| self.says(&item)),
+            Some(transform) => item.copy().is_some_and(|item| self.says(&transform.apply(item))),
         }
     }
 

@@ -169,13 +169,8 @@ impl<K: ?Sized> Lister<K> {
         Self { shared, keep: None, tracked: None, object: PhantomData }
     }
 
-    /// Names the type of the objects.
-    pub(crate) fn typed<J: Object>(self) -> Lister<J> {
-        Lister { shared: self.shared, keep: self.keep, tracked: self.tracked, object: PhantomData }
-    }
-
-    /// Forgets the type of the objects.
-    pub(crate) fn untyped(self) -> AnyLister {
+    /// Names the type of the objects, or forgets it. Nothing is checked before one is read.
+    pub(crate) fn cast<J: ?Sized>(self) -> Lister<J> {
         Lister { shared: self.shared, keep: self.keep, tracked: self.tracked, object: PhantomData }
     }
 

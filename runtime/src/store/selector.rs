@@ -61,7 +61,7 @@ impl Selector {
         self.needed().find_map(|(key, values)| Some((key, values?)))
     }
 
-    /// Names the labels without which nothing matches, and the values of which they must have one; `None` for any.
+    /// Names the labels without which nothing matches, and the values that will do; `None` if all will.
     pub(super) fn needed(&self) -> impl Iterator<Item = (&str, Option<&BTreeSet<String>>)> {
         self.requirements.iter().filter_map(|Requirement { key, test }| match test {
             Test::In(values) => Some((key.as_str(), Some(values))),

@@ -162,7 +162,9 @@ impl<C: Object> IntoFuture for Apply<C> {
         Box::pin(async move {
             let target = self.child.target(false)?;
             let sent = self.send(&target).await;
-            self.writer.refetch_owner(&self.child.owner, sent.as_ref().err()).await;
+            if let Err(WriteError::EarlierOwner { .. }) = &sent {
+                self.writer.refetch_owner(&self.child.owner).await;
+            }
             sent
         })
     }

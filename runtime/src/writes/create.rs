@@ -73,7 +73,9 @@ impl<C: Object> Create<C> {
         }
         let Ok(Some(found)) = self.writer.fetch_meta(target).await else { return conflict };
         let error = self.child.check(target, &found).err().unwrap_or(conflict);
-        self.writer.refetch_owner(&self.child.owner, Some(&error)).await;
+        if let WriteError::EarlierOwner { .. } = &error {
+            self.writer.refetch_owner(&self.child.owner).await;
+        }
         error
     }
 }
