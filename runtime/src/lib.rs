@@ -57,6 +57,8 @@
 // Declared in the order in which data flows. A module imports only modules that are declared above it.
 
 // vocabulary
+#[macro_use]
+mod derived;
 mod plain;
 pub mod object;
 mod api_request;

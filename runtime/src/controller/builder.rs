@@ -1,6 +1,6 @@
 //! The builder of a controller: what it reconciles, what feeds it, and its settings.
 
-use std::{error::Error, fmt, future::Future, marker::PhantomData, sync::Arc, time::Duration};
+use std::{error::Error, future::Future, marker::PhantomData, sync::Arc, time::Duration};
 
 use futures::Stream;
 
@@ -386,8 +386,4 @@ impl<K: Marker, R> Controller<K, R> {
     }
 }
 
-impl<K: Marker, R> fmt::Debug for Controller<K, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller").field("name", &self.definition.settings.name).finish_non_exhaustive()
-    }
-}
+impl_debug!([K: Marker, R] Controller<K, R>, this => name: this.definition.settings.name);

@@ -2,7 +2,6 @@
 
 use std::{
     any::{TypeId, type_name},
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -258,7 +257,7 @@ impl<K: Marker> Context<K> {
     #[track_caller]
     fn read<W: Watched>(&self, entry: Option<&ReadCacheEntry>) -> W::Lister {
         let Some(entry) = entry else { undeclared::<W>("reads") };
-        self.moment_of(entry).typed::<W::Object>().into()
+        self.moment_of(entry).cast::<W::Object>().into()
     }
 
     /// Applies a child of the reconciled object, server-side, when awaited.
@@ -465,20 +464,9 @@ fn or_none<C>(found: Result<C, WriteError>) -> Result<Option<C>, WriteError> {
     }
 }
 
-impl<K: Marker> Clone for Context<K> {
-    fn clone(&self) -> Self {
-        Self { run: self.run.clone() }
-    }
-}
+impl_clone!([K: Marker] Context<K>, run);
 
-impl<K: Marker> fmt::Debug for Context<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
-            .field("key", &self.run.run_info.key)
-            .field("attempt", &self.run.run_info.attempt)
-            .finish()
-    }
-}
+impl_debug!([K: Marker] Context<K>, this => key: this.run.run_info.key, attempt: this.run.run_info.attempt);
 
 impl<K: Watched<DynamicType = ()>> Context<K> {
     /// Makes a context by hand, to call a reconciler from a unit test without a manager.
@@ -579,7 +567,7 @@ impl<K: Watched> Context<K> {
             narrowing: Narrowing::default(),
             cluster: None,
             place: None,
-            lister: lister.untyped(),
+            lister: lister.cast(),
             shared: Arc::new(ReadFeed::new(number, None, kind.to_string().into())),
             kind,
         });

@@ -2,7 +2,6 @@
 
 use std::{
     any::{Any, TypeId},
-    fmt,
     marker::PhantomData,
     mem,
     sync::{
@@ -139,11 +138,7 @@ impl Plan {
     }
 }
 
-impl fmt::Debug for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Plan({})", self.definition.settings.name)
-    }
-}
+impl_debug!(Plan, this => name: this.definition.settings.name);
 
 /// Refuses what can't be started, asks for the informers of a controller and connects them.
 pub(super) fn prepare<K: Watched, R: Reconciler<K>>(

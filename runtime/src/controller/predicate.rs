@@ -1,6 +1,6 @@
 //! Filters: which changes are worth a run.
 
-use std::{fmt, ops::Not, sync::Arc};
+use std::{ops::Not, sync::Arc};
 
 use kube::core::ObjectMeta;
 
@@ -155,17 +155,9 @@ impl<K: Object> Not for Predicate<K> {
     }
 }
 
-impl<K> Clone for Predicate<K> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
+impl_clone!([K] Predicate<K>, 0);
 
-impl<K> fmt::Debug for Predicate<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Predicate")
-    }
-}
+impl_debug!([K] Predicate<K>);
 
 #[cfg(test)]
 mod tests {

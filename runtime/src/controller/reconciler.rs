@@ -1,6 +1,6 @@
 //! The trait that users implement.
 
-use std::{error::Error, fmt, future::Future, sync::Arc};
+use std::{error::Error, future::Future, sync::Arc};
 
 use super::{Action, Cleanup, Context};
 use crate::informer::{Deleted, Marker};
@@ -128,8 +128,4 @@ where
     }
 }
 
-impl<F> fmt::Debug for FromFn<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FromFn")
-    }
-}
+impl_debug!([F] FromFn<F>);

@@ -49,7 +49,22 @@ impl<'a> Run<'a> {
         let id = core.runs.fetch_add(1, Ordering::Relaxed) + 1;
         let (took_client, moments) = (AtomicBool::default(), RunMoments::default());
         let mut info = RunInfo { key, attempt, reason, id, trace_id: None, took_client, moments };
-        let span = span(core, &info);
+        let mut span = Span::none();
+        // Not if nobody looks: it would be made, entered and left for nothing.
+        if LevelFilter::current() >= LevelFilter::INFO {
+            span = tracing::info_span!(
+                "reconcile",
+                controller = %core.settings.name,
+                kind = %core.base.kind,
+                key = %info.key,
+                attempt,
+                reason = &*info.reason.text(),
+                id,
+                trace_id = field::Empty,
+                otel.status_code = field::Empty,
+            );
+        }
+        let span = if span.is_disabled() { Span::none() } else { span };
         info.trace_id = core.trace_ids.of(&span);
         (Self { core, info: Arc::new(info), item: Some(item), deletion, started }, span)
     }
@@ -213,25 +228,6 @@ impl Drop for Run<'_> {
             leftovers.add(format!("{} {}", core.settings.name, info.key), Arc::downgrade(&held));
         }
     }
-}
-
-/// Makes the span of a run, unless nobody looks: it would be made, entered and left for nothing.
-fn span(core: &ControllerCore, run_info: &RunInfo) -> Span {
-    if LevelFilter::current() < LevelFilter::INFO {
-        return Span::none();
-    }
-    let span = tracing::info_span!(
-        "reconcile",
-        controller = %core.settings.name,
-        kind = %core.base.kind,
-        key = %run_info.key,
-        attempt = run_info.attempt,
-        reason = &*run_info.reason.text(),
-        id = run_info.id,
-        trace_id = field::Empty,
-        otel.status_code = field::Empty,
-    );
-    if span.is_disabled() { Span::none() } else { span }
 }
 
 /// Returns the charge of a run: conflicts are charged, and so are runs that wrote (or may have) and were not retries.

@@ -42,8 +42,8 @@ fn cache_view(
         show: (form == Representation::Whole)
             .then(|| -> Box<dyn Fn(&_) -> _ + Send + Sync> { Box::new(move |key| show(&shown, key)) }),
         is_open: Box::new(move || !failing.is_failing()),
-        compare: Box::new(move |key| compared.compare(key)),
-        report_history_loss: Box::new(move |key| lost.report_history_loss(key)),
+        compare: Box::new(move |key| compared.reliability().compare(key)),
+        report_history_loss: Box::new(move |key| lost.reliability().report_history_loss(key)),
     }
 }
 

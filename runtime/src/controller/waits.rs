@@ -9,7 +9,7 @@ use futures::{
 
 use super::watch::Place;
 use crate::{
-    informer::{AnyInformer, FailureCause, SyncPhase, SyncState, TermStart},
+    informer::{AnyInformer, SyncPhase, SyncState, TermStart},
     keys::{Gate, ReadCache},
     object::ObjectKey,
     reflector::Server,
@@ -34,7 +34,7 @@ impl Waits {
     pub(super) fn gate(&self, server: Server) -> Gate {
         let caches = self.awaited.iter().filter_map(|(of, informer)| {
             let (state, informer) = (informer.state(), informer.clone());
-            let doubt = Box::new(move || informer.doubt());
+            let doubt = Box::new(move || informer.reliability().doubt());
             state.cluster.is_none().then(|| ReadCache { kind: state.kind, of: of.clone(), doubt })
         });
         Gate::new(server, caches.collect())
@@ -100,22 +100,9 @@ pub(super) fn explained(lagging: &[SyncState]) -> Vec<String> {
 }
 
 fn why(state: &SyncState) -> String {
-    let Some(failure) = &state.failure else {
-        return match state.phase {
-            SyncPhase::Stopped => "its informer was stopped".to_owned(),
-            _ => "its first list is not through".to_owned(),
-        };
-    };
-    let what = match failure.cause {
-        FailureCause::Forbidden => "the server forbids it",
-        FailureCause::Unauthorized => "the server does not accept the credentials",
-        FailureCause::NotServed => "the server does not serve it",
-        FailureCause::Unreachable => "the server is unreachable",
-        FailureCause::TooLarge => "something is too large",
-        FailureCause::Panicked => "code that it calls panics",
-        FailureCause::Other => "it fails",
-    };
-    let (seconds, attempts) = (failure.since.elapsed().as_secs(), failure.attempts);
-    let attempts = if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") };
-    format!("{what}, after {attempts} in {seconds} s: {}", failure.message)
+    match (&state.failure, state.phase) {
+        (Some(failure), _) => failure.to_string(),
+        (None, SyncPhase::Stopped) => "its informer was stopped".to_owned(),
+        (None, _) => "its first list is not through".to_owned(),
+    }
 }

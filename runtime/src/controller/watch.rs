@@ -1,7 +1,7 @@
 //! Which objects of a kind are watched, in which cluster, and which keys their changes enqueue.
 
 use std::{
-    fmt, mem,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::predicate::{ChangeFilter, Predicate};
 use crate::{
-    informer::{AnyInformer, InformerBuilder, InformerReport, SharedInformerFactory, SyncState, Watched},
+    informer::{AnyInformer, InformerBuilder, SharedInformerFactory, Watched},
     object::{Object, ObjectKey, Scope},
     store::{CachedObject, FieldSelector, InvalidSelector, Selector},
     writes::{Rights, Selects},
@@ -277,27 +277,9 @@ fn escaped(value: &str) -> String {
     value.chars().flat_map(|c| matches!(c, '\\' | ',' | '=').then_some('\\').into_iter().chain([c])).collect()
 }
 
-impl<W: Watched> Clone for Watch<W> {
-    fn clone(&self) -> Self {
-        Self {
-            dynamic_type: self.dynamic_type.clone(),
-            narrowing: self.narrowing.clone(),
-            cluster: self.cluster.clone(),
-            predicate: self.predicate.clone(),
-            enqueues: self.enqueues.clone(),
-        }
-    }
-}
+impl_clone!([W: Watched] Watch<W>, dynamic_type, narrowing, cluster, predicate, enqueues);
 
-impl<W: Watched> fmt::Debug for Watch<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = W::kind_of(&self.dynamic_type);
-        f.debug_struct("Watch")
-            .field("kind", &kind)
-            .field("narrowing", &self.narrowing)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([W: Watched] Watch<W>, this => kind: W::kind_of(&this.dynamic_type), narrowing: this.narrowing);
 
 /// Another cluster: its caches feed controllers, and nothing is written there.
 ///
@@ -404,25 +386,9 @@ impl Cluster {
         self.shared.started.store(true, Ordering::SeqCst);
         self.shared.factory.stop();
     }
-
-    pub(crate) async fn shutdown(&self) {
-        self.shared.factory.shutdown().await;
-    }
-
-    pub(crate) fn sync_states(&self) -> Vec<SyncState> {
-        self.shared.factory.sync_states()
-    }
-
-    pub(crate) fn reports(&self) -> Vec<InformerReport> {
-        self.shared.factory.reports()
-    }
 }
 
-impl fmt::Debug for Cluster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Cluster").field(&self.shared.name).finish()
-    }
-}
+impl_debug!(Cluster, this => name: this.shared.name);
 
 /// Finds the keys of an object's owners of a kind, those that do not control it included.
 ///

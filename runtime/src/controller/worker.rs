@@ -160,7 +160,9 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         let found = self.objects.lookup(key).typed::<K::Object>();
         if let Lookup::Found(object) = &found {
             *began_with = Some(object.clone());
-            self.keep_read(key);
+            if self.finalizer().is_some() {
+                self.keep_read(key);
+            }
         }
         match found {
             Lookup::Absent => {
@@ -186,9 +188,6 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
 
     /// Keeps what a compact cache holds of a key for its cleanup: that cache keeps no earlier state of what it can't read.
     fn keep_read(&self, key: &ObjectKey) {
-        if self.finalizer().is_none() {
-            return;
-        }
         // It may have been replaced since it was read.
         let readable = |cached: &CachedObject| cached.form() == ItemForm::Bytes && cached.any().is_ok();
         if let Some(cached) = self.objects.cached(key).filter(readable) {

@@ -17,8 +17,8 @@ const MOST: usize = 10_000;
 ///
 /// The lock is held while changes of the extent are queued: a retry never overtakes what is newer.
 pub(super) struct Hidden<K: ?Sized> {
-    transform: Transform<K>,
-    originals: Mutex<HashMap<ObjectKey, FetchedItem<K>>>,
+    pub(super) transform: Transform<K>,
+    pub(super) originals: Mutex<HashMap<ObjectKey, FetchedItem<K>>>,
 }
 
 pub(super) type Originals<'a, K> = MutexGuard<'a, HashMap<ObjectKey, FetchedItem<K>>>;
@@ -26,14 +26,6 @@ pub(super) type Originals<'a, K> = MutexGuard<'a, HashMap<ObjectKey, FetchedItem
 impl<K: AnyObject + ?Sized> Hidden<K> {
     pub(super) fn new(transform: Transform<K>) -> Self {
         Self { transform, originals: Mutex::default() }
-    }
-
-    pub(super) fn transform(&self) -> &Transform<K> {
-        &self.transform
-    }
-
-    pub(super) fn lock(&self) -> Originals<'_, K> {
-        self.originals.lock()
     }
 
     /// Transforms what comes, and keeps the original if that fails.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    fmt,
     num::NonZeroUsize,
     sync::{
         Arc,
@@ -136,7 +135,7 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
     pub fn resync(&self) {
         let hidden = self.shared.hidden.lock().clone();
         for (extent, hidden) in hidden {
-            let mut originals = hidden.lock();
+            let mut originals = hidden.originals.lock();
             let seen = hidden.retry(&mut originals);
             self.push(&extent, seen);
         }
@@ -209,12 +208,12 @@ impl<K: AnyObject + ?Sized> FifoSink<K> {
 
     /// Returns the transform that objects pass on their way in.
     pub fn transform(&self) -> Option<&Transform<K>> {
-        self.hidden.as_ref().map(|hidden| hidden.transform())
+        self.hidden.as_ref().map(|hidden| &hidden.transform)
     }
 
     /// Locks the originals that are kept, which nobody else changes while changes are queued.
     fn lock_hidden(&self) -> Option<(&Hidden<K>, Originals<'_, K>)> {
-        self.hidden.as_ref().map(|hidden| (&**hidden, hidden.lock()))
+        self.hidden.as_ref().map(|hidden| (&**hidden, hidden.originals.lock()))
     }
 }
 
@@ -262,26 +261,10 @@ impl<K: AnyObject + ?Sized> Default for DeltaFifo<K> {
     }
 }
 
-impl<K: ?Sized> Clone for DeltaFifo<K> {
-    fn clone(&self) -> Self {
-        Self { shared: self.shared.clone() }
-    }
-}
+impl_clone!([K: ?Sized] DeltaFifo<K>, shared);
 
-impl<K: ?Sized> fmt::Debug for DeltaFifo<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeltaFifo").field("waiting", &self.shared.state.lock().entries.len()).finish()
-    }
-}
+impl_debug!([K: ?Sized] DeltaFifo<K>, this => waiting: this.shared.state.lock().entries.len());
 
-impl<K: ?Sized> fmt::Debug for Batch<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("deltas", &self.entries.len()).finish()
-    }
-}
+impl_debug!([K: ?Sized] Batch<K>, this => deltas: this.entries.len());
 
-impl<K: ?Sized> fmt::Debug for FifoSink<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FifoSink").field("extent", &self.extent).finish()
-    }
-}
+impl_debug!([K: ?Sized] FifoSink<K>, this => extent: this.extent);

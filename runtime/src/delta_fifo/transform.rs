@@ -72,11 +72,6 @@ impl<K: ?Sized> Transform<K> {
         (self.change)(item)
     }
 
-    /// Shows what an item would become, and leaves it as it is.
-    pub(crate) fn applied_to(&self, item: &FetchedItem<K>) -> Option<FetchedItem<K>> {
-        Some(self.apply(item.copy()?))
-    }
-
     /// Changes what an item holds; if the transform fails, the item comes back as it was, to be tried again.
     pub(super) fn attempt(&self, item: FetchedItem<K>) -> (FetchedItem<K>, Option<FetchedItem<K>>) {
         let original = if self.may_fail { item.copy() } else { None };
@@ -148,14 +143,6 @@ fn identity_of(meta: &ObjectMeta) -> Identity {
     }
 }
 
-impl<K: ?Sized> Clone for Transform<K> {
-    fn clone(&self) -> Self {
-        Self { change: self.change.clone(), may_fail: self.may_fail }
-    }
-}
+impl_clone!([K: ?Sized] Transform<K>, change, may_fail);
 
-impl<K: ?Sized> fmt::Debug for Transform<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Transform")
-    }
-}
+impl_debug!([K: ?Sized] Transform<K>);

@@ -73,7 +73,34 @@ pub(super) fn apply(
         resync: false,
     };
     let mut applier = Applier { batch, kind, origin, via: Via::Watch, epoch: Epoch::Same, applied };
-    entries.into_iter().for_each(|entry| applier.entry(entry));
+    for DeltaEntry { extent, delta } in entries {
+        match delta {
+            Delta::Upserted(item) => {
+                let version = item.version();
+                applier.upsert(&extent, item);
+                applier.batch.reach(&extent, version);
+            }
+            Delta::Deleted(item) => {
+                let version = item.version();
+                applier.delete(&extent, item, version);
+                applier.batch.reach(&extent, version);
+            }
+            Delta::Replaced(List { items, unchanged, resource_version, epoch }) => {
+                (applier.via, applier.epoch) = (Via::Replace, epoch);
+                applier.replace(&extent, items, unchanged);
+                applier.batch.set_version(&extent, resource_version.parse().ok());
+                applier.applied.progress.via = match epoch {
+                    Epoch::Same => ProgressVia::Replace,
+                    Epoch::New => ProgressVia::NewEpoch,
+                };
+                applier.applied.replaced = Some(extent);
+                (applier.via, applier.epoch) = (Via::Watch, Epoch::Same);
+            }
+            Delta::Reached(resource_version) => applier.batch.reach(&extent, resource_version.parse().ok()),
+            Delta::Reported(report) => applier.applied.reports.push((extent, report)),
+            Delta::Sync => applier.applied.resync = true,
+        }
+    }
     let Applier { batch, mut applied, .. } = applier;
     applied.progress.version = batch.resource_version();
     batch.note_event();
@@ -91,58 +118,28 @@ struct Applier<'b> {
 }
 
 impl Applier<'_> {
-    fn entry(&mut self, DeltaEntry { extent, delta }: DeltaEntry<dyn AnyObject>) {
-        match delta {
-            Delta::Upserted(item) => {
-                let version = item.version();
-                self.upsert(&extent, item);
-                self.batch.reach(&extent, version);
-            }
-            Delta::Deleted(item) => {
-                let version = item.version();
-                self.delete(&extent, item, version);
-                self.batch.reach(&extent, version);
-            }
-            Delta::Replaced(List { items, unchanged, resource_version, epoch }) => {
-                (self.via, self.epoch) = (Via::Replace, epoch);
-                self.replace(&extent, items, unchanged);
-                self.batch.set_version(&extent, resource_version.parse().ok());
-                self.applied.progress.via = match epoch {
-                    Epoch::Same => ProgressVia::Replace,
-                    Epoch::New => ProgressVia::NewEpoch,
-                };
-                self.applied.replaced = Some(extent);
-                (self.via, self.epoch) = (Via::Watch, Epoch::Same);
-            }
-            Delta::Reached(resource_version) => self.batch.reach(&extent, resource_version.parse().ok()),
-            Delta::Reported(report) => self.applied.reports.push((extent, report)),
-            Delta::Sync => self.applied.resync = true,
-        }
-    }
-
     fn upsert(&mut self, extent: &Extent, item: AnyItem) -> Option<ObjectKey> {
-        match self.batch.hold(item) {
-            Ok(object) => Some(self.upsert_object(extent, object)),
-            Err(unreadable) => self.upsert_unreadable(extent, unreadable),
-        }
-    }
-
-    fn upsert_object(&mut self, extent: &Extent, object: CachedObject) -> ObjectKey {
+        let object = match self.batch.hold(item) {
+            Ok(object) => object,
+            Err(unreadable) => return self.upsert_unreadable(extent, unreadable),
+        };
         #[cfg(test)]
         crate::counted::count(1);
         let key = object.key().clone();
         if self.is_stale(extent, &key, object.version()) {
             tracing::debug!(kind = %self.kind, object = %key, "older than what is cached; skipped");
-            return key;
+            return Some(key);
         }
         let mark = self.batch.clear_unreadable(&key);
         let via = self.via;
         let object = object.or_cached(self.batch.get(&key));
         match self.batch.put(object.clone()) {
             Some(old) if same_uid(old.uid(), object.uid()) => {
-                // A server that lost its history may have given the same version to another state.
-                let same =
-                    self.epoch == Epoch::Same && same_version(&old, &object) && !is_mended(&old, &object);
+                // A server that lost its history may have given the same version to another state, and a state that did
+                // not decode may be followed by other content that does.
+                let same = self.epoch == Epoch::Same
+                    && same_version(&old, &object)
+                    && (old.unreadable().is_none() || old.is_same(&object));
                 match (same && mark.is_none(), via) {
                     // I8: an object that a list only confirms is not a change, or each relist would run every key of a kind.
                     (true, Via::Replace) => {}
@@ -156,7 +153,7 @@ impl Applier<'_> {
                 self.applied.changes.push(CacheChange::Added { object, origin, via });
             }
         }
-        key
+        Some(key)
     }
 
     fn upsert_unreadable(&mut self, extent: &Extent, unreadable: Box<Unreadable>) -> Option<ObjectKey> {
@@ -344,11 +341,6 @@ fn same_uid(one: Option<&str>, other: Option<&str>) -> bool {
 fn same_version(old: &CachedObject, new: &CachedObject) -> bool {
     let version = old.resource_version().filter(|version| !version.is_empty());
     version.is_some() && version == new.resource_version()
-}
-
-/// Returns whether a state that did not decode is followed by other content, which may.
-fn is_mended(old: &CachedObject, new: &CachedObject) -> bool {
-    old.unreadable().is_some() && !old.is_same(new)
 }
 
 fn same_state(mark: &Unreadable, unreadable: &Unreadable) -> bool {

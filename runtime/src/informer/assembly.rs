@@ -1,6 +1,6 @@
 //! Builds an informer on sources of any sort, without a factory.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use super::{core::InformerParts, reflector_task::ReflectorTask, shared::SharedInformer, watched::Watched};
 use crate::{
@@ -170,15 +170,9 @@ impl<W: Watched> Assembly<W> {
     }
 }
 
-impl<W: Watched> fmt::Debug for Assembly<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let extents: Vec<_> = self.sources.iter().map(|(extent, _)| extent).collect();
-        f.debug_struct("Assembly")
-            .field("kind", &self.kind)
-            .field("extents", &extents)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([W: Watched] Assembly<W>, this =>
+    kind: this.kind, extents: this.sources.iter().map(|(extent, _)| extent).collect::<Vec<_>>()
+);
 
 #[cfg(test)]
 mod tests {

@@ -60,6 +60,7 @@ impl Notification {
 ///
 /// Changes take precedence over resyncs: while both wait, one call in nine belongs to a resync. An object that changes
 /// first is delivered once, as the change. The initial content comes before any resync.
+#[derive(Default)]
 pub(super) struct Backlog {
     /// The key of each call that waits, and since when; a key may have more places than calls.
     order: VecDeque<(ObjectKey, Instant)>,
@@ -89,18 +90,6 @@ impl KeyCalls {
 }
 
 impl Backlog {
-    pub(super) fn new() -> Self {
-        Self {
-            order: VecDeque::new(),
-            calls: HashMap::default(),
-            len: 0,
-            resyncs: VecDeque::new(),
-            in_a_row: 0,
-            full_deletions: 0,
-            initial: None,
-        }
-    }
-
     /// Adds a notification, or folds it into what waits.
     pub(super) fn push(&mut self, notification: Notification, now: Instant) {
         let key = notification.key().clone();

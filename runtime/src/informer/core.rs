@@ -29,7 +29,7 @@ use crate::{
     metrics::{CacheReport, CacheSource, Metrics},
     object::{AnyObject, Kind},
     reflector::{ReflectorConfig, WatchErrorHandler},
-    store::{DuplicateIndex, IndexDefinition, Indexer, ObjectIndex, StoredType},
+    store::{IndexDefinition, Indexer, ObjectIndex, StoredType},
     users_code::contained_in,
 };
 
@@ -58,7 +58,7 @@ pub(super) struct InformerCore {
     /// The last term of leadership that waited for it, and whether it has been brought up to date for that.
     pub(super) current: Mutex<(Arc<()>, Arc<OnceCell<()>>)>,
     /// Whether there are index functions that did not come with the type.
-    users_indexes: Latch,
+    pub(super) users_indexes: Latch,
     /// To the processor, which refuses them once the informer is over.
     commands: UnboundedSender<Command>,
     /// What its tasks begin with; `None` once they have, or never will.
@@ -175,7 +175,7 @@ impl InformerCore {
             stop,
             tasks: TaskTracker::new(),
             fleet,
-            resync: Arc::new(ResyncRequest::none()),
+            resync: Arc::default(),
             current: Mutex::default(),
             users_indexes: Latch::default(),
             commands,
@@ -187,17 +187,6 @@ impl InformerCore {
             metrics.fetch().report_cache(name, &core.kind, Arc::downgrade(&source));
         }
         core
-    }
-
-    /// Adds an index by a function of the user's.
-    pub(super) fn add_users_index(&self, definition: ObjectIndex) -> Result<(), DuplicateIndex> {
-        self.users_indexes.set();
-        self.indexer.index(definition)
-    }
-
-    /// Returns whether writing the cache calls a function of the user's.
-    pub(super) fn has_users_indexes(&self) -> bool {
-        self.users_indexes.is_set()
     }
 
     /// Notes a handler, whose backlog is measured for as long as somebody holds it.

@@ -25,7 +25,6 @@ use crate::{
     delta_fifo::Extent,
     list_watch::AnySource,
     object::{Kind, Version},
-    reflector::Server,
 };
 
 /// How long a watch may take to show what the server has.
@@ -83,7 +82,7 @@ async fn part_current(
     start: &TermStart,
     (extent, source): &(Extent, Arc<dyn AnySource>),
 ) {
-    let (kind, cache, server) = (&core.kind, core.indexer.lister(), core.reliability.server());
+    let (kind, cache, server) = (&core.kind, core.indexer.lister(), &core.reliability.server);
     let shows = async |version, within| cache.wait_for_version(version, within).await.is_ok();
     loop {
         let losses = server.losses();
@@ -100,15 +99,8 @@ async fn part_current(
         tokio::select! {
             _ = shows(version, EVER) => return,
             // The versions of before mean nothing any more.
-            () = lost_again(server, losses) => {}
+            () = server.lost_after(losses) => {}
         }
-    }
-}
-
-async fn lost_again(server: &Server, known: u64) {
-    let mut changes = server.changes();
-    while server.losses() == known {
-        changes.changed().await.expect("the server is held by the cache");
     }
 }
 

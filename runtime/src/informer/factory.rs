@@ -10,7 +10,7 @@ use std::{
 };
 
 use kube::Client;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -133,7 +133,7 @@ impl SharedInformerFactory {
 
     /// Shows every informer that is in use, as debug pages do.
     pub(crate) fn reports(&self) -> Vec<InformerReport> {
-        let known = self.known();
+        let known = self.shared.known.lock();
         let used = known
             .informers
             .iter()
@@ -180,7 +180,7 @@ impl SharedInformerFactory {
     }
 
     fn find_or_build(&self, query: &Query, parts: InformerParts) -> AnyInformer {
-        let mut known = self.known();
+        let mut known = self.shared.known.lock();
         let live = |entry: &SharedEntry| {
             entry
                 .informer
@@ -195,7 +195,7 @@ impl SharedInformerFactory {
         let informer = AnyInformer::of_parts(parts);
         known
             .informers
-            .push(SharedEntry { query: query.clone(), informer: Arc::downgrade(informer.handle()) });
+            .push(SharedEntry { query: query.clone(), informer: Arc::downgrade(&informer.handle) });
         informer
     }
 
@@ -207,7 +207,7 @@ impl SharedInformerFactory {
             return Err(NameRefused::Captures(name.to_owned()));
         }
         let function = TypeId::of::<F>();
-        let mut known = self.known();
+        let mut known = self.shared.known.lock();
         let name: Arc<str> = name.into();
         match *known.functions.entry(name.clone()).or_insert(function) == function {
             true => Ok(name),
@@ -216,11 +216,7 @@ impl SharedInformerFactory {
     }
 
     fn informers(&self) -> Vec<Arc<Handle>> {
-        self.known().informers.iter().filter_map(|answer| answer.informer.upgrade()).collect()
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownInformers> {
-        self.shared.known.lock()
+        self.shared.known.lock().informers.iter().filter_map(|answer| answer.informer.upgrade()).collect()
     }
 }
 
@@ -476,7 +472,7 @@ impl InformerRequest {
         let informer = factory.find_or_build(&self.query, parts).hearing(self.on_error);
         for key in self.labels {
             // There is one already where somebody else asked for it.
-            informer.handle().core.indexer.index(IndexDefinition::label(key)).ok();
+            informer.handle.core.indexer.index(IndexDefinition::label(key)).ok();
         }
         if let Some(call) = self.on_build {
             call(&informer, self.query.namespaces.into_iter().collect(), self.object_name);
@@ -515,14 +511,6 @@ impl InformerRequest {
     }
 }
 
-impl<W: Watched> fmt::Debug for InformerBuilder<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InformerBuilder").field("query", &self.request.query).finish()
-    }
-}
+impl_debug!([W: Watched] InformerBuilder<W>, this => query: this.request.query);
 
-impl fmt::Debug for SharedInformerFactory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedInformerFactory").field("informers", &self.sync_states()).finish()
-    }
-}
+impl_debug!(SharedInformerFactory, this => informers: this.sync_states());

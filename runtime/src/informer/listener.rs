@@ -52,7 +52,7 @@ impl<K: Object> AnyHandler for TypedHandler<K> {
 pub(super) struct Listener {
     state: Mutex<ListenerState>,
     /// Something waits, or the handler was removed.
-    ready: Notify,
+    pub(super) ready: Notify,
     status: HandlerStatus,
     panics: Counter,
     pub(super) resync_every: Option<Duration>,
@@ -69,7 +69,7 @@ struct ListenerState {
 
 impl Listener {
     pub(super) fn new(resync_every: Option<Duration>, panics: Counter, handler_of: &'static str) -> Self {
-        let state = ListenerState { backlog: Backlog::new(), calling: false, removed: false };
+        let state = ListenerState { backlog: Backlog::default(), calling: false, removed: false };
         let (ready, status) = Default::default();
         Self { state: Mutex::new(state), ready, status, panics, resync_every, handler_of }
     }
@@ -146,7 +146,7 @@ impl Listener {
         let mut state = self.state.lock();
         state.removed = true;
         self.status.removed.set();
-        std::mem::replace(&mut state.backlog, Backlog::new())
+        std::mem::replace(&mut state.backlog, Backlog::default())
     }
 
     /// Puts what changed into the backlog; never waits for the handler, and wakes nobody.
@@ -163,12 +163,6 @@ impl Listener {
     /// Shows a resync, behind whatever changes.
     pub(super) fn resync(&self, snapshot: &Arc<ResyncSnapshot>, now: Instant) {
         self.fill(|backlog| backlog.push_resync(snapshot.clone(), now));
-    }
-
-    /// Wakes the task if something waits: once all backlogs are filled, so that tasks do not empty the first ones while
-    /// the thread still fills the others.
-    pub(super) fn wake(&self) {
-        self.ready.notify_one();
     }
 
     /// Says that the initial content is in the backlog.

@@ -48,7 +48,6 @@ pub use query::NameRefused;
 pub use registration::Registration;
 #[doc(hidden)]
 pub use registration::{HandlerBacklog, HandlerRemoved, Registration as ObserverRegistration};
-pub(crate) use reliability::Comparison;
 pub(crate) use report::InformerReport;
 pub(crate) use shared::AnyInformer;
 pub use shared::{HandlerBuilder, SharedInformer};

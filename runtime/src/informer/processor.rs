@@ -82,10 +82,14 @@ impl Processor {
                 // A handler that goes is dropped by a command; a resync tries transforms again.
                 Some(command) = self.commands.recv() => may_block(|| self.heed(command)),
                 () = until(next) => may_block(|| self.ask_for_resync()),
-                Some(batch) = core.fifo.pop(BATCH) => match self.runs_users_code() {
-                    true => may_block(|| self.process(batch)),
-                    false => self.process(batch),
-                },
+                Some(batch) = core.fifo.pop(BATCH) => {
+                    let observes = |entry: &ObserverEntry| entry.observer.may_block();
+                    // A mapping, a predicate or an index function runs as the batch is applied.
+                    match core.users_indexes.is_set() || self.observers.iter().any(observes) {
+                        true => may_block(|| self.process(batch)),
+                        false => self.process(batch),
+                    }
+                }
                 () = ready(()), if !self.resyncs.is_empty() => {}
             }
             match self.resyncs.is_empty() {
@@ -96,11 +100,6 @@ impl Processor {
                 }
             }
         }
-    }
-
-    /// Returns whether the user's code runs as a batch is applied: a mapping, a predicate, an index function.
-    fn runs_users_code(&self) -> bool {
-        self.core.has_users_indexes() || self.observers.iter().any(|entry| entry.observer.may_block())
     }
 
     fn heed(&mut self, command: Command) {
@@ -176,8 +175,21 @@ impl Processor {
         let entries = batch.take();
         let mut applied = core.indexer.write(|store| apply(store, entries, &core.kind, origin));
         self.note_errors(&mut applied);
-        self.tell_observers(&applied);
-        self.tell_handlers(&applied);
+        for entry in &self.observers {
+            applied.changes.iter().for_each(|change| self.call(entry, |observer| observer.changed(change)));
+        }
+        // Only now: several observers may be one controller's, which judges progress by what all have seen.
+        for entry in &self.observers {
+            self.call(entry, |observer| observer.progressed(applied.progress));
+        }
+        if !applied.changes.is_empty() && !self.joined.is_empty() {
+            let now = Instant::now();
+            for joined in &self.joined {
+                joined.listener.notify(&applied.changes, joined.resync_due, now);
+            }
+            // Handlers are woken only then, so that their tasks do not delay it.
+            self.joined.iter().for_each(|joined| joined.listener.ready.notify_one());
+        }
         if applied.resync {
             self.begin_resync();
         }
@@ -216,28 +228,6 @@ impl Processor {
         }
     }
 
-    fn tell_observers(&self, applied: &AppliedDeltas) {
-        for entry in &self.observers {
-            applied.changes.iter().for_each(|change| self.call(entry, |observer| observer.changed(change)));
-        }
-        // Only now: several observers may be one controller's, which judges progress by what all have seen.
-        for entry in &self.observers {
-            self.call(entry, |observer| observer.progressed(applied.progress));
-        }
-    }
-
-    /// Fills the backlogs; wakes the handlers only then, so that their tasks do not delay it.
-    fn tell_handlers(&self, applied: &AppliedDeltas) {
-        if applied.changes.is_empty() || self.joined.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        for joined in &self.joined {
-            joined.listener.notify(&applied.changes, joined.resync_due, now);
-        }
-        self.joined.iter().for_each(|joined| joined.listener.wake());
-    }
-
     /// Begins to show a resync; each is shown it at its own pace, behind changes.
     fn begin_resync(&mut self) {
         let Some((snapshot, everybody)) = self.core.resync.take() else { return };
@@ -245,7 +235,7 @@ impl Processor {
         for joined in &mut self.joined {
             if everybody || joined.resync_due {
                 joined.listener.resync(&snapshot, now);
-                joined.listener.wake();
+                joined.listener.ready.notify_one();
             }
             joined.resync_due = false;
         }

@@ -18,7 +18,7 @@ use crate::{
     users_code::may_block,
 };
 
-type RunReflector = dyn FnOnce(Arc<dyn AnyStore>, CancellationToken) -> BoxFuture<'static, ()> + Send;
+type RunReflector = dyn FnOnce(Arc<AnyStore>, CancellationToken) -> BoxFuture<'static, ()> + Send;
 
 /// Where a part of the cache comes from: an extent, and what fills it until it is cancelled.
 pub(super) struct ReflectorTask {
@@ -60,7 +60,7 @@ impl InformerSink {
     }
 }
 
-impl AnyStore for InformerSink {
+impl ReflectorStore<dyn AnyObject> for InformerSink {
     fn replace(&self, list: List<dyn AnyObject>) {
         self.transforming(|| self.sink.replace(list));
     }

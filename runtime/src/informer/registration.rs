@@ -1,7 +1,6 @@
 //! What the code that registered a handler or an observer holds.
 
 use std::{
-    fmt,
     future::Future,
     pin::pin,
     sync::{
@@ -168,8 +167,4 @@ impl Drop for Registration {
     }
 }
 
-impl fmt::Debug for Registration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration").field("synced", &self.has_synced()).finish()
-    }
-}
+impl_debug!(Registration, this => synced: this.has_synced());

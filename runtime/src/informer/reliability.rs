@@ -17,8 +17,8 @@ const ONCE_IN: Duration = Duration::from_secs(60);
 
 /// The status of a cache, part by part.
 #[derive(Debug)]
-pub(super) struct Reliability {
-    server: Server,
+pub(crate) struct Reliability {
+    pub(super) server: Server,
     parts: Vec<Part>,
 }
 
@@ -41,15 +41,6 @@ struct PartState {
     told: Option<Instant>,
     /// When it is to list.
     due: Option<Instant>,
-}
-
-/// Whether an informer lists to compare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Comparison {
-    /// It does.
-    Asked,
-    /// It did so less than a minute ago.
-    TooSoon,
 }
 
 impl Reliability {
@@ -85,25 +76,20 @@ impl Reliability {
     }
 
     /// Says why the cache can't be relied on, if so; of several parts, the doubt that lasts longest.
-    pub(super) fn doubt(&self) -> Option<Doubt> {
+    pub(crate) fn doubt(&self) -> Option<Doubt> {
         let doubts = self.parts.iter().filter_map(|part| self.server.doubt(&part.state.lock().status));
         doubts.max_by_key(|doubt| doubt.until)
     }
 
-    /// Relists the part that holds a key, unless it was listed lately.
-    pub(super) fn compare(&self, key: &ObjectKey) -> Comparison {
-        let Some(part) = self.parts.iter().find(|part| part.extent.holds(key)) else {
-            return Comparison::TooSoon;
-        };
+    /// Relists the part that holds a key, unless it was listed less than a minute ago; returns whether it does.
+    pub(crate) fn compare(&self, key: &ObjectKey) -> bool {
+        let Some(part) = self.parts.iter().find(|part| part.extent.holds(key)) else { return false };
         let now = Instant::now();
         let due = is_due(&mut part.state.lock().compared, now);
-        match due {
-            true => {
-                part.list_at(now);
-                Comparison::Asked
-            }
-            false => Comparison::TooSoon,
+        if due {
+            part.list_at(now);
         }
+        due
     }
 
     /// Requests a relist of an extent as soon as the limit allows; returns whether none was due.
@@ -114,7 +100,7 @@ impl Reliability {
     }
 
     /// Reports to the server's reflectors that it lost the history which the part that holds a key has followed.
-    pub(super) fn report_history_loss(&self, key: &ObjectKey) {
+    pub(crate) fn report_history_loss(&self, key: &ObjectKey) {
         let part = self.parts.iter().find(|part| part.extent.holds(key));
         if part.is_some_and(|part| is_due(&mut part.state.lock().told, Instant::now())) {
             self.server.report_history_loss();
@@ -127,11 +113,6 @@ impl Reliability {
             Some(part) => part.wants_list().await,
             None => pending().await,
         }
-    }
-
-    /// Returns what the cache reads from.
-    pub(super) fn server(&self) -> &Server {
-        &self.server
     }
 
     /// Relists the part of an extent, even if it was listed lately.
@@ -227,13 +208,13 @@ mod tests {
     async fn a_cache_is_compared_at_most_once_a_minute() {
         let (server, reliability) = reliability();
         let key = ObjectKey::new("shop", "a");
-        assert_eq!(reliability.compare(&key), Comparison::Asked);
-        assert_eq!(reliability.compare(&key), Comparison::TooSoon);
+        assert!(reliability.compare(&key));
+        assert!(!reliability.compare(&key));
         let told = server.change_count();
         reliability.report_history_loss(&key);
         reliability.report_history_loss(&key);
         assert_eq!(server.change_count(), told + 1);
         tokio::time::advance(ONCE_IN).await;
-        assert_eq!(reliability.compare(&key), Comparison::Asked);
+        assert!(reliability.compare(&key));
     }
 }

@@ -35,13 +35,10 @@ impl ResyncSnapshot {
 }
 
 /// A resync that was asked for, and begins once the queue has reached it.
+#[derive(Default)]
 pub(super) struct ResyncRequest(Mutex<Option<(Arc<ResyncSnapshot>, bool)>>);
 
 impl ResyncRequest {
-    pub(super) fn none() -> Self {
-        Self(Mutex::new(None))
-    }
-
     /// Asks for a resync of what is cached now, of everybody or of the handlers that are due; two that wait are one.
     pub(super) fn ask(&self, cache: &AnyLister, everybody: bool) {
         let mut request = self.0.lock();

@@ -1,6 +1,6 @@
 //! The informer as its users see it.
 
-use std::{any::TypeId, cell::RefCell, fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{any::TypeId, cell::RefCell, marker::PhantomData, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use tokio::time::Instant;
@@ -14,15 +14,15 @@ use super::{
     processor::start,
     reflector_task::ReflectorTask,
     registration::{HandlerSlot, HandlerStatus, KeepAlive, Registration},
-    reliability::Comparison,
+    reliability::Reliability,
     sync_state::{NotSynced, SyncState},
     watched::Watched,
 };
 use crate::{
     delta_fifo::Extent,
     list_watch::{ListerWatcher, TypedSource},
-    object::{Kind, Object, ObjectKey},
-    reflector::{Doubt, ReflectorConfig, WatchError, WatchErrorHandler},
+    object::{Kind, Object},
+    reflector::{ReflectorConfig, WatchError, WatchErrorHandler},
     store::{AnyLister, DuplicateIndex, IndexDefinition, ObjectIndex, Objects},
 };
 
@@ -43,7 +43,7 @@ pub struct SharedInformer<W: Watched> {
 /// A [`SharedInformer`] whose type of object is forgotten.
 #[derive(Clone)]
 pub(crate) struct AnyInformer {
-    handle: Arc<Handle>,
+    pub(super) handle: Arc<Handle>,
     /// Error handlers that live as long as this user, or what came from it.
     hears: Option<Arc<[WatchErrorHandler]>>,
 }
@@ -61,10 +61,6 @@ impl AnyInformer {
 
     pub(super) fn of_handle(handle: Arc<Handle>) -> Self {
         Self { handle, hears: None }
-    }
-
-    pub(super) fn handle(&self) -> &Arc<Handle> {
-        &self.handle
     }
 
     /// Adds error handlers for as long as this, or what comes from it, is held.
@@ -104,7 +100,7 @@ impl AnyInformer {
 
     /// Lists the objects that an owner controls, by an index that is made when somebody first asks.
     pub(crate) fn owned_by<O: Object>(&self, uid: &str) -> Objects<O> {
-        let lister = self.lister().typed::<O>();
+        let lister = self.lister().cast::<O>();
         if !lister.has_index(ObjectIndex::OWNER) {
             // Somebody else may be faster.
             let _ = self.handle.core.indexer.index(ObjectIndex::owner());
@@ -157,19 +153,9 @@ impl AnyInformer {
         self.handle.core.health.failure().is_some()
     }
 
-    /// Says why the cache can't be relied on at present, if so.
-    pub(crate) fn doubt(&self) -> Option<Doubt> {
-        self.handle.core.reliability.doubt()
-    }
-
-    /// Relists the part that holds a key, because an answer contradicts the cache.
-    pub(crate) fn compare(&self, key: &ObjectKey) -> Comparison {
-        self.handle.core.reliability.compare(key)
-    }
-
-    /// Reports to the informers of a server that it lost its history, found at a key.
-    pub(crate) fn report_history_loss(&self, key: &ObjectKey) {
-        self.handle.core.reliability.report_history_loss(key);
+    /// Returns what judges whether the cache can be relied on.
+    pub(crate) fn reliability(&self) -> &Reliability {
+        &self.handle.core.reliability
     }
 
     pub(crate) fn state(&self) -> SyncState {
@@ -244,7 +230,7 @@ impl<W: Watched> SharedInformer<W> {
 
     /// Returns a reader of the cache; it is empty until the first list is through.
     pub fn lister(&self) -> W::Lister {
-        self.any.lister().typed().into()
+        self.any.lister().cast().into()
     }
 
     /// Adds an index, filled with what is cached.
@@ -252,7 +238,9 @@ impl<W: Watched> SharedInformer<W> {
     /// # Errors
     /// There is one of that name.
     pub fn add_index(&self, definition: IndexDefinition<W::Object>) -> Result<(), DuplicateIndex> {
-        self.handle().core.add_users_index(definition.erased())
+        let core = &self.handle().core;
+        core.users_indexes.set();
+        core.indexer.index(definition.erased())
     }
 
     /// Begins a handler made of closures.
@@ -356,21 +344,10 @@ impl<W: Watched> HandlerBuilder<W> {
     }
 }
 
-impl<W: Watched> Clone for SharedInformer<W> {
-    fn clone(&self) -> Self {
-        Self::of(self.any.clone())
-    }
-}
+impl_clone!([W: Watched] SharedInformer<W>, any, watched);
 
-impl<W: Watched> fmt::Debug for SharedInformer<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.sync_state();
-        f.debug_struct("SharedInformer").field("kind", &state.kind).field("phase", &state.phase).finish()
-    }
-}
+impl_debug!([W: Watched] SharedInformer<W>, this =>
+    kind: this.sync_state().kind, phase: this.sync_state().phase
+);
 
-impl<W: Watched> fmt::Debug for HandlerBuilder<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HandlerBuilder").field("informer", &self.informer).finish()
-    }
-}
+impl_debug!([W: Watched] HandlerBuilder<W>, this => informer: this.informer);

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::apply::Fallen;
@@ -258,7 +258,7 @@ impl Health {
     }
 
     pub(super) fn count_panic(&self) {
-        self.lock().panics += 1;
+        self.state.lock().panics += 1;
     }
 
     /// Notes that a task is lost without which nothing comes any more.
@@ -273,40 +273,42 @@ impl Health {
             attempts: 1,
             retry_at: after(now, Duration::MAX).into(),
         };
-        let mut state = self.lock();
-        state.lost = Some(failure);
+        self.state.lock().lost = Some(failure);
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        self.lock().lost.is_some()
+        self.state.lock().lost.is_some()
     }
 
     pub(super) fn panics(&self) -> u64 {
-        self.lock().panics
+        self.state.lock().panics
     }
 
     /// Adds an error handler.
     pub(super) fn add_handler(&self, handler: WatchErrorHandler) {
-        self.lock().handlers.push(handler);
+        self.state.lock().handlers.push(handler);
     }
 
     /// Adds error handlers for as long as somebody holds them.
     pub(super) fn add_handlers(&self, handlers: &Arc<[WatchErrorHandler]>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.guests.retain(|guest| guest.strong_count() > 0);
         state.guests.push(Arc::downgrade(handlers));
     }
 
     #[cfg(test)]
     pub(super) fn handlers(&self) -> usize {
-        let state = self.lock();
+        let state = self.state.lock();
         state.handlers.len() + state.guests.len()
     }
 
     pub(super) fn report(&self, extent: &Extent, report: &FetchReport) {
         match report {
             FetchReport::Healthy(part) => {
-                self.lock().failures.retain(|failure| failure.extent != *extent || failure.part != *part);
+                self.state
+                    .lock()
+                    .failures
+                    .retain(|failure| failure.extent != *extent || failure.part != *part);
             }
             FetchReport::Skipped(error) => self.tell(error),
             FetchReport::WatchLost | FetchReport::WatchBack | FetchReport::Current { .. } => {}
@@ -318,7 +320,7 @@ impl Health {
     }
 
     fn note_failure(&self, extent: &Extent, error: &WatchError) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let same = |failure: &FetchFailure| failure.extent == *extent && failure.part == error.part;
         let place = state.failures.iter().position(same);
         let since = place.map(|at| state.failures.swap_remove(at).since);
@@ -361,7 +363,7 @@ impl Health {
 
     fn tell(&self, error: &WatchError) {
         let (handlers, guests) = {
-            let state = self.lock();
+            let state = self.state.lock();
             let guests: Vec<_> = state.guests.iter().filter_map(Weak::upgrade).collect();
             (state.handlers.clone(), guests)
         };
@@ -373,22 +375,18 @@ impl Health {
 
     /// Notes items that have no name; a list replaces what was noted of its extent.
     pub(super) fn note_nameless(&self, replaced: Option<&Extent>, nameless: Vec<(Extent, Arc<Unreadable>)>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.nameless.retain(|(extent, _)| Some(extent) != replaced);
         state.nameless.extend(nameless);
         state.nameless.truncate(NAMELESS);
     }
 
     pub(super) fn failure(&self) -> Option<FetchFailure> {
-        let state = self.lock();
+        let state = self.state.lock();
         state.lost.as_ref().or(state.failures.iter().min_by_key(|failure| failure.since)).cloned()
     }
 
     pub(super) fn nameless(&self) -> Vec<Arc<Unreadable>> {
-        self.lock().nameless.iter().map(|(_, unreadable)| unreadable.clone()).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HealthState> {
-        self.state.lock()
+        self.state.lock().nameless.iter().map(|(_, unreadable)| unreadable.clone()).collect()
     }
 }

@@ -228,14 +228,6 @@ impl Watched for Dynamic {
     }
 }
 
-impl<K> fmt::Debug for External<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("External")
-    }
-}
+impl_debug!([K] External<K>);
 
-impl<W> fmt::Debug for Metadata<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Metadata")
-    }
-}
+impl_debug!([W] Metadata<W>);

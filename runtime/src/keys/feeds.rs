@@ -38,27 +38,22 @@ impl FeedObjects {
     /// Returns whether it is the first readable state after an unreadable one. Such a change counts as foreign and
     /// passes every predicate: the runs that met the unreadable state did nothing, and their work is still to be done.
     pub(super) fn observe(&mut self, feed: FeedId, change: &CacheChange) -> bool {
-        match change {
-            CacheChange::Unreadable { unreadable, .. } => {
-                if let Some(key) = &unreadable.identity.key {
-                    self.unreadable.insert((feed, key.clone()));
-                }
-                false
-            }
-            CacheChange::Updated { old, new, .. } => {
-                self.take_unreadable(feed, new.key()) || old.unreadable().is_some()
-            }
-            CacheChange::Added { object, .. } => self.take_unreadable(feed, object.key()),
-            CacheChange::Deleted { gone, .. } => {
-                self.take_unreadable(feed, gone.key());
-                false
-            }
-            CacheChange::Unchanged { .. } => false,
+        let Some(key) = change.key() else { return false };
+        if let CacheChange::Unreadable { .. } = change {
+            self.unreadable.insert((feed, key.clone()));
+            return false;
         }
-    }
-
-    fn take_unreadable(&mut self, feed: FeedId, object: &ObjectKey) -> bool {
-        !self.unreadable.is_empty() && self.unreadable.remove(&(feed, object.clone()))
+        let mut was_unreadable =
+            || !self.unreadable.is_empty() && self.unreadable.remove(&(feed, key.clone()));
+        match change {
+            CacheChange::Added { .. } => was_unreadable(),
+            CacheChange::Updated { old, .. } => was_unreadable() || old.unreadable().is_some(),
+            CacheChange::Deleted { .. } => {
+                was_unreadable();
+                false
+            }
+            CacheChange::Unchanged { .. } | CacheChange::Unreadable { .. } => false,
+        }
     }
 
     /// Keeps the keys that an object concerned before a state that can't be read or mapped. Returns all that are kept.

@@ -400,45 +400,33 @@ impl KeyTable {
     ///
     /// Only a watch event of a source of this cluster can be that. Its version is passed.
     pub(crate) fn take(&mut self, key: ObjectKey, written: Option<(SourceId, Version)>, reason: Reason) {
-        let verdict = match written {
-            Some((source, version)) => {
-                // A second event of a key's own write would count as a foreign change.
-                if self.shared.contains(&source) && !self.sources.is_first(source, version, &key) {
-                    return;
-                }
-                self.event(source, version, &key)
-            }
-            None => self.foreign_change(&key),
-        };
-        if verdict == ChangeVerdict::Enqueue {
+        if let Some((source, version)) = written
+            && self.shared.contains(&source)
+            && !self.sources.is_first(source, version, &key)
+        {
+            // A second event of a key's own write would count as a foreign change.
+            return;
+        }
+        if self.judge(&key, written) == ChangeVerdict::Enqueue {
             self.add(key, reason);
         }
     }
 
-    /// Judges a watch event that concerns a key.
-    pub(super) fn event(&mut self, source: SourceId, version: Version, key: &ObjectKey) -> ChangeVerdict {
+    /// Judges a change that concerns a key: a watch event, or what can't be its own, as a deletion or a list.
+    pub(super) fn judge(&mut self, key: &ObjectKey, written: Option<(SourceId, Version)>) -> ChangeVerdict {
         let Some(record) = self.keys.get_mut(key) else { return ChangeVerdict::Enqueue };
         let own = record.known().into_iter().flat_map(|details| &mut details.writes.own);
-        let own = own.into_iter().find(|own| own.source == source && own.version == version);
+        let own = own.into_iter().find(|own| Some((own.source, own.version)) == written);
         let is_own = own.map(|own| own.seen = true).is_some();
-        match &mut record.run {
-            Some(run) if is_own => run.note(RunActivity::Changed),
-            _ if is_own => {}
-            Some(run) if run.deferred.len() < DEFERRED_PER_RUN => {
-                run.deferred.push((source, version));
-                run.note(RunActivity::Changed);
-                return ChangeVerdict::Deferred;
-            }
-            _ => return self.foreign_change(key),
-        }
-        ChangeVerdict::Own
-    }
-
-    /// Takes a change that can't be the key's own: a deletion, or what a list brought.
-    pub(super) fn foreign_change(&mut self, key: &ObjectKey) -> ChangeVerdict {
-        let Some(run) = self.run_mut(key) else { return ChangeVerdict::Enqueue };
+        let Some(run) = &mut record.run else {
+            return if is_own { ChangeVerdict::Own } else { ChangeVerdict::Enqueue };
+        };
         run.note(RunActivity::Changed);
-        run.done.changed = true;
+        match written {
+            _ if is_own => return ChangeVerdict::Own,
+            Some(event) if run.deferred.len() < DEFERRED_PER_RUN => run.deferred.push(event),
+            _ => run.done.changed = true,
+        }
         ChangeVerdict::Deferred
     }
 
@@ -507,9 +495,7 @@ impl KeyTable {
 
     /// Has a key run whose write may have come and gone unseen.
     fn miss(&mut self, key: &ObjectKey) {
-        if self.foreign_change(key) == ChangeVerdict::Enqueue {
-            self.add(key.clone(), Reason::MissedOwnWrite);
-        }
+        self.take(key.clone(), None, Reason::MissedOwnWrite);
     }
 
     // --- writes

@@ -19,15 +19,6 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long a release of the Lease may take.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
-/// What came before a term.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Follows {
-    /// The last term of this process. No other replica has worked since.
-    OwnTerm,
-    /// Possibly the work of another replica.
-    Anything,
-}
-
 /// One replica in its election.
 pub(crate) struct Candidate {
     elector: Elector,
@@ -63,7 +54,7 @@ impl Candidate {
             StatusSender::new(key.clone(), identity.clone(), timing.lease, gate.clone(), meter);
         let candidate = Self {
             elector: Elector::new(identity, timing, seed, Instant::now()),
-            lease: Lease::new(client.clone(), key),
+            lease: Lease { client: client.clone(), key },
             gate: gate.clone(),
             clock,
             timing,
@@ -74,8 +65,10 @@ impl Candidate {
         (checked.map(|()| candidate), gate, leadership)
     }
 
-    /// Stands by until there is a term, and opens the gate. Returns what came before the term.
-    pub(crate) async fn win(&mut self) -> Follows {
+    /// Stands by until there is a term, and opens the gate.
+    ///
+    /// Returns whether the term continues the last one of this process: no other replica has worked since.
+    pub(crate) async fn win(&mut self) -> bool {
         self.gate.close();
         self.elector.stand_by(Instant::now());
         self.stand_by();
@@ -85,7 +78,7 @@ impl Candidate {
         }
         tracing::info!(lease = %self.status.lease(), identity = self.status.identity(), "leads");
         self.status.set(LeaderState::Leads);
-        if self.elector.continues() { Follows::OwnTerm } else { Follows::Anything }
+        self.elector.continues
     }
 
     fn stand_by(&self) {
@@ -158,7 +151,7 @@ impl Candidate {
     /// Does the next step, until then at most. Breaks if there is nothing to do.
     async fn step(&mut self, until: Instant) -> ControlFlow<()> {
         let sent = self.clock.read();
-        let within = self.elector.patience().min(until.saturating_duration_since(sent.monotonic));
+        let within = self.elector.patience.min(until.saturating_duration_since(sent.monotonic));
         let (answer, failure) = match self.elector.next(sent) {
             Do::Nothing => return ControlFlow::Break(()),
             Do::Wait(due) => {
@@ -167,7 +160,7 @@ impl Candidate {
             }
             Do::Read => {
                 if self.elector.leads() {
-                    self.status.reads_as_leader();
+                    self.status.meter.slow_path.inc();
                 }
                 self.lease.read(within).await
             }

@@ -106,7 +106,7 @@ pub(super) struct Elector {
     /// When the hold began in which this process led last.
     led: Option<Value>,
     /// Whether the term under way follows the last one of this process directly.
-    continues: bool,
+    pub(super) continues: bool,
     /// When the last confirmed renewal was sent, unless that was returned already.
     confirmed: Option<ClockReading>,
     /// Until when a Lease that this process created is held without leading.
@@ -117,7 +117,7 @@ pub(super) struct Elector {
     unknown: u32,
     refused: u32,
     /// How long the next request may take.
-    patience: Duration,
+    pub(super) patience: Duration,
     jitter: SmallRng,
 }
 
@@ -210,11 +210,6 @@ impl Elector {
         }
     }
 
-    /// Returns how long the next request may take, so that one that hangs leaves time for others.
-    pub(super) fn patience(&self) -> Duration {
-        self.patience
-    }
-
     /// Takes the answer to the request that was sent at `sent`.
     pub(super) fn answered(&mut self, sent: ClockReading, now: ClockReading, answer: LeaseAnswer) {
         // A late answer does not bring back a term that ended meanwhile.
@@ -289,11 +284,6 @@ impl Elector {
 
     pub(super) fn leads(&self) -> bool {
         matches!(self.role, ElectionRole::Leads(_))
-    }
-
-    /// Says whether the term follows the last one of this process, without another holder in between.
-    pub(super) fn continues(&self) -> bool {
-        self.continues
     }
 
     /// Returns when the last confirmed renewal was sent, unless that was returned before.

@@ -18,8 +18,8 @@ use crate::object::ObjectKey;
 
 /// One Lease, through a client that is not gated.
 pub(super) struct Lease {
-    client: kube::Client,
-    key: ObjectKey,
+    pub(super) client: kube::Client,
+    pub(super) key: ObjectKey,
 }
 
 /// Why a request had no useful answer, in one line.
@@ -34,10 +34,6 @@ enum LeaseError {
 }
 
 impl Lease {
-    pub(super) fn new(client: kube::Client, key: ObjectKey) -> Self {
-        Self { client, key }
-    }
-
     pub(super) async fn read(&self, within: Duration) -> (LeaseAnswer, Option<LeaseFailure>) {
         let request = self.leases().get(self.key.name(), &GetParams::default());
         match self.send(request, within).await {

@@ -45,7 +45,7 @@ mod candidate;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use candidate::{Candidate, Follows};
+pub(crate) use candidate::Candidate;
 #[doc(hidden)]
 pub use gate::NotLeading;
 pub(crate) use gate::gated;

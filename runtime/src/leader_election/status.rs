@@ -1,6 +1,6 @@
 //! The state of an election, for health checks, metrics, debug pages and the program.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
@@ -99,20 +99,14 @@ impl Leadership {
     }
 }
 
-impl fmt::Debug for Leadership {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leadership")
-            .field("lease", &self.shared.lease)
-            .field("identity", &self.shared.identity)
-            .field("state", &self.state())
-            .finish()
-    }
-}
+impl_debug!(Leadership, this =>
+    lease: this.shared.lease, identity: this.shared.identity, state: this.state()
+);
 
 /// Publishes the state of an election.
 pub(super) struct StatusSender {
     shared: Arc<LeadershipShared>,
-    meter: ElectionMeter,
+    pub(super) meter: ElectionMeter,
     states: watch::Sender<TimedState>,
 }
 
@@ -142,25 +136,17 @@ impl StatusSender {
         self.states.send_if_modified(|current| {
             let changed = current.state != state;
             if changed {
-                match state {
-                    LeaderState::Leads => self.meter.leads(),
-                    _ => self.meter.stopped_leading(),
-                }
+                self.meter.leads.set((state == LeaderState::Leads).into());
                 *current = TimedState { state, since: Instant::now() };
             }
             changed
         });
     }
-
-    /// Counts that a leader reads its Lease, because a renewal was refused or its outcome is unknown.
-    pub(super) fn reads_as_leader(&self) {
-        self.meter.took_the_slow_path();
-    }
 }
 
 impl Drop for StatusSender {
     fn drop(&mut self) {
-        self.meter.stopped_leading();
+        self.meter.leads.set(0);
     }
 }
 

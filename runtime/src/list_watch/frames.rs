@@ -10,7 +10,7 @@ use super::{
     decode::{Decoder, NotAnObject},
     error::ListWatchError,
     item::AnyItem,
-    json::{self, Raw, decoded, is_blank, raw},
+    json::{self, Raw, decoded, is_blank},
     read::ObjectParts,
     status::{status_of, status_of_error},
 };
@@ -77,11 +77,10 @@ impl Lines {
 
 /// A line, member by member.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct EventLine<'a> {
-    #[serde(borrow, deserialize_with = "raw", rename = "type")]
+    #[serde(rename = "type")]
     kind: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
     object: Raw<'a>,
 }
 
@@ -126,7 +125,7 @@ impl EventDecoder {
             Ok(()) => Ok(EventLine::default()),
             Err(_) => Err(not_json()),
         })?;
-        let (Some(kind), Some(object)) = (decoded::<String>(kind), object) else {
+        let (Some(kind), Raw(Some(object))) = (decoded::<String>(kind), object) else {
             let status = status_of(line).map(|status| WatchEvent::Error(Box::new(status)));
             let not_event = || ListWatchError::Unreadable("a line of the stream is not an event".to_owned());
             return status.ok_or_else(not_event);

@@ -7,7 +7,8 @@ use serde::{
 use serde_json::value::RawValue;
 
 /// A member as it is written; `None` if it is absent.
-pub(super) type Raw<'a> = Option<&'a RawValue>;
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Raw<'a>(pub(super) Option<&'a RawValue>);
 
 /// Says that a text is not one JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,18 +28,20 @@ pub(super) fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_j
 }
 
 /// Reads a member as it is written, null included.
-pub(super) fn raw<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Raw<'de>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
+impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <&RawValue>::deserialize(deserializer).map(|written| Self(Some(written)))
+    }
 }
 
 /// Decodes a member; `None` if it is absent or of another type.
 pub(super) fn decoded<'a, T: Deserialize<'a>>(raw: Raw<'a>) -> Option<T> {
-    serde_json::from_str(raw?.get()).ok()
+    serde_json::from_str(raw.0?.get()).ok()
 }
 
 /// Reads a member that is a string, null or absent; `None` if it is anything else.
 pub(super) fn text_or_empty(raw: Raw<'_>) -> Option<String> {
-    match raw {
+    match raw.0 {
         Some(_) => decoded::<Option<String>>(raw).map(Option::unwrap_or_default),
         None => Some(String::new()),
     }
@@ -47,7 +50,7 @@ pub(super) fn text_or_empty(raw: Raw<'_>) -> Option<String> {
 /// Reads the elements of an array that can be read.
 pub(super) fn elements<T: DeserializeOwned>(raw: Raw<'_>) -> Vec<T> {
     let elements: Vec<&RawValue> = decoded(raw).unwrap_or_default();
-    elements.into_iter().filter_map(|element| decoded(Some(element))).collect()
+    elements.into_iter().filter_map(|element| decoded(Raw(Some(element)))).collect()
 }
 
 /// Returns whether JSON allows a byte between its tokens.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{
     error::ListWatchError,
-    json::{self, NotJson, Raw, is_blank, raw, text_or_empty},
+    json::{self, NotJson, Raw, is_blank, text_or_empty},
     scrub,
     status::status_of,
 };
@@ -140,7 +140,7 @@ impl ListBody {
         if let Some(status) = status_of(text).filter(|_| kind.as_deref() == Some("Status")) {
             return Err(ListWatchError::from_status(status));
         }
-        match parts.items.map(|items| items.get().as_bytes()[0]) {
+        match parts.items.0.map(|items| items.get().as_bytes()[0]) {
             None => return Err(unreadable("it is not a list: it has no items")),
             Some(b'[' | b'n') => {}
             Some(_) => return Err(unreadable("its items are not an array")),
@@ -150,7 +150,7 @@ impl ListBody {
             Some(_) => {}
             None => return Err(unreadable("its kind is not text")),
         }
-        let metadata = parts.metadata.ok_or_else(|| unreadable("it has no metadata"))?;
+        let metadata = parts.metadata.0.ok_or_else(|| unreadable("it has no metadata"))?;
         let metadata: ListMetadata<'_> = json::object(metadata.get()).map_err(|_| unreadable(NO_METADATA))?;
         let text = |member| text_or_empty(member).ok_or_else(|| unreadable(NO_METADATA));
         Ok(ListHead {
@@ -161,22 +161,18 @@ impl ListBody {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct EnvelopeParts<'a> {
-    #[serde(borrow, deserialize_with = "raw")]
     kind: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
     metadata: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
     items: Raw<'a>,
 }
 
 #[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct ListMetadata<'a> {
-    #[serde(borrow, deserialize_with = "raw")]
     resource_version: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw", rename = "continue")]
+    #[serde(rename = "continue")]
     continue_token: Raw<'a>,
 }
 

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::{
     error::Identity,
-    json::{self, Raw, decoded, elements, raw},
+    json::{self, Raw, decoded, elements},
     members::{ManagedFields, Noting, SeenMembers},
     scrub,
 };
@@ -87,9 +87,7 @@ impl ObjectType {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct ObjectParts<'a> {
-    #[serde(borrow, deserialize_with = "raw")]
     api_version: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
     kind: Raw<'a>,
     /// The metadata's; all absent if the metadata is not an object.
     #[serde(borrow, deserialize_with = "metadata")]
@@ -106,27 +104,17 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MetadataParts<
 
 /// The members of an object's metadata.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub(super) struct MetadataParts<'a> {
-    #[serde(borrow, deserialize_with = "raw")]
     name: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
     namespace: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
     uid: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
     resource_version: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
     pub(super) labels: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
     pub(super) annotations: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
     pub(super) owner_references: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
     managed_fields: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
     pub(super) deletion_timestamp: Raw<'a>,
-    #[serde(borrow, deserialize_with = "raw")]
     pub(super) finalizers: Raw<'a>,
 }
 
@@ -150,11 +138,11 @@ impl<'a> ObjectParts<'a> {
         let (start, end) = (text.find('{').map_or(0, |at| at + 1), text.len());
         lean.push('{');
         for (said, key, value) in [(self.api_version, "apiVersion", types.0), (self.kind, "kind", types.1)] {
-            if said.is_none() {
+            if said.0.is_none() {
                 lean.extend(["\"", key, "\":\"", value, "\","]);
             }
         }
-        match self.metadata.managed_fields {
+        match self.metadata.managed_fields.0 {
             Some(value) if managed_fields == ManagedFields::Drop => {
                 let cut = member_around(text, value.get());
                 lean.extend([&text[start..cut.start], &text[cut.end..end]]);
@@ -194,7 +182,7 @@ impl MetadataParts<'_> {
     /// It has no name, or what it has is not one.
     pub(super) fn key(&self) -> Result<ObjectKey, &'static str> {
         let unreadable = "metadata: name or namespace can't be read";
-        if self.name.is_none() {
+        if self.name.0.is_none() {
             return Err(NO_NAME);
         }
         let name: String = decoded(self.name).ok_or(unreadable)?;

@@ -1,6 +1,6 @@
 //! An object's JSON, compressed, and what is at hand without decompressing it.
 
-use std::{collections::BTreeMap, fmt, hash::BuildHasher, sync::Arc};
+use std::{collections::BTreeMap, hash::BuildHasher, sync::Arc};
 
 use foldhash::quality::FixedState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::{
     dictionary::{Compressed, Dictionary},
     error::{Identity, Unreadable},
-    json::{decoded, elements},
+    json::{Raw, decoded, elements},
     read::{self, MetadataParts, ObjectParts, ObjectType},
     scrub,
 };
@@ -154,16 +154,11 @@ impl ObjectText {
 /// Reads the labels whose values are strings.
 fn labels(parts: &MetadataParts<'_>) -> BTreeMap<String, String> {
     let labels: BTreeMap<String, &RawValue> = decoded(parts.labels).unwrap_or_default();
-    labels.into_iter().filter_map(|(key, value)| Some((key, decoded(Some(value))?))).collect()
+    labels.into_iter().filter_map(|(key, value)| Some((key, decoded(Raw(Some(value)))?))).collect()
 }
 
-/// Shows no content.
-impl fmt::Debug for ObjectText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (uid, version) = (self.uid(), self.resource_version());
-        f.debug_struct("ObjectText").field("uid", &uid).field("resource_version", &version).finish()
-    }
-}
+// Shows no content.
+impl_debug!(ObjectText, this => uid: this.uid(), resource_version: this.resource_version());
 
 /// Digests labels into 64 bits: a bit of another digest is missing only if one of its labels is.
 ///

@@ -14,7 +14,7 @@ use crate::{
     clock::after,
     controller::{Stop, Term, Terms, Waits},
     informer::TermStart,
-    leader_election::{Candidate, Follows},
+    leader_election::Candidate,
 };
 
 /// A replica's part in an election, for as long as its manager runs.
@@ -52,7 +52,7 @@ impl Campaign {
             () = any_could_start(&waits) => {}
         }
         while self.term().await {}
-        match self.in_flight.leftovers().named() {
+        match self.in_flight.leftovers.named() {
             None => self.candidate.release().await,
             Some(who) => self.candidate.leave(&who),
         }
@@ -60,12 +60,12 @@ impl Campaign {
 
     /// Returns whether another term may follow: not once the manager stops, and everything has ended.
     async fn term(&mut self) -> bool {
-        let follows = tokio::select! {
+        let continues = tokio::select! {
             biased;
             () = self.stop.finish.cancelled() => return false,
-            follows = self.candidate.win() => follows,
+            continues = self.candidate.win() => continues,
         };
-        if follows == Follows::Anything {
+        if !continues {
             self.start = Arc::default();
         }
         let (working, stop) = (TaskTracker::new(), self.stop.child());
@@ -77,7 +77,7 @@ impl Campaign {
             let until = after(Instant::now(), self.grace_period);
             self.terms.send_replace(None);
             working.wait().await;
-            let _ = timeout_at(until, self.in_flight.leftovers().ended()).await;
+            let _ = timeout_at(until, self.in_flight.leftovers.ended()).await;
         };
         tokio::select! {
             biased;
@@ -94,7 +94,7 @@ impl Campaign {
                 self.candidate.outlast(working.wait(), || self.in_flight.named()).await;
             }
         }
-        if let Some(who) = self.in_flight.leftovers().named() {
+        if let Some(who) = self.in_flight.leftovers.named() {
             tracing::error!(
                 "the term is over, but work of {who} still runs: another replica may start at the same time"
             );

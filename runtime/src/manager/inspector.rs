@@ -2,11 +2,10 @@
 
 use std::{
     any::TypeId,
-    fmt,
     sync::{Arc, OnceLock, Weak},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::{
     debug_report::{DebugReport, LeaderReport, ProgramReport, SearchReport, ServerReport},
@@ -31,15 +30,15 @@ const LISTED: usize = 100;
 /// has ended, the report says so. Each report is a snapshot, and may be outdated when it is read.
 #[derive(Clone, Default)]
 pub struct Inspector {
-    manager: Arc<InspectedManager>,
+    pub(super) manager: Arc<InspectedManager>,
 }
 
 #[derive(Default)]
-struct InspectedManager {
+pub(super) struct InspectedManager {
     controllers: Mutex<Vec<StartedController>>,
     process: OnceLock<ManagerProcess>,
-    health_checks: ProgramChecks,
-    readiness_checks: ProgramChecks,
+    pub(super) health_checks: ProgramChecks,
+    pub(super) readiness_checks: ProgramChecks,
 }
 
 /// A controller that was started, and what is left of it.
@@ -78,7 +77,8 @@ impl Inspector {
     /// Returns how each controller of a kind stands to a key; none, where the kind is not reconciled.
     pub fn why<K: Watched>(&self, key: &ObjectKey) -> KeyReports {
         let of_kind = |known: &&StartedController| known.reconciles == TypeId::of::<K>();
-        let reports = self.controllers().iter().filter(of_kind).map(|known| known.report(key)).collect();
+        let reports =
+            self.manager.controllers.lock().iter().filter(of_kind).map(|known| known.report(key)).collect();
         KeyReports::new(reports)
     }
 
@@ -97,7 +97,7 @@ impl Inspector {
     /// A replica that stands by is ready. One that has not started, or stops, is not.
     pub fn readiness(&self) -> HealthReport {
         let status = |known: &StartedController| (known.name.clone(), known.controller.upgrade());
-        let statuses: Vec<_> = self.controllers().iter().map(status).collect();
+        let statuses: Vec<_> = self.manager.controllers.lock().iter().map(status).collect();
         let mut checks = health::readiness_of(self.manager.process.get(), &statuses);
         checks.extend(self.manager.readiness_checks.run());
         HealthReport { probe: "readyz", checks }
@@ -142,7 +142,7 @@ impl Inspector {
             Some((namespace, name)) => vec![known.report(&ObjectKey::new(namespace, name))],
             None => known.reports_by_name(key.trim()),
         };
-        KeyReports::new(self.controllers().iter().flat_map(of_one).collect())
+        KeyReports::new(self.manager.controllers.lock().iter().flat_map(of_one).collect())
     }
 
     pub(super) fn begin(&self, process: ManagerProcess) {
@@ -156,16 +156,8 @@ impl Inspector {
         self.manager.process.get().is_some_and(|process| process.clusters.sync_states().iter().all(is_synced))
     }
 
-    pub(super) fn health_checks(&self) -> &ProgramChecks {
-        &self.manager.health_checks
-    }
-
-    pub(super) fn readiness_checks(&self) -> &ProgramChecks {
-        &self.manager.readiness_checks
-    }
-
     fn live(&self) -> Vec<Arc<ControllerCore>> {
-        self.controllers().iter().filter_map(|known| known.controller.upgrade()).collect()
+        self.manager.controllers.lock().iter().filter_map(|known| known.controller.upgrade()).collect()
     }
 
     /// Names what runs, in one line; `None` if nothing does.
@@ -176,20 +168,12 @@ impl Inspector {
 
     pub(super) fn add(&self, controller: &Arc<ControllerCore>) {
         let (name, reconciles) = (controller.settings.name.clone(), controller.reconciles);
-        self.controllers().push(StartedController {
+        self.manager.controllers.lock().push(StartedController {
             name,
             reconciles,
             controller: Arc::downgrade(controller),
         });
     }
-
-    fn controllers(&self) -> MutexGuard<'_, Vec<StartedController>> {
-        self.manager.controllers.lock()
-    }
 }
 
-impl fmt::Debug for Inspector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inspector").field("controllers", &self.controllers().len()).finish()
-    }
-}
+impl_debug!(Inspector, this => controllers: this.manager.controllers.lock().len());

@@ -41,7 +41,6 @@ pub use running::Running;
 pub use tasks::Stopping;
 
 use std::{
-    fmt,
     future::Future,
     sync::{
         Arc,
@@ -446,7 +445,7 @@ impl Manager {
         name: impl Into<String>,
         check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
     ) -> Self {
-        self.inspector.health_checks().add(name.into(), check);
+        self.inspector.manager.health_checks.add(name.into(), check);
         self
     }
 
@@ -457,7 +456,7 @@ impl Manager {
         name: impl Into<String>,
         check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
     ) -> Self {
-        self.inspector.readiness_checks().add(name.into(), check);
+        self.inspector.manager.readiness_checks.add(name.into(), check);
         self
     }
 
@@ -848,8 +847,4 @@ impl Manager {
     }
 }
 
-impl fmt::Debug for Manager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Manager").field("controllers", &self.plans).finish_non_exhaustive()
-    }
-}
+impl_debug!(Manager, this => controllers: this.plans);

@@ -89,15 +89,15 @@ impl Clusters {
     /// Stops all, and waits until no task is left.
     pub(super) async fn shutdown(&self) {
         self.stop();
-        join_all(self.0.iter().map(Cluster::shutdown)).await;
+        join_all(self.0.iter().map(|cluster| cluster.factory().shutdown())).await;
     }
 
     pub(super) fn sync_states(&self) -> Vec<SyncState> {
-        self.0.iter().flat_map(Cluster::sync_states).collect()
+        self.0.iter().flat_map(|cluster| cluster.factory().sync_states()).collect()
     }
 
     pub(super) fn reports(&self) -> Vec<InformerReport> {
-        self.0.iter().flat_map(Cluster::reports).collect()
+        self.0.iter().flat_map(|cluster| cluster.factory().reports()).collect()
     }
 }
 

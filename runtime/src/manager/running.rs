@@ -1,7 +1,7 @@
 //! A manager that runs, and how it stops.
 
 use std::{
-    fmt, mem,
+    mem,
     panic::{AssertUnwindSafe, resume_unwind},
     sync::Arc,
     time::Duration,
@@ -208,7 +208,7 @@ impl Running {
             };
             let silent = timeout_at(until, self.end.clusters.shutdown());
             let ((), silent) = tokio::join!(given_up, silent);
-            let late = late.or_else(|| self.in_flight.leftovers().named());
+            let late = late.or_else(|| self.in_flight.leftovers.named());
             self.served.stop().await;
             let stopped = match (late, silent) {
                 (Some(reconciles), _) => Err(Error::PastGracePeriod { period, reconciles }),
@@ -313,8 +313,4 @@ impl Drop for Running {
     }
 }
 
-impl fmt::Debug for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("controllers", &self.controllers.len()).finish_non_exhaustive()
-    }
-}
+impl_debug!(Running, this => controllers: this.controllers.len());

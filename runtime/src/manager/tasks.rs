@@ -61,18 +61,13 @@ pub(super) struct Task {
 pub(super) struct WorkInFlight {
     inspector: Inspector,
     tasks: Vec<(Arc<str>, Arc<AtomicBool>)>,
-    leftovers: Arc<Leftovers>,
+    pub(super) leftovers: Arc<Leftovers>,
 }
 
 impl WorkInFlight {
     pub(super) fn new(inspector: Inspector, tasks: &[Task], leftovers: Arc<Leftovers>) -> Self {
         let tasks = tasks.iter().map(|task| (task.name.clone(), task.running.clone())).collect();
         Self { inspector, tasks, leftovers }
-    }
-
-    /// Returns what went on when its run or task had ended.
-    pub(super) fn leftovers(&self) -> &Leftovers {
-        &self.leftovers
     }
 
     /// Names it in one line; `None` if nothing runs.

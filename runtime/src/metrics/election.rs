@@ -23,8 +23,8 @@ pub(crate) struct ElectionMetrics {
 /// The metrics of one candidate. The default is not in any registry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ElectionMeter {
-    leads: Gauge,
-    slow_path: Counter,
+    pub(crate) leads: Gauge,
+    pub(crate) slow_path: Counter,
 }
 
 impl ElectionMetrics {
@@ -42,19 +42,5 @@ impl ElectionMetrics {
             leads: self.leads.get_or_create_owned(&of),
             slow_path: self.slow_path.get_or_create_owned(&of),
         }
-    }
-}
-
-impl ElectionMeter {
-    pub(crate) fn leads(&self) {
-        self.leads.set(1);
-    }
-
-    pub(crate) fn stopped_leading(&self) {
-        self.leads.set(0);
-    }
-
-    pub(crate) fn took_the_slow_path(&self) {
-        self.slow_path.inc();
     }
 }

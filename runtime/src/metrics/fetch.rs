@@ -140,15 +140,15 @@ impl FetchMetrics {
 /// The metrics of one reflector. The default is not in any registry.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchMeter {
-    lists: Counter,
+    pub(crate) lists: Counter,
     list_seconds: Histogram,
     list_items: Histogram,
-    watches: Counter,
+    pub(crate) watches: Counter,
     short_watches: Counter,
     watch_seconds: Histogram,
     watch_items: Histogram,
-    last_version: VersionGauge,
-    epochs: Counter,
+    pub(crate) last_version: VersionGauge,
+    pub(crate) epochs: Counter,
     failures: Family<FailureLabels, Counter>,
     name: String,
 }
@@ -160,17 +160,9 @@ impl Default for FetchMeter {
 }
 
 impl FetchMeter {
-    pub(crate) fn list_begun(&self) {
-        self.lists.inc();
-    }
-
     pub(crate) fn listed(&self, taken: Duration, items: usize) {
         self.list_seconds.observe(taken.as_secs_f64());
         self.list_items.observe(items as f64);
-    }
-
-    pub(crate) fn watch_opened(&self) {
-        self.watches.inc();
     }
 
     pub(crate) fn watch_ended(&self, lived: Duration, events: usize) {
@@ -179,14 +171,6 @@ impl FetchMeter {
         if lived < SHORT && events == 0 {
             self.short_watches.inc();
         }
-    }
-
-    pub(crate) fn reached(&self, version: u64) {
-        self.last_version.set(version);
-    }
-
-    pub(crate) fn epoch_began(&self) {
-        self.epochs.inc();
     }
 
     pub(crate) fn failed(&self, cause: &str) {

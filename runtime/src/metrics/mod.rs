@@ -25,7 +25,7 @@ pub(crate) use requests::RequestMetrics;
 #[cfg(feature = "webhooks")]
 pub(crate) use webhooks::{Decided, MigrationMeter, MigrationMetrics, WebhookMetrics};
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus_client::{
@@ -127,11 +127,7 @@ impl Metrics {
     }
 }
 
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Metrics")
-    }
-}
+impl_debug!(Metrics);
 
 /// Appends the metrics of a registry. If an encoder fails, all of the registry is left out: half a line is invalid.
 fn append(text: &mut String, registry: &Registry) {
@@ -145,6 +141,8 @@ fn append(text: &mut String, registry: &Registry) {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+
     use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::counter::Counter};
 
     use super::*;

@@ -51,7 +51,7 @@ impl ConsistencyCheck {
         &mut self,
         name: &str,
         source: &dyn AnySource,
-        store: &dyn AnyStore,
+        store: &AnyStore,
         version: Option<&str>,
     ) -> Option<ListWatchError> {
         self.due = None;
@@ -74,7 +74,7 @@ impl ConsistencyCheck {
     async fn differences(
         &self,
         source: &dyn AnySource,
-        store: &dyn AnyStore,
+        store: &AnyStore,
         version: Option<&str>,
     ) -> Result<Vec<Difference>, String> {
         let listed = self.list_at(source, version.ok_or("the version of the watch is not known")?).await?;

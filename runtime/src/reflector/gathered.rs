@@ -43,7 +43,7 @@ impl Gathered {
     ///
     /// Not every source reads all pages at one version. The list counts as of the lowest, which is the first unless the
     /// source went back: what changed between two pages comes again by the watch.
-    pub(super) async fn add_page(&mut self, items: Vec<AnyItem>, version: String, store: &dyn AnyStore) {
+    pub(super) async fn add_page(&mut self, items: Vec<AnyItem>, version: String, store: &AnyStore) {
         let lowest = self.version.get_or_insert_with(|| version.clone());
         if compared(&version, Some(lowest)).is_some_and(Ordering::is_lt) {
             *lowest = version;
@@ -60,7 +60,7 @@ impl Gathered {
         &mut self,
         event: WatchEvent<dyn AnyObject>,
         now: Instant,
-        store: &dyn AnyStore,
+        store: &AnyStore,
     ) -> Option<String> {
         match event {
             WatchEvent::Bookmark { resource_version, initial_events: InitialEventsMark::End } => {
@@ -101,7 +101,7 @@ impl Gathered {
     }
 
     /// Keeps an item; returns whether it is new.
-    fn put(&mut self, item: AnyItem, store: &dyn AnyStore) -> bool {
+    fn put(&mut self, item: AnyItem, store: &AnyStore) -> bool {
         let (key, item) = match (store.unchanged(&item), item.key()) {
             (Some(key), _) => (key, None),
             (None, Some(key)) => (key, Some(item)),

@@ -41,7 +41,7 @@ pub(crate) use watch_error::rounded;
 pub(crate) use sink::AnyStore;
 use sink::TypedStore;
 
-use std::{borrow::Cow, fmt, marker::PhantomData, sync::Arc};
+use std::{borrow::Cow, marker::PhantomData, sync::Arc};
 
 use futures::future::BoxFuture;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -95,7 +95,7 @@ where
 /// Fetches objects whose type is forgotten, until it is cancelled.
 pub(crate) fn fetch(
     source: Arc<dyn AnySource>,
-    store: Arc<dyn AnyStore>,
+    store: Arc<AnyStore>,
     config: ReflectorConfig,
     cancel: CancellationToken,
 ) -> BoxFuture<'static, ()> {
@@ -119,7 +119,7 @@ const FINEST: std::time::Duration = std::time::Duration::from_millis(1);
 async fn resync(
     name: Cow<'static, str>,
     period: Option<std::time::Duration>,
-    store: Arc<dyn AnyStore>,
+    store: Arc<AnyStore>,
 ) -> std::convert::Infallible {
     let Some(period) = period.filter(|period| !period.is_zero()) else { return std::future::pending().await };
     let period = period.max(FINEST);
@@ -133,8 +133,4 @@ async fn resync(
     }
 }
 
-impl<K, L, S> fmt::Debug for Reflector<K, L, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reflector").field("config", &self.config).finish_non_exhaustive()
-    }
-}
+impl_debug!([K, L, S] Reflector<K, L, S>, this => config: this.config);

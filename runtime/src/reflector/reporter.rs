@@ -22,7 +22,7 @@ use crate::{
 /// Counts and reports for one reflector.
 pub(super) struct Reporter {
     pub(super) name: Cow<'static, str>,
-    store: Arc<dyn AnyStore>,
+    store: Arc<AnyStore>,
     handler: WatchErrorHandler,
     pub(super) meter: FetchMeter,
     /// How many failures of each part in a row.
@@ -35,7 +35,7 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub(super) fn new(store: Arc<dyn AnyStore>, config: &ReflectorConfig) -> Self {
+    pub(super) fn new(store: Arc<AnyStore>, config: &ReflectorConfig) -> Self {
         let meter = config.metrics.as_ref().map(Metrics::fetch).map(|metrics| metrics.meter(&config.name));
         Self {
             name: config.name.clone(),
@@ -109,7 +109,7 @@ impl Reporter {
     pub(super) fn listing(&mut self) {
         if self.listing.is_none() {
             self.listing = Some(Instant::now());
-            self.meter.list_begun();
+            self.meter.lists.inc();
         }
     }
 
@@ -121,12 +121,12 @@ impl Reporter {
 
     pub(super) fn watch_opened(&mut self) {
         self.skipped = 0;
-        self.meter.watch_opened();
+        self.meter.watches.inc();
     }
 
     pub(super) fn reached(&self, version: Option<&str>) {
         if let Some(version) = version.and_then(|version| version.parse().ok()) {
-            self.meter.reached(version);
+            self.meter.last_version.set(version);
         }
     }
 

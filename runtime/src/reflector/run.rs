@@ -46,12 +46,10 @@ const SUSPENDED: Duration = Duration::from_secs(30);
 /// The error of an event whose object has no name that can be read.
 const NAMELESS: &str = "an event is of an object whose name can't be read";
 
-type AnyEvent = WatchEvent<dyn AnyObject>;
-
 /// A reflector at work.
 pub(super) struct ReflectorLoop {
     source: Arc<dyn AnySource>,
-    store: Arc<dyn AnyStore>,
+    store: Arc<AnyStore>,
     reporter: Reporter,
     clock: WallClock,
     member: ServerMember,
@@ -86,11 +84,7 @@ enum StreamEnd {
 }
 
 impl ReflectorLoop {
-    pub(super) fn new(
-        source: Arc<dyn AnySource>,
-        store: Arc<dyn AnyStore>,
-        config: &ReflectorConfig,
-    ) -> Self {
+    pub(super) fn new(source: Arc<dyn AnySource>, store: Arc<AnyStore>, config: &ReflectorConfig) -> Self {
         let seed = config.seed.unwrap_or_else(random_seed);
         let state = ReflectorState::new(config, seed);
         let reporter = Reporter::new(store.clone(), config);
@@ -207,7 +201,8 @@ impl ReflectorLoop {
             }
             Ok(_) => {
                 self.member.succeeded();
-                self.log_long_outage();
+                let (name, wait) = (&self.reporter.name, rounded(self.state.wait));
+                info!(kind = %name, "{name} was out of reach for long: listing it in {wait:?}");
             }
             Err(error) => {
                 self.state.open_failed(Instant::now(), &error);
@@ -251,7 +246,7 @@ impl ReflectorLoop {
         self.count = Some(count);
         self.reporter.listed(count);
         if epoch == Epoch::New {
-            self.reporter.meter.epoch_began();
+            self.reporter.meter.epochs.inc();
         }
         self.store.replace(list);
         self.state.replaced(Instant::now(), &version);
@@ -327,11 +322,6 @@ impl ReflectorLoop {
         }
     }
 
-    fn log_long_outage(&self) {
-        let (name, wait) = (&self.reporter.name, rounded(self.state.wait));
-        info!(kind = %name, "{name} was out of reach for long: listing it in {wait:?}");
-    }
-
     // Streams.
 
     /// Reads a stream to its end: first what belongs to the list, if it starts with one, then changes.
@@ -350,7 +340,11 @@ impl ReflectorLoop {
             consume_budget().await;
             let until = match in_list {
                 true => Some(self.gathered.overdue()),
-                false => self.awaits_proof().then(|| ending.opened + LIVED),
+                // A watch that stays open ends a failure, but not if watches hold changes back.
+                false if self.reporter.is_failing(FetchPart::Watch) && !self.state.silence.blind => {
+                    Some(ending.opened + LIVED)
+                }
+                false => None,
             };
             set_alarm(alarm.as_mut(), until);
             // The alarm comes before the events: a stream that is always ready must not delay it.
@@ -392,17 +386,10 @@ impl ReflectorLoop {
         self.ended(end, in_list, ending);
     }
 
-    /// Returns whether a watch that stays open for a while ends a failure.
-    ///
-    /// If watches hold changes back, only a watch that brings something does.
-    fn awaits_proof(&self) -> bool {
-        self.reporter.is_failing(FetchPart::Watch) && !self.state.silence.blind
-    }
-
     /// Takes the events of a batch; returns how the stream ended, if it did.
     fn take(
         &mut self,
-        batch: Vec<Result<AnyEvent, ListWatchError>>,
+        batch: Vec<Result<WatchEvent<dyn AnyObject>, ListWatchError>>,
         in_list: &mut bool,
         ending: &mut Ending,
     ) -> Option<StreamEnd> {
@@ -416,12 +403,12 @@ impl ReflectorLoop {
                     end = Some(StreamEnd::Failed(ListWatchError::from_status(*status)));
                 }
                 (Ok(WatchEvent::Unexpected(what)), _) => self.reporter.skipped(what),
-                (Ok(event), false) => {
-                    // Only a list can show which object it belongs to.
-                    if event.item().is_some_and(|item| !item.is_named()) {
-                        end = Some(StreamEnd::Failed(ListWatchError::Unreadable(NAMELESS.to_owned())));
-                    }
-                    changes.extend(change(event));
+                (Ok(WatchEvent::Added(item) | WatchEvent::Modified(item)), false) => {
+                    changes.push(StoreChange::Upsert(item));
+                }
+                (Ok(WatchEvent::Deleted(item)), false) => changes.push(StoreChange::Delete(item)),
+                (Ok(WatchEvent::Bookmark { resource_version, .. }), false) => {
+                    changes.push(StoreChange::Bookmark(resource_version));
                 }
                 (Ok(event), true) => {
                     let Some(version) = self.gathered.add_event(event, now, &*self.store) else { continue };
@@ -436,27 +423,27 @@ impl ReflectorLoop {
                     self.reporter.healthy(FetchPart::Watch);
                 }
             }
+            if let Some(StoreChange::Upsert(item) | StoreChange::Delete(item)) = changes.last()
+                && !item.is_named()
+            {
+                // Only a list can show which object it belongs to.
+                end = Some(StreamEnd::Failed(ListWatchError::Unreadable(NAMELESS.to_owned())));
+            }
             if end.is_some() {
                 break;
             }
         }
-        self.apply(changes, ending);
+        if !changes.is_empty() {
+            self.count = None;
+            let version = changes.iter().rev().find_map(version_of).map(str::to_owned);
+            self.store.apply(changes);
+            if ending.brought == Brought::Nothing {
+                self.reporter.healthy(FetchPart::Watch);
+            }
+            ending.brought = ending.brought.max(self.state.delivered(version.as_deref()));
+            self.reporter.reached(self.state.version.as_deref());
+        }
         end
-    }
-
-    /// Hands changes to the store, then advances.
-    fn apply(&mut self, changes: Vec<StoreChange<dyn AnyObject>>, ending: &mut Ending) {
-        if changes.is_empty() {
-            return;
-        }
-        self.count = None;
-        let version = changes.iter().rev().find_map(version_of).map(str::to_owned);
-        self.store.apply(changes);
-        if ending.brought == Brought::Nothing {
-            self.reporter.healthy(FetchPart::Watch);
-        }
-        ending.brought = ending.brought.max(self.state.delivered(version.as_deref()));
-        self.reporter.reached(self.state.version.as_deref());
     }
 
     // Events of the server, and of the store.
@@ -577,15 +564,6 @@ fn set_alarm(alarm: Pin<&mut Sleep>, until: Option<Instant>) {
     let wanted = until.filter(|until| *until > now).map_or(look, |until| until.min(look));
     if wanted != alarm.deadline() {
         alarm.reset(wanted);
-    }
-}
-
-fn change(event: AnyEvent) -> Option<StoreChange<dyn AnyObject>> {
-    match event {
-        WatchEvent::Added(item) | WatchEvent::Modified(item) => Some(StoreChange::Upsert(item)),
-        WatchEvent::Deleted(item) => Some(StoreChange::Delete(item)),
-        WatchEvent::Bookmark { resource_version, .. } => Some(StoreChange::Bookmark(resource_version)),
-        WatchEvent::Unexpected(_) | WatchEvent::Error(_) => None,
     }
 }
 

@@ -67,6 +67,16 @@ impl Server {
         self.state().doubt(of, Instant::now())
     }
 
+    /// Ends once the server has lost its history again.
+    pub(crate) fn lost_after(&self, known: u64) -> impl Future<Output = ()> + Send + use<> {
+        let (server, mut changes) = (self.clone(), self.changes());
+        async move {
+            while server.losses() == known {
+                changes.changed().await.expect("the sender is held here");
+            }
+        }
+    }
+
     /// Follows what may make caches unreliable, or reliable again; the value differs from state to state.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changes.subscribe()
@@ -185,12 +195,7 @@ impl ServerMember {
 
     /// Resolves when there is such an event.
     pub(super) fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (server, mut changes, known) = (self.server.clone(), self.changes.clone(), self.losses);
-        async move {
-            while server.losses() == known {
-                changes.changed().await.expect("the sender is held here");
-            }
-        }
+        self.server.lost_after(self.losses)
     }
 
     /// Waits for an event, and takes it; a loss comes first.

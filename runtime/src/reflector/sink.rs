@@ -2,7 +2,7 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::BoxFuture;
 
 use super::watch_error::{FetchPart, WatchError};
 use crate::{
@@ -49,21 +49,13 @@ pub trait ReflectorStore<K: ?Sized>: Send + Sync + 'static {
     /// Resolves when the store requests a relist because its contents may be wrong. Never resolves by default.
     ///
     /// Waited for again and again, and dropped meanwhile: what was asked for must not get lost.
-    fn wants_list(&self) -> impl Future<Output = ()> + Send {
-        std::future::pending()
+    fn wants_list(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
     }
 }
 
-/// A [`ReflectorStore`] as a trait object, of objects whose type is forgotten.
-pub(crate) trait AnyStore: Send + Sync {
-    fn replace(&self, list: List<dyn AnyObject>);
-    fn unchanged(&self, item: &AnyItem) -> Option<ObjectKey>;
-    fn apply(&self, changes: Vec<StoreChange<dyn AnyObject>>);
-    fn resync(&self);
-    fn report(&self, report: FetchReport);
-    fn differences(&self, listed: &[AnyItem]) -> Option<Vec<Difference>>;
-    fn wants_list(&self) -> BoxFuture<'_, ()>;
-}
+/// A store of objects whose type is forgotten.
+pub(crate) type AnyStore = dyn ReflectorStore<dyn AnyObject>;
 
 /// A store of the user's, which gets objects of its own type.
 pub(super) struct TypedStore<K, S>(Arc<S>, PhantomData<fn() -> K>);
@@ -74,7 +66,11 @@ impl<K, S> TypedStore<K, S> {
     }
 }
 
-impl<K: Object, S: ReflectorStore<K>> AnyStore for TypedStore<K, S> {
+impl<K, S> ReflectorStore<dyn AnyObject> for TypedStore<K, S>
+where
+    K: Object,
+    S: ReflectorStore<K>,
+{
     fn replace(&self, List { items, unchanged, resource_version, epoch }: List<dyn AnyObject>) {
         let items = items.into_iter().map(FetchedItem::typed).collect();
         self.0.replace(List { items, unchanged, resource_version, epoch });
@@ -107,7 +103,7 @@ impl<K: Object, S: ReflectorStore<K>> AnyStore for TypedStore<K, S> {
     }
 
     fn wants_list(&self) -> BoxFuture<'_, ()> {
-        self.0.wants_list().boxed()
+        self.0.wants_list()
     }
 }
 

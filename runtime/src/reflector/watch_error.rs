@@ -125,11 +125,7 @@ impl Default for WatchErrorHandler {
     }
 }
 
-impl fmt::Debug for WatchErrorHandler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WatchErrorHandler")
-    }
-}
+impl_debug!(WatchErrorHandler);
 
 /// Rounds a wait to what a person wants to read.
 pub(crate) fn rounded(wait: Duration) -> Duration {

@@ -3,7 +3,6 @@
 use std::{
     any::Any,
     borrow::Cow,
-    fmt,
     marker::PhantomData,
     sync::{Arc, OnceLock},
 };
@@ -190,7 +189,7 @@ impl<K: ?Sized> CachedObject<K> {
         }
         match transform {
             None => self.says(item),
-            Some(transform) => transform.applied_to(item).is_some_and(|item| self.says(&item)),
+            Some(transform) => item.copy().is_some_and(|item| self.says(&transform.apply(item))),
         }
     }
 
@@ -345,18 +344,10 @@ fn reads_the_same(one: &dyn AnyObject, other: &dyn AnyObject) -> bool {
     contained(same).unwrap_or(false)
 }
 
-impl<K: ?Sized> Clone for CachedObject<K> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone(), PhantomData)
-    }
-}
+impl_clone!([K: ?Sized] CachedObject<K>, 0, 1);
 
-/// Shows no content.
-impl<K: ?Sized> fmt::Debug for CachedObject<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachedObject").field("key", self.key()).field("form", &self.form()).finish()
-    }
-}
+// Shows no content.
+impl_debug!([K: ?Sized] CachedObject<K>, this => key: this.key(), form: this.form());
 
 #[cfg(test)]
 mod tests {

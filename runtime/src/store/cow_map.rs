@@ -100,8 +100,8 @@ impl<T> CowMap<T> {
 impl<T: Clone> CowMap<T> {
     /// Puts an entry in, in the place of one that `same` recognises, which is returned.
     pub(super) fn insert(&mut self, hash: u64, same: impl Fn(&T) -> bool, entry: T) -> Option<T> {
-        let leaf = self.leaf_mut(hash);
-        if let Some(at) = position(leaf, hash, same) {
+        let (leaf, found) = self.slot_mut(hash, same);
+        if let Some(at) = found {
             let (_, held) = Arc::make_mut(leaf)[at].as_mut()?;
             return Some(std::mem::replace(held, entry));
         }
@@ -132,8 +132,8 @@ impl<T: Clone> CowMap<T> {
     /// Takes out the entry that `same` recognises.
     pub(super) fn remove(&mut self, hash: u64, same: impl Fn(&T) -> bool) -> Option<T> {
         self.find(hash, &same)?;
-        let leaf = self.leaf_mut(hash);
-        let at = position(leaf, hash, same)?;
+        let (leaf, found) = self.slot_mut(hash, same);
+        let at = found?;
         #[cfg(test)]
         crate::counted::count(leaf.len());
         let old = leaf[at].clone();
@@ -149,20 +149,24 @@ impl<T: Clone> CowMap<T> {
 
     /// Finds an entry to change in place.
     pub(super) fn find_mut(&mut self, hash: u64, same: impl Fn(&T) -> bool) -> Option<&mut T> {
-        let leaf = self.leaf_mut(hash);
-        let at = position(leaf, hash, same)?;
-        Arc::make_mut(leaf)[at].as_mut().map(|(_, entry)| entry)
+        let (leaf, found) = self.slot_mut(hash, same);
+        Arc::make_mut(leaf)[found?].as_mut().map(|(_, entry)| entry)
     }
 
-    fn leaf_mut(&mut self, hash: u64) -> &mut Leaf<T> {
-        match &mut self.table {
+    /// Returns the leaf that a hash leads to, and where in it the entry is.
+    fn slot_mut(&mut self, hash: u64, same: impl Fn(&T) -> bool) -> (&mut Leaf<T>, Option<usize>) {
+        let leaf = match &mut self.table {
             CowTable::Flat(leaf) => leaf,
             CowTable::Wide { bits, root } => {
                 let [first, second, third] = path(hash, *bits);
                 let branch = Arc::make_mut(&mut Arc::make_mut(root)[first]);
                 &mut Arc::make_mut(&mut branch[second])[third]
             }
-        }
+        };
+        let is_same =
+            |slot: &Option<(u64, T)>| slot.as_ref().is_some_and(|(held, entry)| *held == hash && same(entry));
+        let found = leaf.iter().position(is_same);
+        (leaf, found)
     }
 
     /// Rebuilds the table, so that entries that are read together are close in memory.
@@ -235,12 +239,6 @@ fn path(hash: u64, bits: u32) -> [usize; 3] {
     let [first, second, third] = widths(bits);
     let digits = |skip: u32, width: u32| ((hash << skip) >> (u64::BITS - width)) as usize;
     [digits(0, first), digits(first, second), digits(first + second, third)]
-}
-
-fn position<T>(leaf: &Leaf<T>, hash: u64, same: impl Fn(&T) -> bool) -> Option<usize> {
-    let found =
-        |slot: &Option<(u64, T)>| slot.as_ref().is_some_and(|(held, entry)| *held == hash && same(entry));
-    leaf.iter().position(found)
 }
 
 /// Walks a table.

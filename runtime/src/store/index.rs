@@ -34,33 +34,9 @@ impl IndexValue {
     }
 }
 
-impl From<&str> for IndexValue {
-    fn from(text: &str) -> Self {
-        Self(PlainValue::Text(text.into()))
-    }
-}
-
-impl From<String> for IndexValue {
-    fn from(text: String) -> Self {
-        Self(PlainValue::Text(text.into()))
-    }
-}
-
 impl From<&String> for IndexValue {
     fn from(text: &String) -> Self {
         text.as_str().into()
-    }
-}
-
-impl From<Arc<str>> for IndexValue {
-    fn from(text: Arc<str>) -> Self {
-        Self(PlainValue::Text(text))
-    }
-}
-
-impl From<bool> for IndexValue {
-    fn from(value: bool) -> Self {
-        Self(PlainValue::Bool(value))
     }
 }
 
@@ -82,17 +58,19 @@ impl From<isize> for IndexValue {
     }
 }
 
-macro_rules! from_integers {
-    ($($integer:ty)*) => {
-        $(impl From<$integer> for IndexValue {
-            fn from(value: $integer) -> Self {
-                Self(PlainValue::Integer(value.into()))
+macro_rules! from_values {
+    ($plain:ident: $($value:ty)*) => {
+        $(impl From<$value> for IndexValue {
+            fn from(value: $value) -> Self {
+                Self(PlainValue::$plain(value.into()))
             }
         })*
     };
 }
 
-from_integers!(i8 i16 i32 i64 u8 u16 u32);
+from_values!(Bool: bool);
+from_values!(Integer: i8 i16 i32 i64 u8 u16 u32);
+from_values!(Text: &str String Arc<str>);
 
 impl fmt::Display for IndexValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -257,17 +235,9 @@ impl<K: ?Sized> IndexDefinition<K> {
     }
 }
 
-impl<K: ?Sized> Clone for IndexDefinition<K> {
-    fn clone(&self) -> Self {
-        Self::by(self.name.clone(), self.source.clone())
-    }
-}
+impl_clone!([K: ?Sized] IndexDefinition<K>, name, source, object);
 
-impl<K: ?Sized> fmt::Debug for IndexDefinition<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("IndexDefinition").field(&self.name).finish()
-    }
-}
+impl_debug!([K: ?Sized] IndexDefinition<K>, this => name: this.name);
 
 /// Says that an index of that name is there already.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,6 @@
 //! The store's one writer: changes are made in batches, and published as one snapshot.
 
 use std::{
-    fmt,
     marker::PhantomData,
     sync::{
         Arc,
@@ -149,14 +148,6 @@ impl<K: Object> Default for Indexer<K> {
     }
 }
 
-impl<K: ?Sized> Clone for Indexer<K> {
-    fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), object: PhantomData }
-    }
-}
+impl_clone!([K: ?Sized] Indexer<K>, shared, object);
 
-impl<K: ?Sized> fmt::Debug for Indexer<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Indexer").field("len", &self.shared.published.load().objects.len()).finish()
-    }
-}
+impl_debug!([K: ?Sized] Indexer<K>, this => len: this.shared.published.load().objects.len());

@@ -3,7 +3,6 @@
 use std::{
     any::{Any, TypeId},
     collections::HashSet,
-    fmt,
     marker::PhantomData,
     sync::{
         Arc,
@@ -171,13 +170,8 @@ impl<K: ?Sized> Lister<K> {
         Self { shared, keep: None, tracked: None, object: PhantomData }
     }
 
-    /// Names the type of the objects.
-    pub(crate) fn typed<J: Object>(self) -> Lister<J> {
-        Lister { shared: self.shared, keep: self.keep, tracked: self.tracked, object: PhantomData }
-    }
-
-    /// Forgets the type of the objects.
-    pub(crate) fn untyped(self) -> AnyLister {
+    /// Names the type of the objects, or forgets it. Nothing is checked before one is read.
+    pub(crate) fn cast<J: ?Sized>(self) -> Lister<J> {
         Lister { shared: self.shared, keep: self.keep, tracked: self.tracked, object: PhantomData }
     }
 
@@ -539,21 +533,8 @@ fn unknown(index: &str) -> Option<&'static ObjectTable> {
     None
 }
 
-impl<K: ?Sized> Clone for Lister<K> {
-    fn clone(&self) -> Self {
-        let (shared, keep, tracked) = (self.shared.clone(), self.keep.clone(), self.tracked.clone());
-        Self { shared, keep, tracked, object: PhantomData }
-    }
-}
+impl_clone!([K: ?Sized] Lister<K>, shared, keep, tracked, object);
 
-impl<K: ?Sized> fmt::Debug for Lister<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lister").field("len", &self.shared.published.load().objects.len()).finish()
-    }
-}
+impl_debug!([K: ?Sized] Lister<K>, this => len: this.shared.published.load().objects.len());
 
-impl<K> fmt::Debug for NamespaceLister<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NamespaceLister").field("namespace", &self.namespace).finish()
-    }
-}
+impl_debug!([K] NamespaceLister<K>, this => namespace: this.namespace);

@@ -11,7 +11,7 @@ use std::{
 use super::{
     cached_object::CachedObject,
     cow_map,
-    selector::{Needed, Selector},
+    selector::Selector,
     snapshot::{ObjectTable, StoreSnapshot, StoredObject},
 };
 use crate::{
@@ -51,9 +51,8 @@ struct SelectorFilter(Vec<Vec<LabelFilter>>);
 
 impl SelectorFilter {
     fn of(selector: &Selector) -> Self {
-        let asked = selector.needed().filter_map(|(key, needed)| match needed {
-            Needed::OneOf(values) => Some(values.iter().map(|value| LabelFilter::of(key, value)).collect()),
-            Needed::Any => None,
+        let asked = selector.needed().filter_map(|(key, values)| {
+            Some(values?.iter().map(|value| LabelFilter::of(key, value)).collect())
         });
         Self(asked.collect())
     }
@@ -87,9 +86,7 @@ impl<K: Object> Objects<K> {
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.iter().map(|object| ObjectKey::of(&**object)).collect()
     }
-}
 
-impl<K: Object> Objects<K> {
     fn new(source: ListSource<K>) -> Self {
         Self { source, slice: OnceLock::new() }
     }
@@ -236,11 +233,7 @@ impl<K: Object> fmt::Debug for Objects<K> {
     }
 }
 
-impl<K> fmt::Debug for Iter<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Iter").field("left", &self.left).finish()
-    }
-}
+impl_debug!([K] Iter<'_, K>, this => left: this.left);
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashSet,
-    fmt,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -167,11 +166,7 @@ fn take(batch: &mut WriteBatch, key: &ObjectKey) {
     batch.clear_unreadable(key);
 }
 
-impl<K> fmt::Debug for Reflected<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reflected").field("extent", &self.extent).field("store", &self.indexer).finish()
-    }
-}
+impl_debug!([K] Reflected<K>, this => extent: this.extent, store: this.indexer);
 
 #[cfg(test)]
 mod tests {

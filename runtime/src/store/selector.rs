@@ -55,30 +55,17 @@ impl Selector {
         let mut requirements = self.requirements.iter();
         requirements.all(|requirement| requirement.test.holds(label(&requirement.key).as_deref()))
     }
-}
 
-/// What a label must be for a selector to match at all.
-pub(super) enum Needed<'s> {
-    /// One of these.
-    OneOf(&'s BTreeSet<String>),
-    /// There.
-    Any,
-}
-
-impl Selector {
     /// Returns a label and its values; nothing matches without one of them.
     pub(crate) fn one_of(&self) -> Option<(&str, &BTreeSet<String>)> {
-        self.needed().find_map(|(key, needed)| match needed {
-            Needed::OneOf(values) => Some((key, values)),
-            Needed::Any => None,
-        })
+        self.needed().find_map(|(key, values)| Some((key, values?)))
     }
 
-    /// Names the labels without which nothing matches.
-    pub(super) fn needed(&self) -> impl Iterator<Item = (&str, Needed<'_>)> {
+    /// Names the labels without which nothing matches, and the values that will do; `None` if all will.
+    pub(super) fn needed(&self) -> impl Iterator<Item = (&str, Option<&BTreeSet<String>>)> {
         self.requirements.iter().filter_map(|Requirement { key, test }| match test {
-            Test::In(values) => Some((key.as_str(), Needed::OneOf(values))),
-            Test::Exists | Test::Above(_) | Test::Below(_) => Some((key.as_str(), Needed::Any)),
+            Test::In(values) => Some((key.as_str(), Some(values))),
+            Test::Exists | Test::Above(_) | Test::Below(_) => Some((key.as_str(), None)),
             Test::Absent | Test::NotIn(_) => None,
         })
     }

@@ -1,6 +1,6 @@
 //! One moment of the store (objects, namespaces, indexes, marks and versions), and the batch that makes the next one.
 
-use std::{collections::BTreeSet, fmt, hash::Hash, sync::Arc};
+use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
 use kube::core::ObjectMeta;
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ use super::{
     cow_map::{CowMap, Hashing},
     decoded::DecodedObjects,
     index::{DuplicateIndex, IndexValue, ObjectIndex},
-    selector::{Needed, Selector},
+    selector::Selector,
 };
 use crate::{
     delta_fifo::{Extent, named},
@@ -137,11 +137,8 @@ impl StoreSnapshot {
     /// Of several indexes it takes the one that leaves least; one that only tells who has the label comes last.
     pub(super) fn narrowed(&self, selector: &Selector) -> Option<Vec<&ObjectTable>> {
         let indexed = |key: &str| self.indexes.iter().find(|index| index.definition.label_key() == Some(key));
-        let needed = || selector.needed().filter_map(|(key, needed)| Some((indexed(key)?, needed)));
-        let one_of = needed().filter_map(|(index, needed)| match needed {
-            Needed::OneOf(values) => Some(index.under(values)),
-            Needed::Any => None,
-        });
+        let needed = || selector.needed().filter_map(|(key, values)| Some((indexed(key)?, values)));
+        let one_of = needed().filter_map(|(index, values)| Some(index.under(values?)));
         let least = one_of.min_by_key(|buckets| total(buckets));
         least.or_else(|| {
             let (index, _) = needed().next()?;
@@ -325,11 +322,7 @@ impl WriteBatch {
     }
 }
 
-impl fmt::Debug for WriteBatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WriteBatch").field("len", &self.next.objects.len()).finish()
-    }
-}
+impl_debug!(WriteBatch, this => len: this.next.objects.len());
 
 impl SnapshotIndex {
     fn bucket(&self, value: &IndexValue) -> Option<&ObjectTable> {

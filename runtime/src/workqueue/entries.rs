@@ -220,7 +220,7 @@ pub(super) struct Ticket {
 }
 
 /// No ticket has this number.
-const NO_NUMBER: u32 = 0;
+pub(super) const NO_NUMBER: u32 = 0;
 
 /// All known keys, each held once, in a slab. A table finds them by key.
 pub(super) struct Entries<K> {
@@ -287,22 +287,10 @@ impl<K: QueueKey> Entries<K> {
         self.last_number.wrapping_sub(ticket.number)
     }
 
-    /// Voids the ticket of an entry.
-    #[inline]
-    pub(super) fn void(&mut self, id: Id) {
-        self[id].number = NO_NUMBER;
-    }
-
     /// Returns the entry of a ticket, unless the ticket is void.
     #[inline]
     pub(super) fn of(&self, ticket: Ticket) -> Option<&KeyEntry<K>> {
         self.slab.get(ticket.id as usize).filter(|entry| entry.number == ticket.number)
-    }
-
-    /// Returns the entries in these places.
-    pub(super) fn ids_in(&self, is_in: impl Fn(EntryPlace) -> bool) -> Vec<Id> {
-        let found = self.slab.iter().filter(|(_, entry)| is_in(entry.place));
-        found.map(|(id, _)| id as Id).collect()
     }
 }
 

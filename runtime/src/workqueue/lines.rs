@@ -97,10 +97,6 @@ impl ReadyLines {
         self.lines.iter().map(Line::len).sum()
     }
 
-    pub(super) fn len_by_rank(&self) -> [usize; Priority::ALL.len()] {
-        self.lines.each_ref().map(Line::len)
-    }
-
     /// Returns the entries, the highest priority first and each line in order.
     pub(super) fn iter<'a, K: QueueKey>(
         &'a self,

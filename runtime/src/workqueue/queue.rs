@@ -1,15 +1,20 @@
 //! The queue itself: a handle over the shared state, and the guard of a key in flight.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::task::coop::consume_budget;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::clock::{At, TimeSource};
+use super::dispatcher::WaiterId;
 use super::entries::QueueKey;
 use super::inspect::{self, KeyState, QueueSnapshot};
 use super::rate_limiter::RateLimiter;
-use super::schedule::{Grant, Schedule};
+use super::schedule::{Grant, Offer, Schedule};
 use super::shared::SharedQueue;
 use super::sync::Arc;
 use super::types::{ConfigError, Depth, Drained, Outcome, Priority, Waited, WorkQueueConfig};
@@ -50,7 +55,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Queues a key after a real change, at a priority.
     pub fn add_at(&self, key: K, priority: Priority) {
-        self.shared.change(|schedule, clock| schedule.add(key, priority, clock));
+        self.shared.change(|queue, clock| queue.schedule.add(key, priority, clock));
     }
 
     /// Queues an idle key although nothing changed, at low priority.
@@ -63,7 +68,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Queues an idle key although nothing changed, at a priority.
     pub fn touch_at(&self, key: K, priority: Priority) {
-        self.shared.change(|schedule, clock| schedule.touch(key, priority, clock));
+        self.shared.change(|queue, clock| queue.schedule.touch(key, priority, clock));
     }
 
     /// Queues a key after a delay, or sooner if it already waits for less.
@@ -76,14 +81,14 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Queues a key after a delay, at a priority. If the key already waits, its priority is raised at once.
     pub fn add_after_at(&self, key: K, delay: Duration, priority: Priority) {
-        self.shared.change(|schedule, clock| schedule.add_after(key, delay, priority, clock));
+        self.shared.change(|queue, clock| queue.schedule.add_after(key, delay, priority, clock));
     }
 
     /// Counts a failure of the key and queues it once its back-off is over.
     ///
     /// A key that is ready stays ready. After a shutdown this has no effect. Workers use [`Item::retry`] instead.
     pub fn add_rate_limited(&self, key: K) {
-        self.shared.change(|schedule, clock| schedule.add_rate_limited(key, Priority::Normal, clock));
+        self.shared.change(|queue, clock| queue.schedule.add_rate_limited(key, Priority::Normal, clock));
     }
 
     /// Keeps a key from workers until it is [`release`](Self::release)d, or for `at_most`.
@@ -92,17 +97,17 @@ impl<K: QueueKey> WorkQueue<K> {
     /// goes on; the hold begins when it ends. If the key is held again, the new time counts. A held key uses no worker
     /// and no token. Afterwards it joins the back of its line. After a shutdown a key that waits and is held is dropped.
     pub fn hold(&self, key: &K, at_most: Duration) {
-        self.shared.change(|schedule, clock| schedule.hold(key, at_most, clock));
+        self.shared.change(|queue, clock| queue.schedule.hold(key, at_most, clock));
     }
 
     /// Ends the hold of a key. This has no effect on a key that is not held.
     pub fn release(&self, key: &K) {
-        self.shared.change(|schedule, clock| schedule.release(key, clock));
+        self.shared.change(|queue, clock| queue.schedule.release(key, clock));
     }
 
     /// Clears the failures of a key. What is scheduled stays so.
     pub fn forget(&self, key: &K) {
-        self.shared.change(|schedule, _| schedule.forget(key));
+        self.shared.change(|queue, _| queue.schedule.forget(key));
     }
 
     /// Returns how many times in a row the key has failed.
@@ -124,7 +129,33 @@ impl<K: QueueKey> WorkQueue<K> {
     ///
     /// Without a rate there is nothing to pay.
     pub(crate) async fn get_unpaid(&self) -> Option<(Item<K>, Token<K>)> {
-        let (shared, grant) = (Arc::clone(&self.shared), self.shared.get().await?);
+        // A queue that is never empty must leave other tasks their turn.
+        consume_budget().await;
+        let shared = Arc::clone(&self.shared);
+        let mut worker = WaitingWorker { shared: &shared, waiter: None };
+        let mut timer: Option<Pin<Box<Sleep>>> = None;
+        let granted = poll_fn(|cx| {
+            loop {
+                let waiter = &mut worker.waiter;
+                let (offer, _former) = shared.change(|queue, clock| {
+                    let former = queue.leave(waiter.take());
+                    (queue.take(waiter, cx.waker(), clock), former)
+                });
+                match offer {
+                    Offer::Run(grant) => return Poll::Ready(Some(grant)),
+                    Offer::Ended => return Poll::Ready(None),
+                    Offer::Wait(At::NEVER) => return Poll::Pending,
+                    Offer::Wait(until) => {
+                        let sleep = timer.insert(Box::pin(sleep_until(shared.origin.instant(until))));
+                        if sleep.as_mut().poll(cx).is_pending() {
+                            return Poll::Pending;
+                        }
+                    }
+                }
+            }
+        });
+        let grant = granted.await?;
+        drop(worker);
         let token = Token { unpaid: grant.is_unpaid.then(|| Arc::clone(&shared)), is_claimed: false };
         Some((Item { shared, grant, is_over: false, ended: None }, token))
     }
@@ -134,7 +165,7 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Returns whether that took a wait; `None` once the queue hands out nothing any more. Cancel-safe.
     pub(crate) async fn claim(&self) -> Option<(Token<K>, Waited)> {
         let shared = &self.shared;
-        if !shared.read(Schedule::has_rate) {
+        if shared.read(|schedule| schedule.rate.is_none()) {
             return Some((Token { unpaid: None, is_claimed: false }, Waited::No));
         }
         shared.change_rate(|rate, _| rate.claim());
@@ -143,7 +174,7 @@ impl<K: QueueKey> WorkQueue<K> {
             Ok(turn) => (turn, Waited::No),
             Err(_) => (shared.claims.lock().await, Waited::Yes),
         };
-        while let Err(opens) = shared.change(|schedule, clock| schedule.grant_claim(clock.now()))? {
+        while let Err(opens) = shared.change(|queue, clock| queue.schedule.grant_claim(clock.now()))? {
             tokio::select! {
                 () = sleep_until(shared.origin.instant(opens)) => {}
                 () = shared.rate_changed.notified() => {}
@@ -164,15 +195,15 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Keys that are ready need a worker that takes them, so workers go on until [`get`](Self::get) returns `None`. A
     /// worker may leave: a key that it puts back or drops does not delay the drain.
     pub async fn drain(&self) -> Drained {
-        let begun = self.shared.with(|dispatcher, clock| {
-            dispatcher.schedule.shut_down(clock);
-            dispatcher.shutdowns
+        let begun = self.shared.change(|queue, clock| {
+            queue.schedule.shut_down(clock);
+            queue.shutdowns
         });
         loop {
             // Made before the look, so that no change after it is missed.
             let changed = self.shared.drain_changed.notified();
             let (is_drained, shutdowns) =
-                self.shared.with(|dispatcher, _| (dispatcher.schedule.is_drained(), dispatcher.shutdowns));
+                self.shared.change(|queue, _| (queue.schedule.is_drained(), queue.shutdowns));
             if is_drained {
                 return Drained::Clean;
             }
@@ -191,7 +222,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Takes keys again after [`discard`](Self::discard), once no key is in flight. The rates go on as they are.
     pub(crate) fn reopen(&self) {
-        self.shared.change(|schedule, _| schedule.reopen());
+        self.shared.change(|queue, _| queue.schedule.reopen());
     }
 
     /// Returns whether the queue refuses keys.
@@ -214,7 +245,7 @@ impl<K: QueueKey> WorkQueue<K> {
     /// This reads the clock when a key becomes ready, is handed out, and is done. Keys that are ready or in flight
     /// already have no time.
     pub fn keep_times(&self) {
-        self.shared.change(|schedule, _| _ = schedule.stats.times.get_or_insert_default());
+        self.shared.change(|queue, _| _ = queue.schedule.stats.times.get_or_insert_default());
     }
 
     /// Returns how many keys are ready.
@@ -240,9 +271,9 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Reads the schedule as it is now, with the keys lined up that have fallen due.
     fn look<T>(&self, look: impl FnOnce(&Schedule<K>) -> T) -> T {
-        self.shared.change(|schedule, clock| {
-            schedule.promote(clock);
-            look(schedule)
+        self.shared.change(|queue, clock| {
+            queue.schedule.promote(clock);
+            look(&queue.schedule)
         })
     }
 
@@ -264,15 +295,21 @@ impl<K: QueueKey> WorkQueue<K> {
     }
 }
 
-impl<K: QueueKey> Clone for WorkQueue<K> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
-    }
+impl_clone!([K: QueueKey] WorkQueue<K>, shared);
+
+impl_debug!([K: QueueKey] WorkQueue<K>, this => depth: this.depth());
+
+/// A worker that waits for its next key. If it is dropped after it was woken, another worker is woken.
+struct WaitingWorker<'a, K: QueueKey> {
+    shared: &'a SharedQueue<K>,
+    waiter: Option<WaiterId>,
 }
 
-impl<K: QueueKey> fmt::Debug for WorkQueue<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkQueue").field("depth", &self.depth()).finish_non_exhaustive()
+impl<K: QueueKey> Drop for WaitingWorker<'_, K> {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter {
+            drop(self.shared.change(|queue, _| queue.leave(Some(waiter))));
+        }
     }
 }
 
@@ -360,9 +397,9 @@ impl<K: QueueKey> Item<K> {
         self.is_over = true;
         let Grant { id, priority, .. } = self.grant;
         let ended = self.ended;
-        self.shared.change(|schedule, clock| match ended {
-            Some(ended) => schedule.finish(id, outcome, priority, &ended),
-            None => schedule.finish(id, outcome, priority, clock),
+        self.shared.change(|queue, clock| match ended {
+            Some(ended) => queue.schedule.finish(id, outcome, priority, &ended),
+            None => queue.schedule.finish(id, outcome, priority, clock),
         });
     }
 
@@ -417,11 +454,4 @@ impl<K: QueueKey> Drop for Item<K> {
     }
 }
 
-impl<K: QueueKey + fmt::Debug> fmt::Debug for Item<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Item")
-            .field("key", self.key())
-            .field("attempt", &self.attempt())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([K: QueueKey + fmt::Debug] Item<K>, this => key: this.key(), attempt: this.attempt());

@@ -1,6 +1,5 @@
 //! Back-off: how long a key waits after its n-th failure in a row, on its own or through a bucket that all keys share.
 
-use std::fmt;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -149,11 +148,7 @@ impl RateLimiter for TokenBucket {
     }
 }
 
-impl fmt::Debug for TokenBucket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenBucket").finish_non_exhaustive()
-    }
-}
+impl_debug!(TokenBucket);
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::{At, TimeSource};
-use super::entries::{Entries, EntryPlace, EntryWait, Id, KeyEntry, Meanwhile, QueueKey, RunCause, Ticket};
+use super::entries::{
+    Entries, EntryPlace, EntryWait, Id, KeyEntry, Meanwhile, NO_NUMBER, QueueKey, RunCause, Ticket,
+};
 use super::lines::{Line, ReadyLines};
 use super::rate_limit::{RateLimit, Tokens};
 use super::rate_limiter::RateLimiter;
@@ -59,7 +61,7 @@ pub(super) struct Schedule<K> {
     /// How many of the timers are of each kind.
     waiting: [usize; EntryWait::COUNT],
     /// The rate of all grants. The taker of a key pays it when its run starts.
-    rate: Option<Tokens>,
+    pub(super) rate: Option<Tokens>,
     retry_rate: Option<Tokens>,
     backoff: Arc<dyn RateLimiter>,
     /// What the limiter answered for a first failure, once it was asked.
@@ -337,16 +339,6 @@ impl<K: QueueKey> Schedule<K> {
 
     // ---- the rate of all grants ----
 
-    /// Says whether there is a rate of all grants.
-    pub(super) fn has_rate(&self) -> bool {
-        self.rate.is_some()
-    }
-
-    /// Returns the rate of all grants, if there is one.
-    pub(super) fn rate_mut(&mut self) -> Option<&mut Tokens> {
-        self.rate.as_mut()
-    }
-
     /// Sets a token of the rate aside for a run that claims one; `None` if no run may start any more.
     pub(super) fn grant_claim(&mut self, now: At) -> Option<Result<(), At>> {
         match (self.mode, self.rate.as_mut()) {
@@ -370,12 +362,10 @@ impl<K: QueueKey> Schedule<K> {
     /// Lines up the keys that have fallen due, in the order in which they did.
     #[inline]
     pub(super) fn promote(&mut self, clock: &impl TimeSource) {
-        if self.first_timer() < At::LATEST || !self.awaiting_token.is_empty() {
-            self.promote_until(clock.now());
+        if self.first_timer() >= At::LATEST && self.awaiting_token.is_empty() {
+            return;
         }
-    }
-
-    fn promote_until(&mut self, now: At) {
+        let now = clock.now();
         while let Some((due, Ticket { id, .. })) = self.timers.first().copied()
             && due <= now
         {
@@ -411,7 +401,14 @@ impl<K: QueueKey> Schedule<K> {
             }
             Some(_) => {
                 self.leave(id);
-                self.line_up_due(id, clock);
+                let entry = &mut self.entries[id];
+                if entry.setback().cause == RunCause::Failure && self.retry_rate.is_some() {
+                    entry.place = EntryPlace::AwaitsToken;
+                    self.awaiting_token.join(&mut self.entries, id);
+                    self.serve_retries(clock.now());
+                } else {
+                    self.line_up(id, clock);
+                }
             }
             None => self.rest(id),
         }
@@ -448,25 +445,16 @@ impl<K: QueueKey> Schedule<K> {
             EntryPlace::InFlight(_) => self.in_flight.leave(),
             EntryPlace::Idle => {}
         }
-        self.entries.void(id);
+        self.entries[id].number = NO_NUMBER;
     }
 
-    /// Lines up a key that is due, for a worker or for a token.
-    fn line_up_due(&mut self, id: Id, clock: &impl TimeSource) {
-        let entry = &mut self.entries[id];
-        if entry.setback().cause == RunCause::Failure && self.retry_rate.is_some() {
-            entry.place = EntryPlace::AwaitsToken;
-            self.awaiting_token.join(&mut self.entries, id);
-            self.serve_retries(clock.now());
-        } else {
-            self.line_up(id, clock);
-        }
-    }
-
+    /// Lines up a key for a worker; notes since when it waits, if times are kept.
     #[inline]
     fn line_up(&mut self, id: Id, clock: &impl TimeSource) {
+        self.stats.adds += 1;
         let entry = &mut self.entries[id];
-        (entry.place, entry.at) = (EntryPlace::Ready, self.stats.became_ready(clock));
+        entry.place = EntryPlace::Ready;
+        entry.at = if self.stats.times.is_some() { clock.now() } else { At::NEVER };
         self.ready.line(entry.priority).join(&mut self.entries, id);
     }
 
@@ -520,7 +508,9 @@ impl<K: QueueKey> Schedule<K> {
     }
 
     fn drop_entries(&mut self, is_dropped: impl Fn(EntryPlace) -> bool) {
-        self.entries.ids_in(is_dropped).into_iter().for_each(|id| self.remove(id));
+        let dropped = self.entries.slab.iter().filter(|(_, entry)| is_dropped(entry.place));
+        let dropped: Vec<_> = dropped.map(|(id, _)| id as Id).collect();
+        dropped.into_iter().for_each(|id| self.remove(id));
     }
 
     // ---- what is read ----
@@ -575,7 +565,7 @@ impl<K: QueueKey> Schedule<K> {
     pub(super) fn depth(&self) -> Depth {
         Depth {
             ready: self.ready(),
-            ready_by_rank: self.ready.len_by_rank(),
+            ready_by_rank: self.ready.lines.each_ref().map(Line::len),
             delayed: self.waiting[EntryWait::Delayed as usize],
             held: self.waiting[EntryWait::Held as usize],
             awaiting_retry_token: self.awaiting_token.len(),

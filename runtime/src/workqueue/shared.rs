@@ -1,19 +1,13 @@
 //! The lock around the dispatcher, and what waits for it. Any of these waits may be dropped at any time.
 
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::task::Poll;
-
 use tokio::sync::Notify;
-use tokio::task::coop::consume_budget;
-use tokio::time::{Sleep, sleep_until};
 
-use super::clock::{At, ClockOrigin, TimeSource};
-use super::dispatcher::{Dispatcher, WaiterId};
+use super::clock::{ClockOrigin, TimeSource};
+use super::dispatcher::Dispatcher;
 use super::entries::QueueKey;
 use super::inspect;
 use super::rate_limit::Tokens;
-use super::schedule::{Grant, Offer, Schedule};
+use super::schedule::Schedule;
 use super::sync::{Mutex, lock, wake};
 use crate::metrics::{QueueReport, QueueSource};
 
@@ -45,26 +39,20 @@ impl<K: QueueKey> SharedQueue<K> {
         f(&lock(&self.dispatcher).schedule)
     }
 
-    /// Changes the schedule, and wakes the workers that can go on.
-    #[inline]
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Schedule<K>, &ClockOrigin) -> T) -> T {
-        self.with(|dispatcher, clock| change(&mut dispatcher.schedule, clock))
-    }
-
     /// Shuts down one way or another. A drain under way is aborted.
     pub(super) fn shut_down(&self, shut_down: impl FnOnce(&mut Schedule<K>, &ClockOrigin)) {
-        self.with(|dispatcher, clock| {
-            dispatcher.shutdowns += 1;
-            shut_down(&mut dispatcher.schedule, clock);
+        self.change(|queue, clock| {
+            queue.shutdowns += 1;
+            shut_down(&mut queue.schedule, clock);
         });
         self.drain_changed.notify_waiters();
     }
 
-    /// Does something under the lock, and wakes a worker once it is released.
+    /// Changes the queue under its lock, and wakes a worker that can go on once that is released.
     #[inline]
-    pub(super) fn with<T>(&self, f: impl FnOnce(&mut Dispatcher<K>, &ClockOrigin) -> T) -> T {
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Dispatcher<K>, &ClockOrigin) -> T) -> T {
         let mut dispatcher = lock(&self.dispatcher);
-        let answer = f(&mut dispatcher, &self.origin);
+        let answer = change(&mut dispatcher, &self.origin);
         let woken = dispatcher.wakes();
         let is_drained = dispatcher.schedule.is_drained();
         drop(dispatcher);
@@ -77,39 +65,10 @@ impl<K: QueueKey> SharedQueue<K> {
         answer
     }
 
-    /// Waits for the next key; `None` once there will be no more.
-    pub(super) async fn get(&self) -> Option<Grant<K>> {
-        // A queue that is never empty must leave other tasks their turn.
-        consume_budget().await;
-        let mut worker = WaitingWorker { shared: self, waiter: None };
-        let mut timer: Option<Pin<Box<Sleep>>> = None;
-        poll_fn(|cx| {
-            loop {
-                let waiter = &mut worker.waiter;
-                let (offer, _former) = self.with(|dispatcher, clock| {
-                    let former = dispatcher.leave(waiter.take());
-                    (dispatcher.take(waiter, cx.waker(), clock), former)
-                });
-                match offer {
-                    Offer::Run(grant) => return Poll::Ready(Some(grant)),
-                    Offer::Ended => return Poll::Ready(None),
-                    Offer::Wait(At::NEVER) => return Poll::Pending,
-                    Offer::Wait(until) => {
-                        let sleep = timer.insert(Box::pin(sleep_until(self.origin.instant(until))));
-                        if sleep.as_mut().poll(cx).is_pending() {
-                            return Poll::Pending;
-                        }
-                    }
-                }
-            }
-        })
-        .await
-    }
-
     /// Changes what is set aside, paid and claimed of the rate, and wakes the first run that waits for a token.
     pub(super) fn change_rate(&self, change: impl FnOnce(&mut Tokens, &ClockOrigin)) {
-        self.change(|schedule, clock| {
-            if let Some(rate) = schedule.rate_mut() {
+        self.change(|queue, clock| {
+            if let Some(rate) = &mut queue.schedule.rate {
                 change(rate, clock);
             }
         });
@@ -119,24 +78,10 @@ impl<K: QueueKey> SharedQueue<K> {
 
 impl<K: QueueKey> QueueSource for SharedQueue<K> {
     fn report(&self) -> QueueReport {
-        self.change(|schedule, clock| {
+        self.change(|queue, clock| {
             let now = clock.now();
-            schedule.promote(&now);
-            inspect::report(schedule, now)
+            queue.schedule.promote(&now);
+            inspect::report(&queue.schedule, now)
         })
-    }
-}
-
-/// A worker that waits for its next key. If it is dropped after it was woken, another worker is woken.
-struct WaitingWorker<'a, K: QueueKey> {
-    shared: &'a SharedQueue<K>,
-    waiter: Option<WaiterId>,
-}
-
-impl<K: QueueKey> Drop for WaitingWorker<'_, K> {
-    fn drop(&mut self) {
-        if let Some(waiter) = self.waiter {
-            drop(self.shared.with(|dispatcher, _| dispatcher.leave(Some(waiter))));
-        }
     }
 }

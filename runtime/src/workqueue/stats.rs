@@ -24,13 +24,6 @@ pub(super) struct QueueTimes {
 }
 
 impl QueueStats {
-    /// Counts a key that begins to wait for a worker. Returns since when it does, or never if no times are kept.
-    #[inline]
-    pub(super) fn became_ready(&mut self, clock: &impl TimeSource) -> At {
-        self.adds += 1;
-        if self.times.is_some() { clock.now() } else { At::NEVER }
-    }
-
     /// Counts the wait of a key that a worker takes. Returns since when it is in flight, or never.
     #[inline]
     pub(super) fn handed_out(&mut self, since: At, clock: &impl TimeSource) -> At {

@@ -1,6 +1,5 @@
 //! The values that callers pass: priorities, outcomes, settings.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,15 +99,7 @@ impl Default for WorkQueueConfig {
     }
 }
 
-impl fmt::Debug for WorkQueueConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkQueueConfig")
-            .field("rate", &self.rate)
-            .field("retry_rate", &self.retry_rate)
-            .field("floor", &self.floor)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(WorkQueueConfig, this => rate: this.rate, retry_rate: this.retry_rate, floor: this.floor);
 
 /// Why a queue cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

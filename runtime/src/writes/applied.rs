@@ -65,7 +65,8 @@ impl AppliedMemory {
             Some(version) if version > last.version => {
                 let is_shown = self.shown_by(target, intent, found) == Some(last.shown);
                 if is_shown {
-                    self.insert(target, AppliedRecord { version, ..last.clone() });
+                    let last = AppliedRecord { version, ..last.clone() };
+                    self.by_object.lock().insert(object_id(&target.kind, &target.key), last);
                 }
                 is_shown
             }
@@ -81,17 +82,14 @@ impl AppliedMemory {
             (uid, version, self.shown_by(target, intent, answered))
         {
             let intent = self.hasher.hash_one(intent);
-            self.insert(target, AppliedRecord { uid, version, intent, shown });
+            let applied = AppliedRecord { uid, version, intent, shown };
+            self.by_object.lock().insert(object_id(&target.kind, &target.key), applied);
         }
     }
 
     fn shown_by(&self, target: &Target, intent: &Value, object: &impl Object) -> Option<u64> {
         let object = encode("apply", target, object).ok()?;
         Some(self.hasher.hash_one(at_paths_of(intent, &object)))
-    }
-
-    fn insert(&self, target: &Target, applied: AppliedRecord) {
-        self.by_object.lock().insert(object_id(&target.kind, &target.key), applied);
     }
 
     pub(super) fn forget(&self, kind: &Kind, object: &ObjectKey) {

@@ -1,6 +1,6 @@
 //! Server-side apply of a child: owned, checked, and carrying the version it was computed from.
 
-use std::{fmt, future::IntoFuture, sync::Arc};
+use std::{future::IntoFuture, sync::Arc};
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -152,11 +152,7 @@ impl<C: Object> Apply<C> {
     }
 }
 
-impl<C: Object> fmt::Debug for Apply<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Apply").field("kind", &self.child.kind).finish_non_exhaustive()
-    }
-}
+impl_debug!([C: Object] Apply<C>, this => kind: this.child.kind);
 
 impl<C: Object> IntoFuture for Apply<C> {
     type Output = Result<C, WriteError>;
@@ -166,7 +162,9 @@ impl<C: Object> IntoFuture for Apply<C> {
         Box::pin(async move {
             let target = self.child.target(false)?;
             let sent = self.send(&target).await;
-            self.writer.refetch_owner(&self.child.owner, sent.as_ref().err()).await;
+            if let Err(WriteError::EarlierOwner { .. }) = &sent {
+                self.writer.refetch_owner(&self.child.owner).await;
+            }
             sent
         })
     }

@@ -7,7 +7,6 @@ use kube::core::{DynamicObject, ObjectMeta};
 
 use super::request::Target;
 use crate::{
-    informer::Comparison,
     keys::{CachedState, Caches, LastAnswer, SourceId},
     object::{AnyObject, Kind, Object, ObjectKey, Version},
     store::Selector,
@@ -128,7 +127,7 @@ pub(crate) struct CacheView {
     /// Returns whether its watch is open.
     pub(crate) is_open: Box<dyn Fn() -> bool + Send + Sync>,
     /// Relists the part that holds a key, to compare.
-    pub(crate) compare: Box<dyn Fn(&ObjectKey) -> Comparison + Send + Sync>,
+    pub(crate) compare: Box<dyn Fn(&ObjectKey) -> bool + Send + Sync>,
     /// Reports to the informers of a server that it lost its history, found at a key.
     pub(crate) report_history_loss: Box<dyn Fn(&ObjectKey) + Send + Sync>,
 }

@@ -82,7 +82,7 @@ fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<
         is_open: Box::new(|| true),
         compare: Box::new(move |_| {
             compared.note("list");
-            Comparison::Asked
+            true
         }),
         report_history_loss: Box::new(move |_| told.note("loss")),
     };

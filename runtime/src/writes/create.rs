@@ -1,6 +1,6 @@
 //! Creation of a child whose name the server may choose.
 
-use std::{fmt, future::IntoFuture, sync::Arc};
+use std::{future::IntoFuture, sync::Arc};
 
 use futures::future::BoxFuture;
 
@@ -73,16 +73,14 @@ impl<C: Object> Create<C> {
         }
         let Ok(Some(found)) = self.writer.fetch_meta(target).await else { return conflict };
         let error = self.child.check(target, &found).err().unwrap_or(conflict);
-        self.writer.refetch_owner(&self.child.owner, Some(&error)).await;
+        if let WriteError::EarlierOwner { .. } = &error {
+            self.writer.refetch_owner(&self.child.owner).await;
+        }
         error
     }
 }
 
-impl<C: Object> fmt::Debug for Create<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Create").field("kind", &self.child.kind).finish_non_exhaustive()
-    }
-}
+impl_debug!([C: Object] Create<C>, this => kind: this.child.kind);
 
 impl<C: Object> IntoFuture for Create<C> {
     type Output = Result<C, WriteError>;

@@ -50,18 +50,6 @@ impl Use {
             Self::Escalate => &[ApiVerb::Escalate],
         }
     }
-
-    /// Returns what a request does.
-    fn of(request: &ObjectRequest<'_>) -> Self {
-        match (request.verb, request.subresource, request.media_type) {
-            (ApiVerb::Get | ApiVerb::List, ..) => Self::Get,
-            (ApiVerb::Create, ..) => Self::Create,
-            (ApiVerb::Delete, ..) => Self::Delete,
-            (_, Some(_), _) => Self::PatchStatus,
-            (.., MediaType::Apply) => Self::Apply,
-            _ => Self::Patch,
-        }
-    }
 }
 
 /// One thing that a role allows.
@@ -109,7 +97,15 @@ impl Rights {
 
     /// Returns what a request does that is not declared: a role made of what is declared does not allow it.
     pub(super) fn lacks(&self, request: &ObjectRequest<'_>) -> Option<Use> {
-        let (mut needed, use_) = (Self::default(), Use::of(request));
+        let use_ = match (request.verb, request.subresource, request.media_type) {
+            (ApiVerb::Get | ApiVerb::List, ..) => Use::Get,
+            (ApiVerb::Create, ..) => Use::Create,
+            (ApiVerb::Delete, ..) => Use::Delete,
+            (_, Some(_), _) => Use::PatchStatus,
+            (.., MediaType::Apply) => Use::Apply,
+            _ => Use::Patch,
+        };
+        let mut needed = Self::default();
         needed.allow(&request.target.kind, use_);
         (request.verb != ApiVerb::List && !needed.0.is_subset(&self.0)).then_some(use_)
     }

@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     convert::Infallible,
-    fmt, mem,
+    mem,
     sync::Arc,
     time::Duration,
 };
@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     clock::until,
-    informer::{Comparison, Progress, ProgressVia},
+    informer::{Progress, ProgressVia},
     keys::{
         CachedState, Expectation, KeyTable, Keys, LastAnswer, OverdueWrite, RunActivity, SourceId,
         StatusSeen, object_id,
@@ -103,27 +103,12 @@ pub(crate) struct Writer {
     counters: Counters,
 }
 
-impl fmt::Debug for Writer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").field("author", &self.author).finish_non_exhaustive()
-    }
-}
+impl_debug!(Writer, this => author: this.author);
 
 /// A write whose reply is awaited. It counts as lost if this is dropped, also by a caller that gave up waiting.
 struct InFlightWrite<'a> {
     writer: &'a Writer,
     lost: Option<Question>,
-}
-
-impl<'a> InFlightWrite<'a> {
-    fn new(writer: &'a Writer, key: &ObjectKey, request: &ObjectRequest<'_>) -> Self {
-        let mut target = request.target.clone();
-        if request.is_of_collection() {
-            // The name is the server's choice, or was not taken: the collection is asked for.
-            target.key = ObjectKey::new(target.key.namespace().unwrap_or_default(), "");
-        }
-        Self { writer, lost: Some(Question { target, lost_by: Some(key.clone()) }) }
-    }
 }
 
 impl Drop for InFlightWrite<'_> {
@@ -340,7 +325,13 @@ impl Writer {
             if request.verb != ApiVerb::Delete {
                 request.query = format!("fieldManager={}{}", self.author.field_manager, request.query);
             }
-            let mut in_flight = InFlightWrite::new(self, key, &request);
+            let mut asked = target.clone();
+            if request.is_of_collection() {
+                // The name is the server's choice, or was not taken: the collection is asked for.
+                asked.key = ObjectKey::new(target.key.namespace().unwrap_or_default(), "");
+            }
+            let lost = Some(Question { target: asked, lost_by: Some(key.clone()) });
+            let mut in_flight = InFlightWrite { writer: self, lost };
             // For a status, or a collection, 404 says less.
             let is_of_object = request.subresource.is_none() && !request.is_of_collection();
             let before = self.before(target);
@@ -455,10 +446,8 @@ impl Writer {
     }
 
     /// Asks for an owner whose child belongs to another UID of it: it may be the owner's cache that is behind.
-    pub(super) async fn refetch_owner(&self, owner: &UniqueObject, refused: Option<&WriteError>) {
-        if matches!(refused, Some(WriteError::EarlierOwner { .. }))
-            && let Err(error) = self.fetch(&owner.named()).await
-        {
+    pub(super) async fn refetch_owner(&self, owner: &UniqueObject) {
+        if let Err(error) = self.fetch(&owner.named()).await {
             tracing::debug!(object = %owner.named(), %error, "can't ask for an owner");
         }
     }
@@ -489,7 +478,7 @@ impl Writer {
     /// Has a cache list that shows still what an answer contradicted.
     fn list_to_compare(&self, OpenContradiction { source, object, .. }: &OpenContradiction) {
         let Some(cache) = self.cache_of(*source) else { return };
-        if (cache.compare)(object) == Comparison::TooSoon {
+        if !(cache.compare)(object) {
             return;
         }
         self.open.lock().contradictions.resolved_by_list(*source);

@@ -22,7 +22,7 @@ struct Case(Backlog);
 
 impl Case {
     fn new() -> Self {
-        Self(Backlog::new())
+        Self(Backlog::default())
     }
 
     fn add(&mut self, text: &str) {

@@ -113,7 +113,7 @@ pub(super) async fn settle() {
 }
 
 /// What a started feed writes to.
-type Source = Arc<Mutex<Option<Arc<dyn AnyStore>>>>;
+type Source = Arc<Mutex<Option<Arc<AnyStore>>>>;
 
 /// An informer whose reflectors are played by the test.
 pub(super) struct Fed {
@@ -148,7 +148,7 @@ impl Fed {
         Self { informer, sources }
     }
 
-    pub(super) fn source(&self, at: usize) -> Arc<dyn AnyStore> {
+    pub(super) fn source(&self, at: usize) -> Arc<AnyStore> {
         self.sources[at].lock().unwrap().clone().expect("the informer was started")
     }
 

@@ -22,7 +22,7 @@ impl Bench {
     }
 
     fn event(&self, source: SourceId, version: u64, name: &str) -> ChangeVerdict {
-        self.table().event(source, Version(version), &key(name))
+        self.table().judge(&key(name), Some((source, Version(version))))
     }
 
     fn wrote(&self, name: &str, source: SourceId, version: u64) {

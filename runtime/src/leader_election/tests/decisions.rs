@@ -360,17 +360,17 @@ fn a_renewal_that_fails_is_tried_again_soon_and_later_less_often() {
 #[test]
 fn a_request_that_hangs_leaves_time_for_others() {
     let (mut case, _) = leads();
-    let first = case.elector.patience();
+    let first = case.elector.patience;
     assert_eq!(first, Duration::from_millis(2_500));
     assert!(matches!(case.next(2.0), Do::Write { .. }));
     let (sent, now) = (case.at(2.0), case.at(4.5));
     case.elector.answered(sent, now, LeaseAnswer::Unknown);
-    assert!(case.elector.patience() > first, "where the server is slow, the next one may take longer");
-    assert!(case.elector.patience() <= timing().renew / 2);
+    assert!(case.elector.patience > first, "where the server is slow, the next one may take longer");
+    assert!(case.elector.patience <= timing().renew / 2);
     assert!(matches!(case.next(4.8), Do::Write { .. }));
     // A quick answer says that it is not.
     case.writes(4.8);
-    assert_eq!(case.elector.patience(), first);
+    assert_eq!(case.elector.patience, first);
 }
 
 // L14
@@ -548,7 +548,7 @@ fn a_lease_that_somebody_restored_as_released_is_not_free_at_once() {
 #[test]
 fn a_term_goes_on_from_ones_own_only_if_nobody_held_the_lease_in_between() {
     let (mut case, lease) = leads();
-    assert!(!case.elector.continues(), "somebody else led before");
+    assert!(!case.elector.continues, "somebody else led before");
     let over = case.at(11.0);
     assert_eq!(case.elector.loss(over), Some(Loss::NotRenewed));
     let mut taken = case.held_by("other", 15);
@@ -557,7 +557,7 @@ fn a_term_goes_on_from_ones_own_only_if_nobody_held_the_lease_in_between() {
     assert_eq!(case.next(11.0), Do::Read);
     case.sees(11.0, LeaseAnswer::Found(lease));
     case.writes(11.0);
-    assert!(case.elector.leads() && case.elector.continues());
+    assert!(case.elector.leads() && case.elector.continues);
 
     assert!(case.elector.loss(case.at(22.0)).is_some());
     case.elector.stand_by(case.at(22.0).monotonic);
@@ -566,7 +566,7 @@ fn a_term_goes_on_from_ones_own_only_if_nobody_held_the_lease_in_between() {
     let released = case.stored(taken.record.released(7));
     assert_eq!(case.takes_after(23.0, Some(&released)), Some(0));
     case.writes(23.0);
-    assert!(case.elector.leads() && !case.elector.continues());
+    assert!(case.elector.leads() && !case.elector.continues);
 }
 
 // L4

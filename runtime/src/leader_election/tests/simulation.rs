@@ -299,7 +299,7 @@ impl World {
     fn send(&mut self, who: usize, sent: ClockReading, what: Do) {
         self.requests += 1;
         let (request, process) = (self.requests, self.replicas[who].process);
-        let until = sent.monotonic + self.replicas[who].elector.patience();
+        let until = sent.monotonic + self.replicas[who].elector.patience;
         self.replicas[who].waits = Some(Waits { request, sent, until });
         let lost = self.replicas[who].deaf_until[0] > self.now || self.trouble_strikes(0.05);
         let failing = self.replicas[who].failing_until > self.now && self.random.random_bool(0.5);

@@ -5,7 +5,7 @@ mod response;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{marker::PhantomData, sync::Arc};
 
 use futures::{StreamExt, TryStreamExt};
 use kube::Client;
@@ -266,22 +266,9 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
     }
 }
 
-impl<K> Clone for ClientListWatch<K> {
-    fn clone(&self) -> Self {
-        Self { source: self.source.clone(), object: PhantomData }
-    }
-}
+impl_clone!([K] ClientListWatch<K>, source, object);
 
-impl<K> fmt::Debug for ClientListWatch<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ClientSource { kind, namespace, representation, label_selector, field_selector, .. } =
-            &self.source;
-        f.debug_struct("ClientListWatch")
-            .field("kind", kind)
-            .field("namespace", namespace)
-            .field("representation", representation)
-            .field("label_selector", label_selector)
-            .field("field_selector", field_selector)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([K] ClientListWatch<K>, this =>
+    kind: this.source.kind, namespace: this.source.namespace, representation: this.source.representation,
+    label_selector: this.source.label_selector, field_selector: this.source.field_selector
+);

@@ -34,14 +34,8 @@ const READ_AT_ONCE: usize = 32 << 10;
 /// event in a chunk of its own, so its reader reads the connection itself.
 #[derive(Clone, Debug)]
 pub(super) struct DirectWatches<P, C> {
-    pool: P,
-    connector: C,
-}
-
-impl<P, C> DirectWatches<P, C> {
-    pub(super) fn new(pool: P, connector: C) -> Self {
-        Self { pool, connector }
-    }
+    pub(super) pool: P,
+    pub(super) connector: C,
 }
 
 impl<P, B: 'static, C, S> Service<Request<Body>> for DirectWatches<P, C>

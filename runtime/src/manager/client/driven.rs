@@ -80,9 +80,9 @@ impl<S: Read + Write + Unpin + Send + 'static> Body for Driven<S> {
         let waker = this.waker.clone();
         let mut inner = Context::from_waker(&waker);
         for _ in 0..POLLS_IN_A_ROW {
-            this.alarm.begin();
+            this.alarm.state.store(POLLING, Ordering::SeqCst);
             let polled = this.advance(&mut inner);
-            let rang = this.alarm.end();
+            let rang = this.alarm.state.swap(RESTING, Ordering::SeqCst) == RANG;
             if polled.is_ready() || !rang {
                 return polled;
             }
@@ -107,17 +107,12 @@ const RESTING: u8 = 0;
 const POLLING: u8 = 1;
 const RANG: u8 = 2;
 
-impl Alarm {
-    fn begin(&self) {
-        self.state.store(POLLING, Ordering::SeqCst);
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
     }
 
-    /// Says whether it rang since the beginning.
-    fn end(&self) -> bool {
-        self.state.swap(RESTING, Ordering::SeqCst) == RANG
-    }
-
-    fn ring(&self) {
+    fn wake_by_ref(self: &Arc<Self>) {
         let polling = self.state.compare_exchange(POLLING, RANG, Ordering::SeqCst, Ordering::SeqCst);
         if polling == Err(RESTING) {
             self.outer.wake();
@@ -125,20 +120,8 @@ impl Alarm {
     }
 }
 
-impl Wake for Alarm {
-    fn wake(self: Arc<Self>) {
-        self.ring();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.ring();
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use futures::task::noop_waker;
-
     use super::*;
 
     #[derive(Default)]
@@ -154,15 +137,13 @@ mod tests {
     fn an_alarm_wakes_the_task_only_while_it_does_not_read() {
         let (alarm, count) = (Arc::new(Alarm::default()), Arc::new(Count::default()));
         alarm.outer.register(&Waker::from(count.clone()));
-        alarm.begin();
-        alarm.ring();
-        alarm.ring();
-        assert!(alarm.end(), "what rang while reading is read at once");
+        alarm.state.store(POLLING, Ordering::SeqCst);
+        alarm.wake_by_ref();
+        alarm.wake_by_ref();
+        let state = alarm.state.swap(RESTING, Ordering::SeqCst);
+        assert_eq!(state, RANG, "what rang while reading is read at once");
         assert_eq!(count.0.load(Ordering::SeqCst), 0);
-        alarm.ring();
+        alarm.wake_by_ref();
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
-        alarm.outer.register(&noop_waker());
-        alarm.begin();
-        assert!(!alarm.end());
     }
 }

@@ -96,7 +96,7 @@ pub fn client(config: Config) -> Result<Client, kube::Error> {
         .layer(config.base_uri_layer())
         .option_layer(authorization)
         .layer(config.extra_headers_layer()?)
-        .service(DirectWatches::new(pool, connector));
+        .service(DirectWatches { pool, connector });
     let client = Client::new(service, config.default_namespace.clone());
     if ends { until_the_certificate_ends(client, config) } else { Ok(client) }
 }

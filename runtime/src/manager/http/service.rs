@@ -117,11 +117,7 @@ impl<B> Service<Request<B>> for HttpService {
     }
 }
 
-impl fmt::Debug for HttpService {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HttpService")
-    }
-}
+impl_debug!(HttpService);
 
 impl HttpPaths {
     async fn find(&self, request: &Parts) -> Answer {

@@ -188,7 +188,7 @@ impl ProgramApi {
                 false => parts.grace_period.saturating_sub(linger + LIMITS.farewell + LEAVES_WITHIN),
             };
             let port = state.clone();
-            parts.inspector.readiness_checks().add("webhooks".to_owned(), move || {
+            parts.inspector.manager.readiness_checks.add("webhooks".to_owned(), move || {
                 match port.borrow().serves {
                     true => Ok(()),
                     false => Err("the port has no certificate yet"),

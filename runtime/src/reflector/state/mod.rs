@@ -213,10 +213,6 @@ impl ReflectorState {
         self.relist_after(wait);
     }
 
-    fn note_failure(&mut self, error: &ListWatchError) {
-        self.blocked = Some(Fault::of(error));
-    }
-
     fn note_success(&mut self) {
         self.blocked = None;
         self.others_get_through = false;
@@ -352,8 +348,8 @@ impl ReflectorState {
 
     /// Goes on from a list that failed, in pages or streamed; returns whether the pages that were read are kept.
     pub(super) fn list_failed(&mut self, now: Instant, error: &ListWatchError, streamed: bool) -> bool {
-        self.note_failure(error);
         let fault = Fault::of(error);
+        self.blocked = Some(fault);
         if fault.may_be_chance() {
             return self.read_again(now, error, streamed);
         }
@@ -461,8 +457,7 @@ impl ReflectorState {
 
     /// Notes that a watch was opened; returns whether to read it, and not to list again after a long outage.
     pub(super) fn watch_opened(&mut self, now: Instant) -> bool {
-        if self.was_out_of_reach(now) {
-            self.relist_spread();
+        if self.relists_after_outage(now) {
             return false;
         }
         self.unopened_since = None;
@@ -473,7 +468,7 @@ impl ReflectorState {
     /// Notes that a stream brought something; returns whether the version is new.
     pub(super) fn delivered(&mut self, version: Option<&str>) -> Brought {
         self.was_good();
-        self.silence.broken();
+        self.silence = Silence::new();
         let Some(version) = version.filter(|version| !version.is_empty()) else { return Brought::Signs };
         if self.version.as_deref() == Some(version) || self.is_past(version) {
             return Brought::Signs;
@@ -517,7 +512,7 @@ impl ReflectorState {
         self.note_life(now, ending);
         self.short_watches = 0;
         if Fault::of(error) == Fault::Idle && ending.brought == Brought::Nothing {
-            self.silence.watch_died();
+            self.silence.watches += 1;
         }
         self.watch_failed(now, error);
     }
@@ -546,20 +541,17 @@ impl ReflectorState {
         self.must_probe = false;
         self.note_success();
         if latest.is_some_and(|latest| self.is_past(latest)) {
-            self.history_lost(now);
-        } else if self.was_out_of_reach(now) {
-            self.relist_spread();
-        } else if latest.is_some_and(|latest| self.is_later(latest)) && self.silence.is_suspicious() {
+            // The server has lost its history.
+            self.epoch = Epoch::New;
+            self.end_chain();
+            self.relist_at_present(now);
+        } else if !self.relists_after_outage(now)
+            && latest.is_some_and(|latest| self.is_later(latest))
+            && self.silence.is_suspicious()
+        {
             self.ask_for_the_present();
             self.relist_after(Duration::ZERO);
         }
-    }
-
-    /// Starts again: the server has lost its history.
-    fn history_lost(&mut self, now: Instant) {
-        self.epoch = Epoch::New;
-        self.end_chain();
-        self.relist_at_present(now);
     }
 
     /// Goes on after the collection's version could not be read; returns whether the watch is opened without it.
@@ -594,8 +586,9 @@ impl ReflectorState {
     }
 
     fn watch_failed(&mut self, now: Instant, error: &ListWatchError) {
-        self.note_failure(error);
-        match Fault::of(error) {
+        let fault = Fault::of(error);
+        self.blocked = Some(fault);
+        match fault {
             Fault::Idle | Fault::Suspended => self.wait = Duration::ZERO,
             Fault::Internal if self.internal_errors_last(now) => self.relist(now, error),
             fault if fault.may_be_chance() => self.reopen(now, error),
@@ -625,14 +618,15 @@ impl ReflectorState {
         now - *self.internal_errors_since.get_or_insert(now) > INTERNAL_ERRORS
     }
 
-    fn was_out_of_reach(&self, now: Instant) -> bool {
-        self.unopened_since.is_some_and(|since| now - since >= LONG_OUTAGE)
-    }
-
-    fn relist_spread(&mut self) {
-        self.unopened_since = None;
-        let wait = SPREAD.mul_f64(self.rng.random_range(0.0..1.0));
-        self.relist_after(wait);
+    /// Lists after a while if no watch could be opened for long; returns whether that is so.
+    fn relists_after_outage(&mut self, now: Instant) -> bool {
+        let is_long = self.unopened_since.is_some_and(|since| now - since >= LONG_OUTAGE);
+        if is_long {
+            self.unopened_since = None;
+            let wait = SPREAD.mul_f64(self.rng.random_range(0.0..1.0));
+            self.relist_after(wait);
+        }
+        is_long
     }
 
     // Events of the server, and of the store.

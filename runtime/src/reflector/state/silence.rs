@@ -12,7 +12,7 @@ const LONGEST_PATIENCE: u32 = 16;
 #[derive(Debug)]
 pub(in crate::reflector) struct Silence {
     /// How many watches in a row were found dead without any sign, since a list looked.
-    watches: u32,
+    pub(super) watches: u32,
     patience: u32,
     /// A list is under way that looks.
     pub(in crate::reflector) looks: bool,
@@ -23,16 +23,6 @@ pub(in crate::reflector) struct Silence {
 impl Silence {
     pub(super) fn new() -> Self {
         Self { watches: 0, patience: PATIENCE, looks: false, blind: false }
-    }
-
-    /// Notes that a watch was found dead which had brought nothing at all.
-    pub(super) fn watch_died(&mut self) {
-        self.watches += 1;
-    }
-
-    /// Notes that a watch brought something.
-    pub(super) fn broken(&mut self) {
-        *self = Self::new();
     }
 
     /// Returns whether a list is to look, now that the server is known to have gone on.

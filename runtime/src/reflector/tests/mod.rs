@@ -207,8 +207,8 @@ impl ReflectorStore<ConfigMap> for Recorder {
         self.differences.lock().unwrap().pop_front().unwrap_or_else(|| Some(Vec::new()))
     }
 
-    fn wants_list(&self) -> impl Future<Output = ()> + Send {
-        self.wants_list.notified()
+    fn wants_list(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.wants_list.notified())
     }
 }
 

@@ -564,7 +564,7 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
             Step::Take => {
                 let grant = match state.take(&now) {
                     Offer::Run(grant) => {
-                        state.rate_mut().into_iter().for_each(|rate| rate.pay(now));
+                        state.rate.iter_mut().for_each(|rate| rate.pay(now));
                         Some(grant)
                     }
                     Offer::Wait(_) | Offer::Ended => None,

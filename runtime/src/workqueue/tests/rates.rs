@@ -112,7 +112,7 @@ proptest! {
         let (mut owed, mut served) = ([0usize; 30], vec![[0usize; 30]]);
         let mut take = |schedule: &mut Schedule<u8>, now: At, served: &mut Vec<[usize; 30]>| match schedule.take(&now) {
             Offer::Run(grant) => {
-                schedule.rate_mut().unwrap().pay(now);
+                schedule.rate.as_mut().unwrap().pay(now);
                 starts.push(now.nanos());
                 served[0][grant.key as usize] = starts.len();
                 Some(grant.id)

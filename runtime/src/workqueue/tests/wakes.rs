@@ -278,7 +278,7 @@ impl Worker {
         dispatcher.wakes().into_iter().for_each(Waker::wake);
         match offer {
             Offer::Run(grant) => {
-                dispatcher.schedule.rate_mut().into_iter().for_each(|rate| rate.pay(now));
+                dispatcher.schedule.rate.iter_mut().for_each(|rate| rate.pay(now));
                 self.in_flight = Some(grant.id);
             }
             Offer::Wait(until) => self.timer = Some(until).filter(|until| *until != At::NEVER),
