@@ -6,7 +6,9 @@ use watchkeeper::{
 };
 
 /// A stall: the hub, which is stored.
-#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema,
+)]
 #[kube(group = "market.example.dev", version = "v1", kind = "Stall", namespaced)]
 #[informer(versions(v1alpha1::Stall))]
 struct StallSpec {
@@ -27,7 +29,12 @@ mod v1alpha1 {
 
     /// A stall as it was first.
     #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
-    #[kube(group = "market.example.dev", version = "v1alpha1", kind = "Stall", namespaced)]
+    #[kube(
+        group = "market.example.dev",
+        version = "v1alpha1",
+        kind = "Stall",
+        namespaced
+    )]
     pub(crate) struct StallSpec {
         #[serde(default)]
         goods: String,
@@ -43,7 +50,10 @@ mod v1alpha1 {
 
     impl From<super::Stall> for Stall {
         fn from(super::Stall { metadata, spec }: super::Stall) -> Self {
-            Self { metadata, spec: StallSpec { goods: spec.goods, places: spec.places.least } }
+            Self {
+                metadata,
+                spec: StallSpec { goods: spec.goods, places: spec.places.least },
+            }
         }
     }
 }
@@ -69,11 +79,18 @@ impl Validator<Stall> for Rules {
         {
             review.field("spec.goods").forbidden("is immutable");
         }
-        if self.0.by_goods(goods).iter().any(|other| other.name() != change.object().name()) {
+        if self
+            .0
+            .by_goods(goods)
+            .iter()
+            .any(|other| other.name() != change.object().name())
+        {
             review.field("spec.goods").duplicate(goods);
         }
         if places.most < places.least {
-            review.field("spec.places.most").invalid(places.most, "must not be less than `least`");
+            review
+                .field("spec.places.most")
+                .invalid(places.most, "must not be less than `least`");
         }
     }
 }
@@ -83,7 +100,11 @@ struct Wardens;
 impl Reconciler<Stall> for Wardens {
     type Error = watchkeeper::Error;
 
-    async fn reconcile(&self, _: Arc<Stall>, _: &Context<Stall>) -> Result<Action, Self::Error> {
+    async fn reconcile(
+        &self,
+        _: Arc<Stall>,
+        _: &Context<Stall>,
+    ) -> Result<Action, Self::Error> {
         Ok(Action::await_change())
     }
 }
@@ -93,7 +114,8 @@ async fn main() -> Result<(), watchkeeper::Error> {
     tracing_subscriber::fmt().init();
     let manager = Manager::infer().await?;
     let rules = Rules(manager.lister::<Stall>());
-    let webhooks = Webhooks::new(":9443").defaults::<Stall>(Usual).validates::<Stall>(rules);
+    let webhooks =
+        Webhooks::new(":9443").defaults::<Stall>(Usual).validates::<Stall>(rules);
     manager
         .kind::<Stall>()
         .webhooks(webhooks)

@@ -2,7 +2,9 @@
 
 use watchkeeper::{prelude::*, webhook::Policy};
 
-#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema,
+)]
 #[kube(group = "harbor.example.dev", version = "v1", kind = "Pier", namespaced)]
 struct PierSpec {
     quay: String,
@@ -20,9 +22,12 @@ fn quay_is_immutable() -> Policy<Pier> {
 
 /// A long pier has a light.
 fn long_piers_have_lights() -> Policy<Pier> {
-    Policy::new("long-piers-have-lights").variable("long", "object.spec.berths > 12").sets(
-        "variables.long && !has(object.spec.light) ? Object{spec: Object.spec{light: 'white'}} : Object{}",
-    )
+    Policy::new("long-piers-have-lights")
+        .variable("long", "object.spec.berths > 12")
+        .sets(
+            "variables.long && !has(object.spec.light) ?
+            Object{spec: Object.spec{light: 'white'}} : Object{}",
+        )
 }
 
 struct Wardens;
@@ -30,7 +35,11 @@ struct Wardens;
 impl Reconciler<Pier> for Wardens {
     type Error = watchkeeper::Error;
 
-    async fn reconcile(&self, _: Arc<Pier>, _: &Context<Pier>) -> Result<Action, Self::Error> {
+    async fn reconcile(
+        &self,
+        _: Arc<Pier>,
+        _: &Context<Pier>,
+    ) -> Result<Action, Self::Error> {
         Ok(Action::await_change())
     }
 }
@@ -58,7 +67,10 @@ mod tests {
 
     impl Validator<Pier> for QuayIsImmutable {
         async fn validate(&self, change: Change<'_, Pier>, review: &mut Review) {
-            if change.old().is_some_and(|old| old.spec.quay != change.object().spec.quay) {
+            if change
+                .old()
+                .is_some_and(|old| old.spec.quay != change.object().spec.quay)
+            {
                 review.field("spec.quay").forbidden("is immutable");
             }
         }
@@ -73,12 +85,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_long_pier_gets_a_light() {
         let server = ApiServer::in_memory().crd::<Pier>().start().await;
-        let manager = Manager::new(server.client()).policy(long_piers_have_lights());
+        let manager =
+            Manager::new(server.client()).policy(long_piers_have_lights());
         let running = manager.controller(Controller::new(Wardens)).spawn();
         tokio::time::sleep(Duration::from_secs(5)).await;
         let spec = PierSpec { quay: "north".to_owned(), berths: 20, light: None };
         let piers: kube::Api<Pier> = kube::Api::default_namespaced(server.client());
-        let made = piers.create(&Default::default(), &Pier::new("east", spec)).await.expect("a pier");
+        let made = piers
+            .create(&Default::default(), &Pier::new("east", spec))
+            .await
+            .expect("a pier");
         assert_eq!(made.spec.light.as_deref(), Some("white"));
         running.stop().await.expect("a clean stop");
     }

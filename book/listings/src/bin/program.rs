@@ -4,7 +4,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use watchkeeper::prelude::*;
 
 /// A notice on a board.
-#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema,
+)]
 #[kube(group = "board.example.dev", version = "v1", kind = "Notice", namespaced)]
 struct NoticeSpec {
     text: String,
@@ -15,7 +17,11 @@ struct Notices;
 impl Reconciler<Notice> for Notices {
     type Error = watchkeeper::Error;
 
-    async fn reconcile(&self, notice: Arc<Notice>, cx: &Context<Notice>) -> Result<Action, Self::Error> {
+    async fn reconcile(
+        &self,
+        notice: Arc<Notice>,
+        cx: &Context<Notice>,
+    ) -> Result<Action, Self::Error> {
         let mut page = ConfigMap::default();
         page.metadata.name = Some(notice.name_any());
         page.data = Some([("text".to_owned(), notice.spec.text.clone())].into());

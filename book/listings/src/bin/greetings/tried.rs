@@ -1,4 +1,4 @@
-//! The other listings of greetings, tried; and what the book prints of a trial is what one tells.
+//! Tries the other listings of greetings, and compares the story that is printed.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,9 @@ use crate::{Greeting, GreetingSpec, controllers, replicas};
 async fn a_greeting_comes_and_goes(visit: Visit) {
     let spec = |who: &str| GreetingSpec { who: who.into(), language: "en".into() };
     visit.create(&Greeting::new("ada", spec("Ada"))).await;
-    visit.edit::<Greeting>("ada", |greeting| greeting.spec.language = "fr".into()).await;
+    visit
+        .edit::<Greeting>("ada", |greeting| greeting.spec.language = "fr".into())
+        .await;
     visit.create(&Greeting::new("bob", spec("Bob"))).await;
     visit.delete::<Greeting>("ada").await;
 }
@@ -18,13 +20,18 @@ async fn a_greeting_comes_and_goes(visit: Visit) {
 #[test]
 fn the_controllers_of_the_second_chapter_end_right() {
     Trials::of(|client| {
-        Manager::new(client).controller(controllers::controller()).controller(controllers::inspection()).run()
+        Manager::new(client)
+            .controller(controllers::controller())
+            .controller(controllers::inspection())
+            .run()
     })
     .crd::<Greeting>()
     .namespace("home")
     .visitor(a_greeting_comes_and_goes)
     // Its predicate lets changes of the status alone pass by.
-    .only(|trouble| !matches!(trouble, Trouble::Stranger(ForeignChange::EditsStatus, ..)))
+    .only(|trouble| {
+        !matches!(trouble, Trouble::Stranger(ForeignChange::EditsStatus, ..))
+    })
     .pairs(20)
     .check();
 }
@@ -45,13 +52,29 @@ fn the_replicas_of_the_third_chapter_end_right() {
 
 #[test]
 fn the_book_prints_what_a_trial_tells() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/trials.md")).unwrap();
-    let printed = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let told = crate::trials::trials(|| crate::trials::Notes).pairs(0).run().failures.remove(0).to_string();
+    let page = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/trials.md"),
+    )
+    .unwrap();
+    let printed = page
+        .split("```text\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next())
+        .unwrap();
+    let told = crate::trials::trials(|| crate::trials::Notes)
+        .pairs(0)
+        .run()
+        .failures
+        .remove(0)
+        .to_string();
     // The page names the test that it shows.
     let told = told.replace(
         "tried::the_book_prints_what_a_trial_tells",
         "trials::tests::whatever_happens_a_greeting_has_one_card",
     );
-    assert_eq!(printed.trim(), told.trim(), "the page prints another story:\n{told}");
+    assert_eq!(
+        printed.trim(),
+        told.trim(),
+        "the page prints another story:\n{told}"
+    );
 }
