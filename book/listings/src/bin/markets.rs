@@ -6,9 +6,7 @@ use watchkeeper::{
 };
 
 /// A stall: the hub, which is stored.
-#[derive(
-    CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "market.example.dev", version = "v1", kind = "Stall", namespaced)]
 #[informer(versions(v1alpha1::Stall))]
 struct StallSpec {

@@ -16,16 +16,9 @@ use k8s_openapi::{
 use tracing_subscriber::EnvFilter;
 use watchkeeper::prelude::*;
 
-#[derive(
-    CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema,
-)]
-#[kube(
-    group = "web.example.dev",
-    version = "v1",
-    kind = "Website",
-    namespaced,
-    status = "WebsiteStatus"
-)]
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "web.example.dev", version = "v1", kind = "Website", namespaced)]
+#[kube(status = "WebsiteStatus")]
 struct WebsiteSpec {
     #[informer(index)] // WebsiteLister::by_domain("a.example")
     domain: String,
@@ -68,10 +61,7 @@ fn deployment_for(site: &Website) -> Deployment {
         ..Container::default()
     };
     Deployment {
-        metadata: ObjectMeta {
-            name: Some(site.name_any()),
-            ..ObjectMeta::default()
-        },
+        metadata: ObjectMeta { name: Some(site.name_any()), ..ObjectMeta::default() },
         spec: Some(DeploymentSpec {
             replicas: Some(site.spec.replicas),
             selector: LabelSelector {
@@ -83,10 +73,7 @@ fn deployment_for(site: &Website) -> Deployment {
                     labels: Some(labels),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(PodSpec {
-                    containers: vec![container],
-                    ..PodSpec::default()
-                }),
+                spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }),
             },
             ..DeploymentSpec::default()
         }),
@@ -97,8 +84,8 @@ fn deployment_for(site: &Website) -> Deployment {
 #[tokio::main]
 async fn main() -> Result<(), watchkeeper::Error> {
     // RUST_LOG says otherwise: RUST_LOG=watchkeeper=debug
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).init();
 
     let rate = RateLimit::per_second(50).burst(100);

@@ -2,9 +2,7 @@
 
 use watchkeeper::{prelude::*, webhook::Policy};
 
-#[derive(
-    CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "harbor.example.dev", version = "v1", kind = "Pier", namespaced)]
 struct PierSpec {
     quay: String,
@@ -67,9 +65,7 @@ mod tests {
 
     impl Validator<Pier> for QuayIsImmutable {
         async fn validate(&self, change: Change<'_, Pier>, review: &mut Review) {
-            if change
-                .old()
-                .is_some_and(|old| old.spec.quay != change.object().spec.quay)
+            if change.old().is_some_and(|old| old.spec.quay != change.object().spec.quay)
             {
                 review.field("spec.quay").forbidden("is immutable");
             }
@@ -85,8 +81,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_long_pier_gets_a_light() {
         let server = ApiServer::in_memory().crd::<Pier>().start().await;
-        let manager =
-            Manager::new(server.client()).policy(long_piers_have_lights());
+        let manager = Manager::new(server.client()).policy(long_piers_have_lights());
         let running = manager.controller(Controller::new(Wardens)).spawn();
         tokio::time::sleep(Duration::from_secs(5)).await;
         let spec = PierSpec { quay: "north".to_owned(), berths: 20, light: None };

@@ -4,9 +4,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use watchkeeper::prelude::*;
 
 /// A notice on a board.
-#[derive(
-    CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "board.example.dev", version = "v1", kind = "Notice", namespaced)]
 struct NoticeSpec {
     text: String,

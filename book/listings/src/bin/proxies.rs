@@ -3,18 +3,14 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use watchkeeper::prelude::*;
 
-#[derive(
-    CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "proxy.example.dev", version = "v1", kind = "Site", namespaced)]
 struct SiteSpec {
     /// The secret with the certificate.
     tls: String,
 }
 
-#[derive(
-    CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "proxy.example.dev", version = "v1", kind = "Route", namespaced)]
 struct RouteSpec {
     #[informer(index)]
@@ -34,12 +30,11 @@ impl Reconciler<Site> for Proxies {
     ) -> Result<Action, Self::Error> {
         let namespace = site.namespace().unwrap_or_default();
         // The run repeats when the secret comes, goes, or has another certificate.
-        let tls = cx.lister::<Secret>().pick(
-            &ObjectKey::new(&*namespace, &*site.spec.tls),
-            |secret| {
+        let tls = cx
+            .lister::<Secret>()
+            .pick(&ObjectKey::new(&*namespace, &*site.spec.tls), |secret| {
                 secret.data.as_ref().and_then(|data| data.get("tls.crt")).cloned()
-            },
-        );
+            });
         // … and when a route comes to this site, leaves it, or changes.
         let routes = cx.lister::<Route>().namespace(namespace).by_site(site.name());
 
@@ -92,14 +87,11 @@ mod tests {
             .namespace("shop")
             .start()
             .await;
-        let running =
-            Manager::new(server.client()).controller(controller()).spawn();
+        let running = Manager::new(server.client()).controller(controller()).spawn();
         let shows = async |text: &'static str| {
             let is_so = move |map: Option<&ConfigMap>| {
                 let data = map.and_then(|map| map.data.as_ref());
-                data.is_some_and(|data| {
-                    data["proxy.conf"].replace('\n', "; ") == text
-                })
+                data.is_some_and(|data| data["proxy.conf"].replace('\n', "; ") == text)
             };
             server.eventually::<ConfigMap>("shop/a-proxy", is_so).await;
         };
@@ -127,8 +119,7 @@ mod tests {
             .namespace("shop")
             .start()
             .await;
-        let site =
-            server.create(&Site::new("a", SiteSpec { tls: "cert".into() })).await;
+        let site = server.create(&Site::new("a", SiteSpec { tls: "cert".into() })).await;
         let (secrets, routes) =
             (Indexer::new(), Indexer::with_indexes(Route::indexes()).unwrap());
         secrets.upsert(Arc::new(secret("PEM")));
@@ -137,8 +128,7 @@ mod tests {
             .with_lister::<Route>(routes.lister());
         let action = Proxies.reconcile(Arc::new(site), &cx).await.unwrap();
         assert_eq!(action, Action::await_change());
-        let map: ConfigMap =
-            cx.get(&ObjectKey::new("shop", "a-proxy")).await.unwrap();
+        let map: ConfigMap = cx.get(&ObjectKey::new("shop", "a-proxy")).await.unwrap();
         assert_eq!(map.data.unwrap()["proxy.conf"], "paths: \nencrypted: true\n");
     }
 }

@@ -10,16 +10,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use watchkeeper::{prelude::*, writes::Use};
 
 /// A page that is to be published.
-#[derive(
-    CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema,
-)]
-#[kube(
-    group = "press.example.dev",
-    version = "v1",
-    kind = "Page",
-    namespaced,
-    status = "PageStatus"
-)]
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "press.example.dev", version = "v1", kind = "Page", namespaced)]
+#[kube(status = "PageStatus")]
 struct PageSpec {
     text: String,
     /// The secret that opens the printer.
@@ -65,10 +58,8 @@ impl Reconciler<Page> for Press {
 }
 
 fn sheet_for(page: &Page) -> ConfigMap {
-    let metadata = kube::core::ObjectMeta {
-        name: page.metadata.name.clone(),
-        ..Default::default()
-    };
+    let metadata =
+        kube::core::ObjectMeta { name: page.metadata.name.clone(), ..Default::default() };
     let data = [("text".to_owned(), page.spec.text.clone())].into();
     ConfigMap { metadata, data: Some(data), ..ConfigMap::default() }
 }

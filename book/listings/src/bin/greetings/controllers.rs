@@ -46,11 +46,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_greeting_says_why_it_waits() {
-        let server = ApiServer::in_memory()
-            .crd::<Greeting>()
-            .namespace("home")
-            .start()
-            .await;
+        let server =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         server.faults().on_any("secrets").always().then(Fault::Status(403));
         let running = Manager::new(server.client())
             .controller(controller())
@@ -67,9 +64,7 @@ mod tests {
         assert!(report.why.to_string().contains("secrets"));
 
         server.faults().clear();
-        server
-            .eventually::<ConfigMap>("home/ada-card", |card| card.is_some())
-            .await;
+        server.eventually::<ConfigMap>("home/ada-card", |card| card.is_some()).await;
         assert_eq!(running.why::<Greeting>(&ada)[0].why, Why::AwaitsChange);
     }
 }
@@ -83,11 +78,8 @@ mod without_a_manager {
 
     #[tokio::test(start_paused = true)]
     async fn a_greeting_gets_its_card() {
-        let server = ApiServer::in_memory()
-            .crd::<Greeting>()
-            .namespace("home")
-            .start()
-            .await;
+        let server =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         let spec = GreetingSpec { who: "Ada".into(), language: "fr".into() };
         let ada = server.create(&Greeting::new("ada", spec)).await;
 
@@ -98,31 +90,22 @@ mod without_a_manager {
             .expect("the server takes all writes");
 
         assert_eq!(action, Action::await_change());
-        let card: ConfigMap = cx
-            .get(&ObjectKey::new("home", "ada-card"))
-            .await
-            .expect("it was applied");
+        let card: ConfigMap =
+            cx.get(&ObjectKey::new("home", "ada-card")).await.expect("it was applied");
         assert_eq!(card.data.unwrap_or_default()["text"], "Bonjour, Ada!");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_running_manager_hands_out_another_cache() {
-        let server = ApiServer::in_memory()
-            .crd::<Greeting>()
-            .namespace("home")
-            .start()
-            .await;
+        let server =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         let mut secret = Secret::default();
         secret.metadata.name = Some("key".into());
         server.create(&secret).await;
-        let running =
-            Manager::new(server.client()).controller(inspection()).spawn();
+        let running = Manager::new(server.client()).controller(inspection()).spawn();
 
         let secrets = running.informer::<Secret>().namespace("home").build();
-        secrets
-            .wait_for_sync(Duration::from_secs(30))
-            .await
-            .expect("they can be listed");
+        secrets.wait_for_sync(Duration::from_secs(30)).await.expect("they can be listed");
         assert_eq!(secrets.lister().list().len(), 1);
         // The controller's own cache.
         assert_eq!(running.lister::<ConfigMap>().list().len(), 0);
@@ -140,18 +123,16 @@ mod another_cluster {
     /// Takes the text of each card from the hub's map of the same name.
     fn copying(hub: &Cluster) -> Controller<Greeting, impl Reconciler<Greeting>> {
         let there = hub.informer::<ConfigMap>().namespace("texts").lister();
-        Controller::from_fn(
-            move |greeting: Arc<Greeting>, cx: Context<Greeting>| {
-                let text = there.get(&ObjectKey::new("texts", greeting.name_any()));
-                async move {
-                    let mut card = ConfigMap::default();
-                    card.metadata.name = Some(greeting.name_any());
-                    card.data = text.and_then(|text| text.data.clone());
-                    cx.apply(card).await?;
-                    Ok::<_, watchkeeper::Error>(Action::await_change())
-                }
-            },
-        )
+        Controller::from_fn(move |greeting: Arc<Greeting>, cx: Context<Greeting>| {
+            let text = there.get(&ObjectKey::new("texts", greeting.name_any()));
+            async move {
+                let mut card = ConfigMap::default();
+                card.metadata.name = Some(greeting.name_any());
+                card.data = text.and_then(|text| text.data.clone());
+                cx.apply(card).await?;
+                Ok::<_, watchkeeper::Error>(Action::await_change())
+            }
+        })
         .owns::<ConfigMap>()
         .watch(
             Watch::<ConfigMap>::new()
@@ -163,11 +144,8 @@ mod another_cluster {
 
     #[tokio::test(start_paused = true)]
     async fn what_changes_there_is_written_here() {
-        let here = ApiServer::in_memory()
-            .crd::<Greeting>()
-            .namespace("home")
-            .start()
-            .await;
+        let here =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         let there = ApiServer::in_memory().namespace("texts").start().await;
         let manager = Manager::new(here.client());
         let hub = manager.cluster("hub", there.client());
@@ -177,8 +155,7 @@ mod another_cluster {
         here.create(&Greeting::new("ada", spec)).await;
         let mut text = ConfigMap::default();
         text.metadata.name = Some("ada".into());
-        text.data =
-            Some([("text".to_owned(), "Hello from the hub".to_owned())].into());
+        text.data = Some([("text".to_owned(), "Hello from the hub".to_owned())].into());
         there.create(&text).await;
         here.eventually::<ConfigMap>("home/ada", |card| {
             card.is_some_and(|card| card.data == text.data)

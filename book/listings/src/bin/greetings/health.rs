@@ -11,11 +11,7 @@ pub(crate) fn served(client: Client, http: impl Into<Http>) -> Manager {
     Manager::new(client)
         .http(http)
         .readiness_check("paper", || {
-            if paper_is_left() {
-                Ok(())
-            } else {
-                Err("the printer is out of paper")
-            }
+            if paper_is_left() { Ok(()) } else { Err("the printer is out of paper") }
         })
         .controller(Controller::<Greeting, _>::new(Greetings).owns::<ConfigMap>())
 }
@@ -32,11 +28,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_missing_right_is_named_until_it_is_given() {
-        let server = ApiServer::in_memory()
-            .crd::<Greeting>()
-            .namespace("home")
-            .start()
-            .await;
+        let server =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         server.faults().on_any("configmaps").always().then(Fault::Status(403));
         let running = served(server.client(), Http::off()).spawn();
         tokio::time::sleep(Duration::from_secs(10)).await;

@@ -18,16 +18,9 @@ use tracing_subscriber::EnvFilter;
 use watchkeeper::prelude::*;
 
 /// Somebody who is to be greeted.
-#[derive(
-    CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema,
-)]
-#[kube(
-    group = "cards.example.dev",
-    version = "v1",
-    kind = "Greeting",
-    namespaced,
-    status = "GreetingStatus"
-)]
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "cards.example.dev", version = "v1", kind = "Greeting", namespaced)]
+#[kube(status = "GreetingStatus")]
 struct GreetingSpec {
     /// Who is greeted.
     who: String,
@@ -55,8 +48,7 @@ impl Reconciler<Greeting> for Greetings {
         cx: &Context<Greeting>,
     ) -> Result<Action, Self::Error> {
         let card = cx.apply(card_for(&greeting)).await?;
-        cx.patch_status(&greeting, GreetingStatus { card: card.name_any() })
-            .await?;
+        cx.patch_status(&greeting, GreetingStatus { card: card.name_any() }).await?;
         Ok(Action::await_change())
     }
 }
@@ -75,8 +67,8 @@ fn card_for(greeting: &Greeting) -> ConfigMap {
 #[tokio::main]
 async fn main() -> Result<(), watchkeeper::Error> {
     // RUST_LOG says otherwise: RUST_LOG=watchkeeper=debug
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).init();
 
     let manager = Manager::infer().await?;
@@ -92,11 +84,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_deleted_greeting_card_comes_back() {
-        let server = ApiServer::in_memory()
-            .crd::<Greeting>()
-            .namespace("home")
-            .start()
-            .await;
+        let server =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         let controller = Controller::new(Greetings).owns::<ConfigMap>();
         let _running = Manager::new(server.client()).controller(controller).spawn();
 

@@ -30,11 +30,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_replica_takes_over_from_one_that_stops() {
-        let server = ApiServer::in_memory()
-            .crd::<Greeting>()
-            .namespace("home")
-            .start()
-            .await;
+        let server =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         let first = replica(server.client(), "first");
         let mut leadership = first.leadership().unwrap();
         let first = first.spawn();
@@ -45,9 +42,7 @@ mod tests {
 
         let spec = GreetingSpec { who: "Ada".into(), language: "en".into() };
         server.create(&Greeting::new("ada", spec)).await;
-        server
-            .eventually::<ConfigMap>("home/ada-card", |card| card.is_some())
-            .await;
+        server.eventually::<ConfigMap>("home/ada-card", |card| card.is_some()).await;
         second.stop().await.unwrap();
     }
 }

@@ -23,8 +23,7 @@ impl Reconciler<Greeting> for Notes {
             card.metadata.generate_name =
                 card.metadata.name.take().map(|name| format!("{name}-"));
             let card = cx.create(card).await?;
-            cx.patch_status(&greeting, GreetingStatus { card: card.name_any() })
-                .await?;
+            cx.patch_status(&greeting, GreetingStatus { card: card.name_any() }).await?;
         }
         Ok(Action::await_change())
     }

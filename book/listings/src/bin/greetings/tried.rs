@@ -10,9 +10,7 @@ use crate::{Greeting, GreetingSpec, controllers, replicas};
 async fn a_greeting_comes_and_goes(visit: Visit) {
     let spec = |who: &str| GreetingSpec { who: who.into(), language: "en".into() };
     visit.create(&Greeting::new("ada", spec("Ada"))).await;
-    visit
-        .edit::<Greeting>("ada", |greeting| greeting.spec.language = "fr".into())
-        .await;
+    visit.edit::<Greeting>("ada", |greeting| greeting.spec.language = "fr".into()).await;
     visit.create(&Greeting::new("bob", spec("Bob"))).await;
     visit.delete::<Greeting>("ada").await;
 }
@@ -29,9 +27,7 @@ fn the_controllers_of_the_second_chapter_end_right() {
     .namespace("home")
     .visitor(a_greeting_comes_and_goes)
     // Its predicate lets changes of the status alone pass by.
-    .only(|trouble| {
-        !matches!(trouble, Trouble::Stranger(ForeignChange::EditsStatus, ..))
-    })
+    .only(|trouble| !matches!(trouble, Trouble::Stranger(ForeignChange::EditsStatus, ..)))
     .pairs(20)
     .check();
 }
@@ -56,11 +52,8 @@ fn the_book_prints_what_a_trial_tells() {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/trials.md"),
     )
     .unwrap();
-    let printed = page
-        .split("```text\n")
-        .nth(1)
-        .and_then(|rest| rest.split("```").next())
-        .unwrap();
+    let printed =
+        page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let told = crate::trials::trials(|| crate::trials::Notes)
         .pairs(0)
         .run()
@@ -72,9 +65,5 @@ fn the_book_prints_what_a_trial_tells() {
         "tried::the_book_prints_what_a_trial_tells",
         "trials::tests::whatever_happens_a_greeting_has_one_card",
     );
-    assert_eq!(
-        printed.trim(),
-        told.trim(),
-        "the page prints another story:\n{told}"
-    );
+    assert_eq!(printed.trim(), told.trim(), "the page prints another story:\n{told}");
 }

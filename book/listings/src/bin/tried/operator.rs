@@ -9,17 +9,12 @@ use super::{Website, WebsiteSpec, Websites};
 #[test]
 fn readmes_operator_ends_right_whatever_happens() {
     let site = |name: &str| {
-        Website::new(
-            name,
-            WebsiteSpec { domain: format!("{name}.example"), replicas: 2 },
-        )
+        Website::new(name, WebsiteSpec { domain: format!("{name}.example"), replicas: 2 })
     };
     Trials::of(|client| {
         let rate = RateLimit::per_second(50).burst(100);
-        let controller = Controller::new(Websites)
-            .owns::<Deployment>()
-            .workers(8)
-            .rate_limit(rate);
+        let controller =
+            Controller::new(Websites).owns::<Deployment>().workers(8).rate_limit(rate);
         Manager::new(client).controller(controller).run()
     })
     .crd::<Website>()

@@ -1,0 +1,12 @@
+//! What the how-to guides print: parts of operators, tried by tests.
+
+#[cfg(test)]
+mod alone;
+#[cfg(test)]
+mod kinds;
+#[cfg(test)]
+mod outside;
+#[cfg(test)]
+mod tenants;
+
+fn main() {}
