@@ -14,7 +14,9 @@ const RECORDING: &str = "book/src/pictures/demo.txt";
 const PICTURE: &str = "book/src/pictures/demo.svg";
 const COMMAND: &str = "cargo run --example website -- --demo";
 
-const LINE: usize = 18;
+const LINE: usize = 20;
+/// Most characters in a line of the picture.
+const WIDEST: usize = 52;
 const MARGIN: usize = 14;
 
 /// Reads the recording.
@@ -24,37 +26,52 @@ fn recorded() -> Vec<(f64, String)> {
     lines.map(|(seconds, text)| (seconds.parse().unwrap(), text.to_owned())).collect()
 }
 
-/// Draws a terminal in which the lines appear as they did, the last of them at the bottom.
+/// Breaks a line between words, so that the picture can be read on a phone.
+fn wrapped(line: &str) -> Vec<String> {
+    let mut rows = vec![String::new()];
+    for word in line.split(' ') {
+        let last = rows.last_mut().unwrap();
+        if last.len() + word.len() < WIDEST {
+            *last = if last.is_empty() { word.to_owned() } else { format!("{last} {word}") };
+        } else {
+            rows.push(format!("  {word}"));
+        }
+    }
+    rows
+}
+
+/// Draws a terminal in which the lines appear as they did.
 fn draw(lines: &[(f64, String)]) -> String {
-    let rows = lines.len() + 1;
-    let longest = lines.iter().map(|(_, text)| text.chars().count()).max().unwrap_or_default();
-    let (width, height) = (longest.max(COMMAND.len() + 2) * 9 + 2 * MARGIN, rows * LINE + 2 * MARGIN);
+    let rows: Vec<(f64, String)> = lines
+        .iter()
+        .flat_map(|(seconds, line)| wrapped(line).into_iter().map(|row| (*seconds, row)))
+        .collect();
+    let (width, height) = (WIDEST * 9 + 2 * MARGIN, (rows.len() + 1) * LINE + 2 * MARGIN);
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"monospace\" \
          font-size=\"15\" fill=\"currentColor\">\n<title>{COMMAND}</title>\n\
-         <style>svg:root{{color:#24292f}}@media (prefers-color-scheme:dark){{svg:root{{color:#d0d7de}}}}\
-         text{{white-space:pre}}</style>\n\
+         <style>svg:root{{color:#24292f}}@media (prefers-color-scheme:dark){{svg:root{{color:#d0d7de}}}}</style>\n\
          <rect x=\"1\" y=\"1\" width=\"{}\" height=\"{}\" rx=\"8\" fill=\"none\" stroke=\"currentColor\" \
          stroke-opacity=\".4\"/>\n",
         width - 2,
         height - 2,
     );
     text += &row(0, None, &format!("$ {COMMAND}"));
-    for (at, (seconds, line)) in lines.iter().enumerate() {
+    for (at, (seconds, line)) in rows.iter().enumerate() {
         text += &row(at + 1, Some(*seconds + 1.0), line);
     }
     text + "</svg>\n"
 }
 
 fn row(at: usize, appears: Option<f64>, line: &str) -> String {
-    let y = MARGIN + LINE * (at + 1) - 5;
-    let line = line.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let (x, y) = (MARGIN + 9 * (line.len() - line.trim_start().len()), MARGIN + LINE * (at + 1) - 5);
+    let line = line.trim_start().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let weight =
         if line.starts_with("---") || line == "all came true" { " font-weight=\"bold\"" } else { "" };
     let shown = appears.map_or(String::new(), |seconds| {
         format!("<animate attributeName=\"opacity\" from=\"0\" to=\"0\" dur=\"{seconds:.2}s\"/>")
     });
-    format!("<text x=\"{MARGIN}\" y=\"{y}\"{weight}>{line}{shown}</text>\n")
+    format!("<text x=\"{x}\" y=\"{y}\"{weight}>{line}{shown}</text>\n")
 }
 
 #[test]
