@@ -5,6 +5,8 @@ mod alone;
 #[cfg(test)]
 mod kinds;
 #[cfg(test)]
+mod metrics;
+#[cfg(test)]
 mod outside;
 #[cfg(test)]
 mod tenants;
