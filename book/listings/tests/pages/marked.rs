@@ -66,11 +66,25 @@ pub(crate) fn without_links(text: &str) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once('[') {
         let Some((said, after)) = after.split_once(']') else { break };
-        out = out + before + said;
+        out += before;
         rest = after;
-        if let Some(target) = rest.strip_prefix('(') {
-            rest = target.split_once(')').map_or(rest, |(_, after)| after);
+        let target = rest.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+        match target {
+            Some((_, after)) => rest = after,
+            // Rustdoc finds a name in backticks by itself; other brackets are no link.
+            None if !said.starts_with('`') => {
+                out = format!("{out}[{said}]");
+                continue;
+            }
+            None => {}
         }
+        out += said;
     }
     out + rest
+}
+
+#[test]
+fn only_links_lose_their_brackets() {
+    let text = "See [a](b.md), [`C`] and [`D`](e::D), not `#[derive(F)]`.";
+    assert_eq!(without_links(text), "See a, `C` and `D`, not `#[derive(F)]`.");
 }
