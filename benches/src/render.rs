@@ -138,7 +138,7 @@ fn with_figures(file: &str, text: &str, figures: &str) -> anyhow::Result<String>
 }
 
 fn readme(results: &Results) -> anyhow::Result<String> {
-    let mut text = format!("| | {} |\n|---|---|---|---|\n", SIDES.join(" | "));
+    let mut text = format!("| | {} |\n|---|---:|---:|---:|\n", SIDES.join(" | "));
     for line in &LINES {
         let cells: anyhow::Result<Vec<String>> =
             SIDES.iter().zip(line.modes).map(|(side, modes)| cell(results, line, side, modes)).collect();
