@@ -35,9 +35,8 @@ const LISTED: usize = 100;
 /// # use watchkeeper::prelude::*;
 /// # fn inspected(manager: &Manager) {
 /// let inspector = manager.inspector(); // before `run`, which takes the manager
-/// for report in inspector.find("shop/a") {
-///     println!("{report}"); // "configmaps is not reconciling shop/a: backs off for 12s more after 4 failures in a row; .."
-/// }
+/// // "configmaps is not reconciling shop/a: backs off for 12s more after 4 failures in a row; .."
+/// println!("{}", inspector.find("shop/a"));
 /// println!("{}", inspector.readiness());
 /// # }
 /// ```

@@ -44,9 +44,7 @@ const ABORT: Duration = Duration::from_secs(1);
 /// # use watchkeeper::prelude::*;
 /// # async fn test(manager: Manager) -> Result<(), watchkeeper::Error> {
 /// let running = manager.spawn();
-/// for report in running.why::<ConfigMap>(&ObjectKey::new("shop", "a")) {
-///     println!("{report}");
-/// }
+/// println!("{}", running.why::<ConfigMap>(&ObjectKey::new("shop", "a")));
 /// running.stop().await
 /// # }
 /// ```

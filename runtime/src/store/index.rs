@@ -132,7 +132,7 @@ type OfText = dyn Fn(&ObjectText) -> Values + Send + Sync;
 ///
 /// let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).map(IndexValue::from);
 /// let pods = Indexer::with_indexes([IndexDefinition::new("node", node), IndexDefinition::label("app")])?;
-/// assert_eq!(pods.lister().by_index("node", "node-1")?.len(), 0);
+/// assert_eq!(pods.lister().by_index("node", &IndexValue::from("node-1")).len(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct IndexDefinition<K: ?Sized> {
