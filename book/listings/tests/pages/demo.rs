@@ -4,8 +4,9 @@ use std::{
     env, fs,
     io::{BufRead, BufReader},
     process::{Command, Stdio},
-    time::Instant,
 };
+
+use tokio::time::Instant;
 
 use super::marked::{assert_is, read, root};
 

@@ -5,9 +5,7 @@ use super::marked::{assert_marked, files, read};
 /// A line of a case, and what the compiler says of a token in it.
 fn mistakes(case: &str) -> Vec<(String, String)> {
     let (mut found, mut code) = (Vec::new(), String::new());
-    let text = read(case);
-    let mut lines = text.lines().peekable();
-    while let Some(line) = lines.next() {
+    for line in read(case).lines() {
         let Some((before, said)) = line.split_once("//~") else {
             code = line.trim().to_owned();
             continue;

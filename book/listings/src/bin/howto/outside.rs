@@ -27,7 +27,7 @@ fn controller(
             sum
         })
         .await
-        .map_err(|error| Terminal::new(error))?;
+        .map_err(Terminal::new)?;
         cx.event(Event::normal("Checked", format!("the checksum is {sum}")));
         Ok::<_, Terminal>(Action::await_change())
     })
