@@ -16,7 +16,7 @@ use crate::{
     measure::Measures,
     place::{Place, Places},
     report::{Column, Goal, Goals, Row, print},
-    results::{Results, Table},
+    results::{Origin, Results, Table},
     server::Server,
 };
 
@@ -250,7 +250,7 @@ impl Contest {
         }
         print(&title, &self.columns, &rows);
         if settings.kept == Kept::Saved {
-            Results::keep(&title, Table::of(&self.columns, &rows))?;
+            Results::keep(&title, Table::of(&self.columns, &rows, Origin::now()?))?;
         }
         Ok(rows)
     }

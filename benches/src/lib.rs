@@ -14,6 +14,7 @@ mod place;
 mod report;
 mod plot;
 mod results;
+mod findings;
 mod render;
 mod contest;
 mod kit;
@@ -26,6 +27,7 @@ use crate::{
     contest::{Extent, Kept, Settings},
     instructions::{Path, Purpose},
     job::{Bench, Cores, Job},
+    results::{Origin, Results},
 };
 
 /// Measures watchkeeper and its peers, in turn, on the same bytes.
@@ -116,6 +118,9 @@ pub fn run() -> anyhow::Result<()> {
         (false, false) => Extent::Usual,
     };
     let kept = if arguments.save { Kept::Saved } else { Kept::Printed };
+    if arguments.save {
+        Results::may_keep(&Origin::now()?)?;
+    }
     let mut left_out = Some(Vec::new());
     for bench in arguments.benches {
         let runs = arguments.runs.unwrap_or_else(|| benches::usual_runs(bench)).max(1);

@@ -20,7 +20,11 @@ const LEFT: f64 = 50.0;
 const TOP: f64 = 30.0;
 const PLOT_WIDTH: f64 = 290.0;
 const PLOT_HEIGHT: f64 = 165.0;
-const COLOURS: [&str; 6] = ["#1b6ca8", "#d1495b", "#3a7d44", "#8e6c8a", "#b8860b", "#444444"];
+/// Colours that can be told apart on light and dark pages.
+const COLOURS: [&str; 6] = ["#3f8fd2", "#e06377", "#4fa65a", "#a98bb0", "#c9982f", "#888888"];
+/// The colour of text where a picture is no part of a page.
+pub(crate) const STYLE: &str =
+    "<style>svg:root{color:#24292f}@media (prefers-color-scheme:dark){svg:root{color:#d0d7de}}</style>";
 
 /// Maps decades of an axis to a stretch of the drawing.
 struct Axis {
@@ -47,23 +51,21 @@ impl Axis {
     }
 }
 
-/// Draws charts side by side, two in a row, with one legend below.
+/// Draws charts below each other, so that they can be read on a phone, with one legend at the end.
 pub(crate) fn draw(charts: &[Chart]) -> String {
-    let rows = charts.len().div_ceil(2);
-    let (width, height) = (2.0 * WIDTH, rows as f64 * HEIGHT + 30.0);
+    let height = charts.len() as f64 * HEIGHT + 30.0;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
-         font-size=\"11\">\n<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
+         font-size=\"12\" fill=\"currentColor\">\n{STYLE}\n"
     );
     for (at, chart) in charts.iter().enumerate() {
-        let (x, y) = ((at % 2) as f64 * WIDTH, (at / 2) as f64 * HEIGHT);
-        let _ = writeln!(svg, "<g transform=\"translate({x} {y})\">");
+        let _ = writeln!(svg, "<g transform=\"translate(0 {})\">", at as f64 * HEIGHT);
         draw_chart(&mut svg, chart);
         svg.push_str("</g>\n");
     }
     if let Some(chart) = charts.first() {
         for (at, line) in chart.lines.iter().enumerate() {
-            let (x, y) = (LEFT + at as f64 * 200.0, height - 12.0);
+            let (x, y) = (LEFT + at as f64 * 150.0, height - 12.0);
             let _ = writeln!(svg, "<circle cx=\"{x}\" cy=\"{}\" r=\"4\" fill=\"{}\"/>", y - 4.0, colour(at));
             let _ = writeln!(svg, "<text x=\"{}\" y=\"{y}\">{}</text>", x + 8.0, escaped(&line.name));
         }
@@ -100,13 +102,13 @@ fn draw_grid(svg: &mut String, across: &Axis, up: &Axis) {
     let bottom = TOP + PLOT_HEIGHT;
     for figure in across.decades() {
         let x = across.at(figure);
-        let _ = writeln!(svg, "<path d=\"M{x:.1} {TOP}V{bottom}\" stroke=\"#ddd\"/>");
+        let _ = writeln!(svg, "<path d=\"M{x:.1} {TOP}V{bottom}\" stroke=\"currentColor\" opacity=\".2\"/>");
         let (y, text) = (bottom + 16.0, shown(figure));
         let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{text}</text>");
     }
     for figure in up.decades() {
         let (y, right) = (up.at(figure), LEFT + PLOT_WIDTH);
-        let _ = writeln!(svg, "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"#ddd\"/>");
+        let _ = writeln!(svg, "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"currentColor\" opacity=\".2\"/>");
         let (x, below, text) = (LEFT - 6.0, y + 4.0, shown(figure));
         let _ = writeln!(svg, "<text x=\"{x}\" y=\"{below:.1}\" text-anchor=\"end\">{text}</text>");
     }

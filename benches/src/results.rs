@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    process::Command,
 };
 
 use anyhow::Context as _;
@@ -21,8 +22,42 @@ pub(crate) struct Results(BTreeMap<String, Table>);
 /// One table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Table {
+    /// Missing in tables that were saved before it was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<Origin>,
     pub(crate) columns: Vec<Title>,
     pub(crate) rows: Vec<Measured>,
+}
+
+/// What was measured, and when: figures of different origins can't be compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    /// The commit, with `+` if files differed from it.
+    commit: String,
+    /// The day, as `git log` writes it.
+    day: String,
+}
+
+impl Origin {
+    /// Asks git for the commit, and the system for the day.
+    ///
+    /// # Errors
+    /// There is no git, no repository, or no `date`.
+    pub(crate) fn now() -> anyhow::Result<Self> {
+        let commit = said("git", &["rev-parse", "--short", "HEAD"])?;
+        let changed = said("git", &["status", "--porcelain", "--", "*.rs", "*.toml", "*.lock", "*.go"])?;
+        let mark = if changed.is_empty() { "" } else { "+" };
+        Ok(Self { commit: format!("{commit}{mark}"), day: said("date", &["-u", "+%Y-%m-%d"])? })
+    }
+}
+
+/// Runs a command, and returns what it prints.
+fn said(command: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let folder = env!("CARGO_MANIFEST_DIR");
+    let output = Command::new(command).args(arguments).current_dir(folder).output();
+    let output = output.with_context(|| format!("{command} can't be run"))?;
+    anyhow::ensure!(output.status.success(), "{command} {arguments:?} fails");
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// A column: the figure and its title.
@@ -43,7 +78,7 @@ pub(crate) struct Measured {
 }
 
 impl Table {
-    pub(crate) fn of(columns: &[Column], rows: &[Row]) -> Self {
+    pub(crate) fn of(columns: &[Column], rows: &[Row], origin: Origin) -> Self {
         let title =
             |column: &Column| Title { key: column.key().to_owned(), title: column.title().to_owned() };
         let measured = |row: &Row| {
@@ -59,7 +94,11 @@ impl Table {
                 unreached: unreached.map(|column| column.key().to_owned()).collect(),
             }
         };
-        Self { columns: columns.iter().map(title).collect(), rows: rows.iter().map(measured).collect() }
+        Self {
+            origin: Some(origin),
+            columns: columns.iter().map(title).collect(),
+            rows: rows.iter().map(measured).collect(),
+        }
     }
 }
 
@@ -79,11 +118,41 @@ impl Results {
     }
 
     /// Keeps a table, in the place of one of that title.
+    ///
+    /// # Errors
+    /// Another table is of another build or day; or the file can't be read or written.
     pub(crate) fn keep(title: &str, table: Table) -> anyhow::Result<()> {
         let mut results = Self::read()?;
-        results.0.insert(title.to_owned(), table);
+        results.insert(title, table)?;
         let text = serde_json::to_string_pretty(&results)? + "\n";
         fs::write(FILE, text).with_context(|| format!("{FILE} can't be written"))
+    }
+
+    fn insert(&mut self, title: &str, table: Table) -> anyhow::Result<()> {
+        let other = self.0.iter().find(|(kept, other)| *kept != title && other.origin != table.origin);
+        if let Some((kept, other)) = other {
+            let of = |origin: &Option<Origin>| match origin {
+                Some(Origin { commit, day }) => format!("of commit {commit} on {day}"),
+                None => "of an unknown build".to_owned(),
+            };
+            anyhow::bail!(
+                "{title:?} is {}, and {kept:?} is {}: figures of different builds or days can't be compared; move \
+                 {FILE} away, and save all tables again",
+                of(&table.origin),
+                of(&other.origin)
+            );
+        }
+        self.0.insert(title.to_owned(), table);
+        Ok(())
+    }
+
+    /// Refuses to save figures next to those of another build or day, before anything is measured.
+    ///
+    /// # Errors
+    /// As [`keep`](Self::keep), for a table of any title.
+    pub(crate) fn may_keep(origin: &Origin) -> anyhow::Result<()> {
+        let table = Table { origin: Some(origin.clone()), columns: Vec::new(), rows: Vec::new() };
+        Self::read()?.insert("the next table", table)
     }
 
     /// Returns the tables, by title.
@@ -129,6 +198,27 @@ mod tests {
             r#"{"a":{"columns":[],"rows":[{"side":"b","figures":{"c":[1.0,1.0,1.0]}},{"side":"b","figures":{}}]}}"#,
         )?;
         assert!(twice.median("a", "b", "c").is_err(), "it is ambiguous");
+        Ok(())
+    }
+
+    #[test]
+    fn tables_of_another_build_or_day_are_not_mixed() -> anyhow::Result<()> {
+        let table = |commit: &str, day: &str| {
+            let origin = Origin { commit: commit.to_owned(), day: day.to_owned() };
+            Table { origin: Some(origin), columns: Vec::new(), rows: Vec::new() }
+        };
+        let mut results = Results::default();
+        results.insert("a", table("1", "2026-11-25"))?;
+        results.insert("b", table("1", "2026-11-25"))?;
+        assert!(results.insert("c", table("2", "2026-11-25")).is_err(), "another build");
+        let error = results.insert("c", table("1", "2026-11-26")).unwrap_err().to_string();
+        assert!(error.contains("commit 1 on 2026-11-26") && error.contains("2026-11-25"), "{error}");
+        let mut old: Results = serde_json::from_str(r#"{"a":{"columns":[],"rows":[]}}"#)?;
+        assert!(old.insert("b", table("1", "2026-11-25")).is_err(), "its build is not known");
+        assert!(
+            old.insert("a", table("1", "2026-11-25")).is_ok(),
+            "it takes the place of the only other one"
+        );
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use syn::DeriveInput;
 /// Derive it on the spec together with `CustomResource`, in either order: it reads `#[kube(...)]`. Or derive it on a
 /// hand-written root type, a struct with a field `metadata` that implements `kube::Resource`.
 ///
-/// ```rust
+/// ```rust,ignore
 /// #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 /// #[kube(group = "web.example.dev", version = "v1", kind = "Website", namespaced)]
 /// pub struct WebsiteSpec {
@@ -49,7 +49,7 @@ use syn::DeriveInput;
 ///
 /// If a field holds other structs, `path` indexes the text inside:
 ///
-/// ```rust
+/// ```rust,ignore
 /// #[informer(index = "by_secret", path = name)]
 /// pub credentials: Vec<LocalObjectReference>,   // DatabaseLister::by_secret("password")
 /// #[informer(index = "by_volume", path = claim?.volume.name)]
@@ -72,7 +72,7 @@ use syn::DeriveInput;
 /// one is then the hub: it is the version that is stored, and conversions between two others go through it. `From`
 /// converts between the hub and each other version, in both directions:
 ///
-/// ```rust
+/// ```rust,ignore
 /// impl From<v1beta1::Website> for Website { .. }
 /// impl From<Website> for v1beta1::Website { .. }
 /// ```

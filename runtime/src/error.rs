@@ -15,6 +15,21 @@ use crate::{
 /// An error of watchkeeper. A reconciler can use it as its error type, too.
 ///
 /// `Debug` writes the error and its causes in one line, so a `main` that returns it prints that line.
+///
+/// | Comes from | Means | Do |
+/// |---|---|---|
+/// | [`Manager::infer`](crate::Manager::infer) | no usable cluster is configured | correct the kubeconfig that it names |
+/// | [`Manager::run`](crate::Manager::run) | a setting is refused, or a controller gave up | what the text says |
+/// | [`Manager::install_crd`](crate::Manager::install_crd) | the server refuses the CRD | as it says; often a permission |
+/// | a reconciler, with this as its error type | a write failed: see [`WriteError`] | nothing: the key is retried |
+///
+/// ```
+/// # async fn name() -> Result<(), watchkeeper::Error> {
+/// let manager = watchkeeper::Manager::infer().await?; // returned from `main`, it is printed as one line
+/// # drop(manager); Ok(()) }
+/// ```
+///
+/// The book lists [all texts](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/reference/errors.md).
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -51,8 +51,32 @@
 //! | scrape metrics, or add some | [`Metrics`](metrics::Metrics), [`Manager::registry`] |
 //! | see a run as a trace | [`Manager::trace_id`] |
 //!
-//! The book in the repository's `book/` folder explains the rest: a first operator in ten minutes, what controllers
-//! guarantee, caches of large clusters, and benchmarks.
+//! # Cargo features
+//!
+//! | Feature | Default | Adds |
+//! |---|---|---|
+//! | `http` | yes | [`Manager::http`]: probes, metrics and the debug page |
+//! | `ring` | yes | TLS by rustls with ring |
+//! | `aws-lc-rs` | no | TLS by rustls with aws-lc; used rather than `ring` if both are on |
+//! | `openssl` | no | TLS by OpenSSL, for the client |
+//! | `webhooks` | no | admission and conversion webhooks, policies, certificates; turns `http` on |
+//! | `cli` | no | a program with commands and logging; turns `webhooks` on |
+//!
+//! # Versions
+//!
+//! It needs Rust 1.89 or later, kube 5 and k8s-openapi 0.29. kube is part of the API. Your program chooses the version of
+//! Kubernetes for its types by a feature of k8s-openapi, such as `v1_36`.
+//!
+//! # Read on
+//!
+//! The book has [a tutorial, how-to guides, explanations and reference][book]. Come from [kube-rs] or [controller-runtime];
+//! read [what it does not do, and why][limits]; look up [errors and log lines][errors].
+//!
+//! [book]: https://github.com/watchkeeper/watchkeeper/blob/main/book/src/introduction.md
+//! [kube-rs]: https://github.com/watchkeeper/watchkeeper/blob/main/book/src/coming-from/kube-rs.md
+//! [controller-runtime]: https://github.com/watchkeeper/watchkeeper/blob/main/book/src/coming-from/controller-runtime.md
+//! [limits]: https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/limits.md
+//! [errors]: https://github.com/watchkeeper/watchkeeper/blob/main/book/src/reference/errors.md
 
 // Declared in the order in which data flows. A module imports only modules that are declared above it.
 

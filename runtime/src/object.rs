@@ -147,6 +147,16 @@ impl<K: kube::Resource> AsObject<InArc> for Arc<K> {
 ///
 /// It is cheap to clone, and ordered by namespace, then name. It is shown as `namespace/name`, or as `name` for
 /// cluster-scoped kinds, and parsed from the same. Control characters, which names in Kubernetes never have, are escaped.
+///
+/// ```
+/// use watchkeeper::ObjectKey;
+///
+/// let key = ObjectKey::new("shop", "a");
+/// assert_eq!((key.namespace(), key.name()), (Some("shop"), "a"));
+/// assert_eq!("shop/a".parse::<ObjectKey>()?, key);
+/// assert_eq!(ObjectKey::cluster("node-1").to_string(), "node-1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct ObjectKey {
     namespace: Option<Arc<str>>,

@@ -50,7 +50,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
         return Ok(());
     }
     let charts: Vec<Chart> = FIGURES.iter().map(|(key, title)| chart(key, title, &rows, seconds)).collect();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../book/src/soak.svg");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../book/src/pictures/soak.svg");
     std::fs::write(&path, draw(&charts))?;
     println!("\nplotted in {}", path.display());
     Ok(())

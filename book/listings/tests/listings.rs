@@ -1,6 +1,10 @@
 //! What README and the book print is what is built here.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// Reads a file of the repository.
 fn read(path: &str) -> String {
@@ -50,24 +54,27 @@ fn assert_same(printed: &str, built: &str, page: &str, listing: &str) {
     );
 }
 
+// `pages/excerpts.rs` looks for the blocks themselves.
 #[test]
-fn readme_prints_the_program_that_is_built() {
-    let listing = "book/listings/src/bin/operator.rs";
-    assert_same(&blocks("README.md", "rust")[0], &without_tests_beside(&read(listing)), "README.md", listing);
+fn readme_prints_a_whole_reconciler_of_the_program_that_it_links_to() {
+    let blocks = blocks("README.md", "rust");
+    let reconciler = blocks.iter().find(|block| block.contains("impl Reconciler<Website>")).unwrap();
+    assert!(reconciler.lines().count() <= 25, "{reconciler}");
+    assert!(reconciler.ends_with("    }\n}\n"), "{reconciler}");
+    assert!(read("README.md").contains("](book/listings/src/bin/operator.rs)"));
 }
 
 #[test]
 fn the_blocks_of_each_chapter_are_a_whole_file_that_is_built() {
     let pages = [
         ("ten-minutes", "greetings/main"),
-        ("controllers", "greetings/controllers"),
-        ("reads", "proxies"),
-        ("replicas", "greetings/replicas"),
-        ("health", "greetings/health"),
+        ("how-to/reads", "proxies"),
+        ("how-to/replicas", "greetings/replicas"),
+        ("how-to/health", "greetings/health"),
         ("status", "published"),
-        ("versions", "markets"),
-        ("program", "program"),
-        ("policies", "piers"),
+        ("how-to/versions", "markets"),
+        ("how-to/program", "program"),
+        ("how-to/policies", "piers"),
         ("trials", "greetings/trials"),
     ];
     for (page, listing) in pages {
@@ -77,12 +84,25 @@ fn the_blocks_of_each_chapter_are_a_whole_file_that_is_built() {
     }
 }
 
-// Whoever reads the book on a code host sees what mdBook shows.
+/// Lists the pages in a folder and the folders in it.
+fn pages_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(pages_below(&path));
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+// Readers on a code host see what mdBook shows.
 #[test]
 fn no_page_shows_a_directive_in_place_of_code() {
     let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");
-    let pages = fs::read_dir(book).unwrap().map(|entry| entry.unwrap().path());
-    for page in pages.filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
+    for page in pages_below(&book) {
         let text = fs::read_to_string(&page).unwrap();
         assert!(!text.contains("{{#"), "{} has a directive of mdBook", page.display());
     }

@@ -7,6 +7,21 @@ use crate::{chain::chain, workqueue::Priority};
 /// What happens to a key after a reconcile that did not fail.
 ///
 /// An `Action` is exactly one of: wait for a change, run again later, or back off.
+///
+/// | Returned | The key runs again | Its failures |
+/// |---|---|---|
+/// | [`await_change`](Self::await_change) | when something changes | are cleared |
+/// | [`requeue_after`](Self::requeue_after) | after that time, or when something changes | are cleared |
+/// | [`backoff`](Self::backoff) | after a delay that grows, or when something changes | count on |
+///
+/// ```
+/// use watchkeeper::prelude::*;
+///
+/// fn next(ready: bool) -> Action {
+///     if ready { Action::requeue_after(Duration::from_secs(300)) } else { Action::backoff() }
+/// }
+/// assert_ne!(next(true), next(false));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an action does something only when it is returned"]
 pub struct Action {
@@ -80,6 +95,18 @@ impl Action {
 }
 
 /// Whether a cleanup is over.
+///
+/// ```
+/// use watchkeeper::prelude::*;
+///
+/// fn next(volumes_left: usize) -> Cleanup {
+///     match volumes_left {
+///         0 => Cleanup::Done,
+///         _ => Cleanup::Pending(Action::requeue_after(Duration::from_secs(10))),
+///     }
+/// }
+/// assert_eq!(next(0), Cleanup::Done);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the finalizer goes only when a cleanup says that it is done"]
 pub enum Cleanup {
@@ -92,6 +119,18 @@ pub enum Cleanup {
 /// Marks an error that retrying does not repair: it is reported, and the key waits for a change.
 ///
 /// `Err(Terminal::new(error).into())` works with every error type that can hold a standard error.
+///
+/// ```
+/// use watchkeeper::prelude::*;
+///
+/// fn plan(name: &str) -> Result<u32, Box<dyn std::error::Error + Send + Sync>> {
+///     match name {
+///         "gold" => Ok(3),
+///         other => Err(Terminal::new(format!("there is no plan {other:?}")).into()),
+///     }
+/// }
+/// assert!(Terminal::is_in(&*plan("tin").unwrap_err()));
+/// ```
 #[derive(Debug)]
 pub struct Terminal(TerminalCause);
 

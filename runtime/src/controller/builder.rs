@@ -23,6 +23,34 @@ use crate::{
 /// Runs a [`Reconciler`] for every object of a kind, whenever something may have changed.
 ///
 /// Built here, run by a [`Manager`](crate::manager::Manager).
+///
+/// | Setting | Default |
+/// |---|---|
+/// | [`workers`](Self::workers) | 1 |
+/// | [`rate_limit`](Self::rate_limit) | none |
+/// | [`backoff`](Self::backoff) | 5 ms, doubled with each failure up to 1,000 s |
+/// | [`retry_rate`](Self::retry_rate) | 10 retries a second, burst 100 |
+/// | [`storm_limit`](Self::storm_limit) | 10 runs that write, then one a second, for each key |
+/// | [`floor`](Self::floor) | 1 s |
+/// | [`deadline`](Self::deadline), [`sync_timeout`](Self::sync_timeout) | none |
+/// | [`panics`](Self::panics) | [`Panics::Contain`] |
+///
+/// ```
+/// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+/// use watchkeeper::prelude::*;
+///
+/// # fn controller<R: Reconciler<ConfigMap>>(reconciler: R) -> Result<Controller<ConfigMap, R>, Box<dyn std::error::Error>> {
+/// Ok(Controller::new(reconciler)
+///     .namespace("shop")
+///     .label_selector("tier=gold")?
+///     .reads::<Secret>()
+///     .workers(8)
+///     .rate_limit(RateLimit::per_second(50).burst(100))
+///     .deadline(Duration::from_secs(60)))
+/// # }
+/// ```
+///
+/// The book has more: [the queue](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/queue.md).
 #[must_use = "a controller runs once a manager has it"]
 pub struct Controller<K: Marker, R> {
     definition: Definition,

@@ -36,6 +36,31 @@ use crate::{
 ///
 /// A clone says that the run's work goes on: hand one to what you spawn, above all to what blocks. A leader that stops
 /// does not release its Lease while somebody holds one; see [`leader_election`](crate::leader_election).
+///
+/// | You want to | Call | Which sends |
+/// |---|---|---|
+/// | keep a child as it should be | [`apply`](Self::apply) | nothing if nothing would change |
+/// | make a child once, or let the server name it | [`create`](Self::create) | one request |
+/// | read what is cached, and run again when it changes | [`lister`](Self::lister), [`owned`](Self::owned) | nothing |
+/// | read what the server has now | [`get`](Self::get), [`get_opt`](Self::get_opt) | one request |
+/// | set the status | [`patch_status`](Self::patch_status) | nothing if nothing would change |
+/// | change the object itself | [`patch`](Self::patch) | nothing if nothing would change |
+/// | delete an object | [`delete`](Self::delete) | one request |
+/// | say something to people | [`event`](Self::event) | in the background |
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use watchkeeper::{WriteError, prelude::*};
+///
+/// async fn publish(map: &ConfigMap, cx: &Context<ConfigMap>) -> Result<(), WriteError> {
+///     let mut copy = map.clone();
+///     copy.metadata = Default::default();
+///     copy.metadata.name = Some(format!("{}-copy", cx.key().name()));
+///     cx.apply(copy).await?;
+///     cx.event(Event::normal("Published", "the copy is up to date"));
+///     Ok(())
+/// }
+/// ```
 pub struct Context<K: Marker> {
     run: Arc<RunContext<K>>,
 }

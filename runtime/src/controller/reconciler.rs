@@ -13,6 +13,34 @@ use crate::informer::{Deleted, Marker};
 ///
 /// The semantics are those of Kubernetes controllers (controller-runtime's `Reconciler`), with the outcomes of
 /// [`Action`].
+///
+/// ```
+/// use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+/// use watchkeeper::prelude::*;
+///
+/// /// Gives every namespace a config map.
+/// struct Welcome;
+///
+/// impl Reconciler<Namespace> for Welcome {
+///     type Error = watchkeeper::Error;
+///
+///     async fn reconcile(&self, namespace: Arc<Namespace>, cx: &Context<Namespace>) -> Result<Action, Self::Error> {
+///         let mut map = ConfigMap::default();
+///         map.metadata.name = Some("welcome".to_owned());
+///         map.metadata.namespace = namespace.metadata.name.clone();
+///         cx.apply(map).await?;
+///         Ok(Action::await_change())
+///     }
+///
+///     // Runs only with `Controller::finalizer`.
+///     async fn cleanup(&self, _: Arc<Namespace>, _: &Context<Namespace>) -> Result<Cleanup, Self::Error> {
+///         Ok(Cleanup::Done)
+///     }
+/// }
+/// # let _ = Controller::new(Welcome).owns::<ConfigMap>();
+/// ```
+///
+/// The book has more: [the way of a change](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/change.md).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not reconcile `{K}`",
     note = "implement `Reconciler<{K}> for {Self}`: `type Error` and `async fn reconcile(&self, ..)`"

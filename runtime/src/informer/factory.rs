@@ -37,6 +37,20 @@ use crate::{
 /// Shares informers: one list and one watch per query.
 ///
 /// Clones are the same factory. Informers live as long as somebody uses them; the factory alone keeps none alive.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use watchkeeper::prelude::*;
+///
+/// # async fn watch(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let factory = SharedInformerFactory::new(client);
+/// let pods = factory.informer::<Pod>().label_selector("app=web")?.build();
+/// factory.start();
+/// factory.wait_for_sync(Duration::from_secs(30)).await?;
+/// println!("{} pods", pods.lister().list().len());
+/// factory.shutdown().await;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct SharedInformerFactory {
     shared: Arc<SharedFactory>,

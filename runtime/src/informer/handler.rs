@@ -21,6 +21,24 @@ use super::change::{AddOrigin, CacheChange, Deleted, Progress};
 /// The functions are synchronous, and may block: that holds up this handler alone, and takes a thread of the runtime's
 /// pool for blocking calls meanwhile. On a runtime of one thread (`current_thread`) everything waits; there, let the
 /// handler hand its work over to a thread of your own.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use watchkeeper::{prelude::*, workqueue::WorkQueue};
+///
+/// /// Puts the key of each pod that changes into a queue.
+/// struct Keys(WorkQueue<ObjectKey>);
+///
+/// impl EventHandler<Pod> for Keys {
+///     fn on_add(&self, pod: Arc<Pod>, _: AddOrigin) {
+///         self.0.add(ObjectKey::of(&*pod));
+///     }
+///
+///     fn on_delete(&self, gone: Deleted<Pod>) {
+///         self.0.add(gone.key());
+///     }
+/// }
+/// ```
 pub trait EventHandler<K>: Send + 'static {
     /// An object is there that was not, or was there when the handler came.
     fn on_add(&self, _object: Arc<K>, _origin: AddOrigin) {}

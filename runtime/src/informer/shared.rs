@@ -35,6 +35,21 @@ use crate::{
 ///   its users is dropped: clones of this handle, listers and registrations. It does not start again.
 ///
 /// It promises no intermediate states: two changes while a handler is busy may become one call.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use watchkeeper::prelude::*;
+///
+/// # fn follow(pods: &SharedInformer<Pod>) {
+/// let registration = pods
+///     .handler()
+///     .on_add(|pod, _| println!("+ {}", pod.name_any()))
+///     .on_update(|_, pod| println!("~ {}", pod.name_any()))
+///     .on_delete(|gone| println!("- {}", gone.key()))
+///     .register();
+/// drop(registration); // and the handler is removed
+/// # }
+/// ```
 pub struct SharedInformer<W: Watched> {
     any: AnyInformer,
     watched: PhantomData<fn() -> W>,

@@ -36,6 +36,24 @@ where
 /// Built-in kinds (`Pod`, `Deployment`, …) stand for themselves, and so do types with `#[derive(Informer)]`.
 /// [`Dynamic`], [`Metadata`] and [`External`] mark the rest: kinds known only at run time, metadata alone, and
 /// custom resources of other crates.
+///
+/// | Marker | Objects |
+/// |---|---|
+/// | `Pod`, or a type with `#[derive(Informer)]` | themselves |
+/// | [`Metadata<Pod>`](Metadata) | names, labels and owners: the rest is not sent |
+/// | [`Compact<Pod>`](Compact) | themselves, kept as bytes and decoded when they are read |
+/// | [`External<K>`](External) | a type of another crate |
+/// | [`Dynamic`] | `DynamicObject`, of a kind that is known only at run time |
+///
+/// ```
+/// use k8s_openapi::api::core::v1::{Pod, Secret};
+/// use watchkeeper::{informer::{Compact, Metadata}, prelude::*};
+///
+/// # fn listers(manager: &Manager) {
+/// let pods = manager.lister::<Compact<Pod>>();
+/// let secrets = manager.lister::<Metadata<Secret>>();
+/// # let _ = (pods.list().len(), secrets.list().len()); }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't be watched: derive `Informer` next to `CustomResource`, and name the kind, not its spec",
     note = "for a type of another crate, which can't derive it, say `External<{Self}>`"

@@ -28,6 +28,17 @@ const LISTED: usize = 100;
 ///
 /// Created before the start, it sees controllers once they run. It keeps neither them nor their caches alive: if one
 /// has ended, the report says so. Each report is a snapshot, and may be outdated when it is read.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use watchkeeper::prelude::*;
+/// # fn inspected(manager: &Manager) {
+/// let inspector = manager.inspector(); // before `run`, which takes the manager
+/// // "configmaps is not reconciling shop/a: backs off for 12s more after 4 failures in a row; .."
+/// println!("{}", inspector.find("shop/a"));
+/// println!("{}", inspector.readiness());
+/// # }
+/// ```
 #[derive(Clone, Default)]
 pub struct Inspector {
     pub(super) manager: Arc<InspectedManager>,

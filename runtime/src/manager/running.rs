@@ -38,6 +38,16 @@ const ABORT: Duration = Duration::from_secs(1);
 /// A manager that runs in the background; dropping it stops everything without waiting.
 ///
 /// Reconciles that run when it is dropped may go on for the grace period, and are then aborted.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use watchkeeper::prelude::*;
+/// # async fn test(manager: Manager) -> Result<(), watchkeeper::Error> {
+/// let running = manager.spawn();
+/// println!("{}", running.why::<ConfigMap>(&ObjectKey::new("shop", "a")));
+/// running.stop().await
+/// # }
+/// ```
 #[must_use = "dropping it stops the manager"]
 pub struct Running {
     end: ManagerEnd,

@@ -103,6 +103,16 @@ type OfText = dyn Fn(&ObjectText) -> Values + Send + Sync;
 ///
 /// In a compact cache a function of the whole object costs decoding it on arrival, and again when it changes or
 /// goes. [`label`](Self::label) does not, nor does [`of_part`](Self::of_part), which decodes a few fields.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use watchkeeper::store::{IndexDefinition, IndexValue, Indexer};
+///
+/// let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).map(IndexValue::from);
+/// let pods = Indexer::with_indexes([IndexDefinition::new("node", node), IndexDefinition::label("app")])?;
+/// assert_eq!(pods.lister().by_index("node", &IndexValue::from("node-1")).len(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct IndexDefinition<K: ?Sized> {
     name: Arc<str>,
     source: ValueSource,

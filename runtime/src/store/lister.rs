@@ -46,6 +46,17 @@ pub(super) struct SharedStore {
 ///
 /// No call sends a request or waits for a writer. What comes back is shared and immutable. The order of lists is
 /// stable for a given content, and otherwise unspecified. A lister keeps its informer alive.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use watchkeeper::{Lister, ObjectKey, store::Selector};
+///
+/// # fn read(pods: &Lister<Pod>) -> Result<(), Box<dyn std::error::Error>> {
+/// let one = pods.get(&ObjectKey::new("shop", "a"));
+/// let gold = pods.list_matching(&"tier=gold".parse::<Selector>()?);
+/// let all = pods.list();
+/// # let _ = (one, gold.len(), all.len()); Ok(()) }
+/// ```
 pub struct Lister<K: ?Sized> {
     shared: Arc<SharedStore>,
     keep: Option<Arc<dyn Any + Send + Sync>>,

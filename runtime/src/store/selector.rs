@@ -13,6 +13,15 @@ use crate::object::{is_domain, is_name};
 ///
 /// Matches as the API server does: `!=` and `notin` also match objects that lack the label. Shown in a normal form:
 /// two selectors that read the same select the same.
+///
+/// ```
+/// use watchkeeper::store::Selector;
+///
+/// let selector: Selector = "tier in (silver, gold), !legacy".parse()?;
+/// assert!(selector.matches(&[("tier".to_owned(), "gold".to_owned())].into()));
+/// assert!(!selector.matches(&Default::default()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
     requirements: BTreeSet<Requirement>,

@@ -23,6 +23,19 @@ use crate::metrics::{Metrics, QueueSource};
 /// A rate-limited queue of keys that merges requests for a key and never hands it out twice at once.
 ///
 /// This is a handle: clones share one queue. The [module](super) describes what it guarantees and what it does not.
+///
+/// ```
+/// use watchkeeper::workqueue::{ItemExponentialFailure, WorkQueue};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let queue = WorkQueue::new(ItemExponentialFailure::default());
+/// queue.add("a");
+/// queue.add("a"); // it waits already
+/// assert_eq!(queue.len(), 1);
+/// let item = queue.get().await.expect("the queue is open");
+/// item.retry(); // after 5 ms
+/// # }
+/// ```
 pub struct WorkQueue<K: QueueKey> {
     shared: Arc<SharedQueue<K>>,
 }

@@ -5,6 +5,18 @@ use std::time::Duration;
 use super::clock::At;
 
 /// The size and pace of a token bucket: over any window `w`, at most `burst + rate × w` tokens.
+///
+/// With `per_second(20).burst(50)`, at most 50 + 20 × 10 = 250 tokens are handed out over any ten seconds.
+///
+/// ```
+/// use std::time::Duration;
+/// use watchkeeper::RateLimit;
+///
+/// const LIMIT: RateLimit = RateLimit::per_second(20).burst(50);
+/// assert!(LIMIT.validate().is_ok());
+/// assert!(RateLimit::per_second(0).validate().is_err());
+/// assert!(RateLimit::per_period(Duration::from_secs(60)).validate().is_ok()); // one a minute
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     period: Duration,

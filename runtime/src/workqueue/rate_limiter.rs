@@ -16,6 +16,24 @@ use super::rate_limit::{InvalidRate, RateLimit};
 /// Any answer is valid: waits may shrink, and a wait too long for a timer (centuries) lasts until something really
 /// changes. If a limiter panics, the wait is the floor ([`WorkQueueConfig::floor`]).
 ///
+/// ```
+/// use std::time::Duration;
+/// use watchkeeper::workqueue::{ItemExponentialFailure, RateLimiter};
+///
+/// let doubling = ItemExponentialFailure::default();
+/// let waits = [1, 2, 3, 20].map(|failures| doubling.delay(failures).as_millis());
+/// assert_eq!(waits, [5, 10, 20, 1_000_000]);
+///
+/// /// Waits a minute longer after each failure.
+/// struct Minutes;
+///
+/// impl RateLimiter for Minutes {
+///     fn delay(&self, failures: u32) -> Duration {
+///         Duration::from_secs(60) * failures
+///     }
+/// }
+/// ```
+///
 /// [`WorkQueueConfig::floor`]: super::WorkQueueConfig::floor
 pub trait RateLimiter: Send + Sync + 'static {
     /// Returns the wait after the `failures`-th failure in a row (the first is 1).

@@ -33,6 +33,19 @@ const ONLY_IF_ABSENT: &str = "1";
 ///
 /// Nothing is taken over by accident: an existing object that the reconciled one does not control is an error,
 /// unless [`Apply::adopt`] says otherwise.
+///
+/// # Errors
+/// [`WriteError::NotControlled`] for an object that the reconciled one does not control, [`WriteError::ForbiddenOwner`] where
+/// Kubernetes does not allow the owner, and what the server refuses.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use watchkeeper::{WriteError, prelude::*};
+///
+/// async fn keep(child: ConfigMap, cx: &Context<ConfigMap>) -> Result<ConfigMap, WriteError> {
+///     cx.apply(child).adopt().await // also if it exists, and nobody controls it
+/// }
+/// ```
 #[must_use = "an apply is sent when it is awaited"]
 pub struct Apply<C> {
     writer: Arc<Writer>,

@@ -26,6 +26,20 @@ const VERB: &str = "create";
 /// # Errors
 /// [`WriteError::NotControlled`] where an object of that name exists that somebody else controls, or nobody.
 /// [`WriteError::Conflict`] where the reconciled object has that child already, and the cache did not show it.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use watchkeeper::{WriteError, prelude::*};
+///
+/// async fn once(cx: &Context<ConfigMap>) -> Result<(), WriteError> {
+///     if cx.owned::<ConfigMap>().is_empty() {
+///         let mut child = ConfigMap::default();
+///         child.metadata.generate_name = Some("run-".to_owned());
+///         cx.create(child).await?;
+///     }
+///     Ok(())
+/// }
+/// ```
 #[must_use = "a creation is sent when it is awaited"]
 pub struct Create<C> {
     writer: Arc<Writer>,

@@ -36,6 +36,18 @@ pub enum Propagation {
 ///
 /// # Errors
 /// [`WriteError::Unidentified`] for an object that was never read, and what the server refuses.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use watchkeeper::{WriteError, prelude::*};
+///
+/// async fn drop_all(cx: &Context<ConfigMap>) -> Result<(), WriteError> {
+///     for child in cx.owned::<ConfigMap>() {
+///         cx.delete(&child).propagation(Propagation::Background).if_unchanged().await?;
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "a deletion is sent when it is awaited"]
 pub struct Delete {

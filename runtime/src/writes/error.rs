@@ -19,6 +19,26 @@ use crate::{
 /// [`Overloaded`](Self::Overloaded) do not count as failures. Any other error is retried with exponential back-off, since
 /// permissions, CRDs and quotas change without the object, and never before the server's `Retry-After`. To stop retrying,
 /// wrap the error in [`Terminal`](crate::Terminal), or implement `Reconciler::is_terminal`.
+///
+/// | Variants | Counts as a failure | What to do |
+/// |---|---|---|
+/// | `Conflict`, `AlreadyExists`, `Doubted`, `Overloaded` | no | nothing: the key runs again |
+/// | `NotControlled`, `ManagedByOthers` | yes | another name, or `.adopt()` |
+/// | `ForbiddenOwner` | yes | `.unowned()`, and delete it in `cleanup` |
+/// | `Unnamed`, `Misnamed`, `Unidentified`, `Unversioned` | yes | correct the program |
+/// | all others | yes | what the text says; the key is retried |
+///
+/// ```
+/// use watchkeeper::{Terminal, WriteError};
+///
+/// /// Stops retrying if the object belongs to somebody else.
+/// fn judged(error: WriteError) -> Box<dyn std::error::Error + Send + Sync> {
+///     match error {
+///         WriteError::NotControlled { .. } => Terminal::new(error).into(),
+///         other => other.into(),
+///     }
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {

@@ -12,6 +12,13 @@ const LONGEST_WORD: usize = 128;
 ///
 /// The reason is one word in CamelCase that programs compare, the note is for people. A note of more than 1,024
 /// bytes is cut.
+///
+/// ```
+/// use watchkeeper::prelude::*;
+///
+/// let event = Event::warning("NoPassword", "the Secret key does not exist").action("Connecting");
+/// # let _ = event;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use = "an event is sent once a context has it"]
 pub struct Event {

@@ -141,7 +141,7 @@ async fn names_types_labels_and_buckets_are_those_of_a_controller_runtime_progra
 fn chapter(families: &BTreeMap<String, Family>) -> String {
     const MARKS: [&str; 2] =
         ["<!-- the table is written by tests/tests/suite/metrics.rs -->\n", "<!-- end of the table -->\n"];
-    let text = fs::read_to_string(manifest("../book/src/metrics.md")).unwrap();
+    let text = fs::read_to_string(manifest("../book/src/reference/metrics.md")).unwrap();
     let (before, rest) = text.split_once(MARKS[0]).expect("the table begins");
     let (_, after) = rest.split_once(MARKS[1]).expect("the table ends");
     let mut table = "| Name | Type | Labels | What it says |\n|---|---|---|---|\n".to_owned();
@@ -155,7 +155,7 @@ fn chapter(families: &BTreeMap<String, Family>) -> String {
 // P3
 #[tokio::test(start_paused = true)]
 async fn the_book_lists_every_metric() {
-    assert_snapshot("../book/src/metrics.md", &chapter(&families(&everything().await)));
+    assert_snapshot("../book/src/reference/metrics.md", &chapter(&families(&everything().await)));
 }
 
 // What nothing has counted yet is not shown, and would be missing from the table unseen.

@@ -27,7 +27,12 @@ mod v1alpha1 {
 
     /// A stall as it was first.
     #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
-    #[kube(group = "market.example.dev", version = "v1alpha1", kind = "Stall", namespaced)]
+    #[kube(
+        group = "market.example.dev",
+        version = "v1alpha1",
+        kind = "Stall",
+        namespaced
+    )]
     pub(crate) struct StallSpec {
         #[serde(default)]
         goods: String,
@@ -43,7 +48,10 @@ mod v1alpha1 {
 
     impl From<super::Stall> for Stall {
         fn from(super::Stall { metadata, spec }: super::Stall) -> Self {
-            Self { metadata, spec: StallSpec { goods: spec.goods, places: spec.places.least } }
+            Self {
+                metadata,
+                spec: StallSpec { goods: spec.goods, places: spec.places.least },
+            }
         }
     }
 }
@@ -69,11 +77,18 @@ impl Validator<Stall> for Rules {
         {
             review.field("spec.goods").forbidden("is immutable");
         }
-        if self.0.by_goods(goods).iter().any(|other| other.name() != change.object().name()) {
+        if self
+            .0
+            .by_goods(goods)
+            .iter()
+            .any(|other| other.name() != change.object().name())
+        {
             review.field("spec.goods").duplicate(goods);
         }
         if places.most < places.least {
-            review.field("spec.places.most").invalid(places.most, "must not be less than `least`");
+            review
+                .field("spec.places.most")
+                .invalid(places.most, "must not be less than `least`");
         }
     }
 }
@@ -83,7 +98,11 @@ struct Wardens;
 impl Reconciler<Stall> for Wardens {
     type Error = watchkeeper::Error;
 
-    async fn reconcile(&self, _: Arc<Stall>, _: &Context<Stall>) -> Result<Action, Self::Error> {
+    async fn reconcile(
+        &self,
+        _: Arc<Stall>,
+        _: &Context<Stall>,
+    ) -> Result<Action, Self::Error> {
         Ok(Action::await_change())
     }
 }
@@ -93,7 +112,8 @@ async fn main() -> Result<(), watchkeeper::Error> {
     tracing_subscriber::fmt().init();
     let manager = Manager::infer().await?;
     let rules = Rules(manager.lister::<Stall>());
-    let webhooks = Webhooks::new(":9443").defaults::<Stall>(Usual).validates::<Stall>(rules);
+    let webhooks =
+        Webhooks::new(":9443").defaults::<Stall>(Usual).validates::<Stall>(rules);
     manager
         .kind::<Stall>()
         .webhooks(webhooks)

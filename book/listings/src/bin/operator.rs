@@ -17,7 +17,8 @@ use tracing_subscriber::EnvFilter;
 use watchkeeper::prelude::*;
 
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "web.example.dev", version = "v1", kind = "Website", namespaced, status = "WebsiteStatus")]
+#[kube(group = "web.example.dev", version = "v1", kind = "Website", namespaced)]
+#[kube(status = "WebsiteStatus")]
 struct WebsiteSpec {
     #[informer(index)] // WebsiteLister::by_domain("a.example")
     domain: String,
@@ -35,25 +36,43 @@ struct Websites;
 impl Reconciler<Website> for Websites {
     type Error = watchkeeper::Error;
 
-    async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action, Self::Error> {
-        let deployment = cx.apply(deployment_for(&site)).await?; // server-side apply, owned by the site
-        let ready = deployment.status.and_then(|status| status.ready_replicas).unwrap_or_default();
-        cx.patch_status(&site, WebsiteStatus { ready }).await?; // no request if nothing changes
-        Ok(Action::requeue_after(Duration::from_secs(300))) // never early, never past the rate limit
+    async fn reconcile(
+        &self,
+        site: Arc<Website>,
+        cx: &Context<Website>,
+    ) -> Result<Action, Self::Error> {
+        // Server-side apply, owned by the site. Nothing is sent if nothing changes.
+        let deployment = cx.apply(deployment_for(&site)).await?;
+        let ready = deployment
+            .status
+            .and_then(|status| status.ready_replicas)
+            .unwrap_or_default();
+        cx.patch_status(&site, WebsiteStatus { ready }).await?;
+        // Never early, and never past the rate limit.
+        Ok(Action::requeue_after(Duration::from_secs(300)))
     }
 }
 
 fn deployment_for(site: &Website) -> Deployment {
     let labels = BTreeMap::from([("site".to_owned(), site.name_any())]);
-    let container =
-        Container { name: "web".to_owned(), image: Some("nginx:1".to_owned()), ..Container::default() };
+    let container = Container {
+        name: "web".to_owned(),
+        image: Some("nginx:1".to_owned()),
+        ..Container::default()
+    };
     Deployment {
         metadata: ObjectMeta { name: Some(site.name_any()), ..ObjectMeta::default() },
         spec: Some(DeploymentSpec {
             replicas: Some(site.spec.replicas),
-            selector: LabelSelector { match_labels: Some(labels.clone()), ..LabelSelector::default() },
+            selector: LabelSelector {
+                match_labels: Some(labels.clone()),
+                ..LabelSelector::default()
+            },
             template: PodTemplateSpec {
-                metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
+                metadata: Some(ObjectMeta {
+                    labels: Some(labels),
+                    ..ObjectMeta::default()
+                }),
                 spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }),
             },
             ..DeploymentSpec::default()
@@ -65,11 +84,13 @@ fn deployment_for(site: &Website) -> Deployment {
 #[tokio::main]
 async fn main() -> Result<(), watchkeeper::Error> {
     // RUST_LOG says otherwise: RUST_LOG=watchkeeper=debug
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).init();
 
     let rate = RateLimit::per_second(50).burst(100);
-    let controller = Controller::new(Websites).owns::<Deployment>().workers(8).rate_limit(rate);
+    let controller =
+        Controller::new(Websites).owns::<Deployment>().workers(8).rate_limit(rate);
     let manager = Manager::infer().await?.controller(controller);
     manager.install_crd::<Website>().await?;
     manager.run().await

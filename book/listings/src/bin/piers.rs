@@ -20,9 +20,12 @@ fn quay_is_immutable() -> Policy<Pier> {
 
 /// A long pier has a light.
 fn long_piers_have_lights() -> Policy<Pier> {
-    Policy::new("long-piers-have-lights").variable("long", "object.spec.berths > 12").sets(
-        "variables.long && !has(object.spec.light) ? Object{spec: Object.spec{light: 'white'}} : Object{}",
-    )
+    Policy::new("long-piers-have-lights")
+        .variable("long", "object.spec.berths > 12")
+        .sets(
+            "variables.long && !has(object.spec.light) ?
+            Object{spec: Object.spec{light: 'white'}} : Object{}",
+        )
 }
 
 struct Wardens;
@@ -30,7 +33,11 @@ struct Wardens;
 impl Reconciler<Pier> for Wardens {
     type Error = watchkeeper::Error;
 
-    async fn reconcile(&self, _: Arc<Pier>, _: &Context<Pier>) -> Result<Action, Self::Error> {
+    async fn reconcile(
+        &self,
+        _: Arc<Pier>,
+        _: &Context<Pier>,
+    ) -> Result<Action, Self::Error> {
         Ok(Action::await_change())
     }
 }
@@ -58,7 +65,8 @@ mod tests {
 
     impl Validator<Pier> for QuayIsImmutable {
         async fn validate(&self, change: Change<'_, Pier>, review: &mut Review) {
-            if change.old().is_some_and(|old| old.spec.quay != change.object().spec.quay) {
+            if change.old().is_some_and(|old| old.spec.quay != change.object().spec.quay)
+            {
                 review.field("spec.quay").forbidden("is immutable");
             }
         }
@@ -78,7 +86,10 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(5)).await;
         let spec = PierSpec { quay: "north".to_owned(), berths: 20, light: None };
         let piers: kube::Api<Pier> = kube::Api::default_namespaced(server.client());
-        let made = piers.create(&Default::default(), &Pier::new("east", spec)).await.expect("a pier");
+        let made = piers
+            .create(&Default::default(), &Pier::new("east", spec))
+            .await
+            .expect("a pier");
         assert_eq!(made.spec.light.as_deref(), Some("white"));
         running.stop().await.expect("a clean stop");
     }

@@ -15,7 +15,11 @@ struct Notices;
 impl Reconciler<Notice> for Notices {
     type Error = watchkeeper::Error;
 
-    async fn reconcile(&self, notice: Arc<Notice>, cx: &Context<Notice>) -> Result<Action, Self::Error> {
+    async fn reconcile(
+        &self,
+        notice: Arc<Notice>,
+        cx: &Context<Notice>,
+    ) -> Result<Action, Self::Error> {
         let mut page = ConfigMap::default();
         page.metadata.name = Some(notice.name_any());
         page.data = Some([("text".to_owned(), notice.spec.text.clone())].into());

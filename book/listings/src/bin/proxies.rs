@@ -1,4 +1,4 @@
-//! A proxy's configuration for each site, made of the routes and of the certificate that the site names.
+//! Makes a proxy's configuration for each site, of its routes and its certificate.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use watchkeeper::prelude::*;
@@ -23,18 +23,29 @@ struct Proxies;
 impl Reconciler<Site> for Proxies {
     type Error = watchkeeper::WriteError;
 
-    async fn reconcile(&self, site: Arc<Site>, cx: &Context<Site>) -> Result<Action, Self::Error> {
+    async fn reconcile(
+        &self,
+        site: Arc<Site>,
+        cx: &Context<Site>,
+    ) -> Result<Action, Self::Error> {
         let namespace = site.namespace().unwrap_or_default();
-        // This run repeats when the secret appears, goes, or has another certificate; other changes of it don't matter.
-        let tls = cx.lister::<Secret>().pick(&ObjectKey::new(&*namespace, &*site.spec.tls), |secret| {
-            secret.data.as_ref().and_then(|data| data.get("tls.crt")).cloned()
-        });
+        // The run repeats when the secret comes, goes, or has another certificate.
+        let tls = cx
+            .lister::<Secret>()
+            .pick(&ObjectKey::new(&*namespace, &*site.spec.tls), |secret| {
+                secret.data.as_ref().and_then(|data| data.get("tls.crt")).cloned()
+            });
         // … and when a route comes to this site, leaves it, or changes.
         let routes = cx.lister::<Route>().namespace(namespace).by_site(site.name());
 
-        let mut paths: Vec<_> = routes.iter().map(|route| route.spec.path.as_str()).collect();
+        let mut paths: Vec<_> =
+            routes.iter().map(|route| route.spec.path.as_str()).collect();
         paths.sort_unstable();
-        let text = format!("paths: {}\nencrypted: {}\n", paths.join(" "), tls.flatten().is_some());
+        let text = format!(
+            "paths: {}\nencrypted: {}\n",
+            paths.join(" "),
+            tls.flatten().is_some()
+        );
         let mut map = ConfigMap::default();
         map.metadata.name = Some(format!("{}-proxy", site.name()));
         map.data = Some([("proxy.conf".to_owned(), text)].into());
@@ -70,7 +81,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_configuration_follows_everything_that_it_is_made_of() {
-        let server = ApiServer::in_memory().crd::<Site>().crd::<Route>().namespace("shop").start().await;
+        let server = ApiServer::in_memory()
+            .crd::<Site>()
+            .crd::<Route>()
+            .namespace("shop")
+            .start()
+            .await;
         let running = Manager::new(server.client()).controller(controller()).spawn();
         let shows = async |text: &'static str| {
             let is_so = move |map: Option<&ConfigMap>| {
@@ -83,7 +99,12 @@ mod tests {
         shows("paths: ; encrypted: false; ").await;
         server.create(&secret("PEM")).await;
         shows("paths: ; encrypted: true; ").await;
-        server.create(&Route::new("r", RouteSpec { site: "a".into(), path: "/news".into() })).await;
+        server
+            .create(&Route::new(
+                "r",
+                RouteSpec { site: "a".into(), path: "/news".into() },
+            ))
+            .await;
         shows("paths: /news; encrypted: true; ").await;
         server.delete::<Route>("shop/r").await;
         shows("paths: ; encrypted: true; ").await;
@@ -92,9 +113,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_a_manager_it_reads_the_tests_own_caches() {
-        let server = ApiServer::in_memory().crd::<Site>().crd::<Route>().namespace("shop").start().await;
+        let server = ApiServer::in_memory()
+            .crd::<Site>()
+            .crd::<Route>()
+            .namespace("shop")
+            .start()
+            .await;
         let site = server.create(&Site::new("a", SiteSpec { tls: "cert".into() })).await;
-        let (secrets, routes) = (Indexer::new(), Indexer::with_indexes(Route::indexes()).unwrap());
+        let (secrets, routes) =
+            (Indexer::new(), Indexer::with_indexes(Route::indexes()).unwrap());
         secrets.upsert(Arc::new(secret("PEM")));
         let cx = Context::without_manager(server.client(), &site)
             .with_lister::<Secret>(secrets.lister())

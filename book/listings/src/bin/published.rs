@@ -11,7 +11,8 @@ use watchkeeper::{prelude::*, writes::Use};
 
 /// A page that is to be published.
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "press.example.dev", version = "v1", kind = "Page", namespaced, status = "PageStatus")]
+#[kube(group = "press.example.dev", version = "v1", kind = "Page", namespaced)]
+#[kube(status = "PageStatus")]
 struct PageSpec {
     text: String,
     /// The secret that opens the printer.
@@ -29,8 +30,13 @@ struct Press;
 impl Reconciler<Page> for Press {
     type Error = watchkeeper::Error;
 
-    async fn reconcile(&self, page: Arc<Page>, cx: &Context<Page>) -> Result<Action, Self::Error> {
-        let mut status = page.status.clone().unwrap_or_default(); // what others say in it stays
+    async fn reconcile(
+        &self,
+        page: Arc<Page>,
+        cx: &Context<Page>,
+    ) -> Result<Action, Self::Error> {
+        // What others say in it stays.
+        let mut status = page.status.clone().unwrap_or_default();
         let password = ObjectKey::cluster(&page.spec.password);
         let condition = match cx.get_opt::<Secret>(&password).await? {
             None => {
@@ -52,7 +58,8 @@ impl Reconciler<Page> for Press {
 }
 
 fn sheet_for(page: &Page) -> ConfigMap {
-    let metadata = kube::core::ObjectMeta { name: page.metadata.name.clone(), ..Default::default() };
+    let metadata =
+        kube::core::ObjectMeta { name: page.metadata.name.clone(), ..Default::default() };
     let data = [("text".to_owned(), page.spec.text.clone())].into();
     ConfigMap { metadata, data: Some(data), ..ConfigMap::default() }
 }
@@ -60,7 +67,10 @@ fn sheet_for(page: &Page) -> ConfigMap {
 #[tokio::main]
 async fn main() -> Result<(), watchkeeper::Error> {
     tracing_subscriber::fmt().init();
-    let controller = Controller::new(Press).owns::<ConfigMap>().uses::<Secret>(Use::Get).records_events();
+    let controller = Controller::new(Press)
+        .owns::<ConfigMap>()
+        .uses::<Secret>(Use::Get)
+        .records_events();
     let manager = Manager::infer().await?.controller(controller);
     match std::env::args().nth(1).as_deref() {
         Some("--rbac") => print!("{}", manager.rules()),

@@ -37,6 +37,7 @@ fn new_crate(folder: &Path, name: &str, block: &str) -> PathBuf {
     let pasted = manifest.replace("[dependencies]\n", block);
     assert!(pasted != manifest, "cargo writes another manifest now: {manifest}");
     fs::write(krate.join("Cargo.toml"), pasted).unwrap();
+    repository::as_published(&krate.join("Cargo.toml"));
     fs::copy(root().join("Cargo.lock"), krate.join("Cargo.lock")).unwrap();
     krate
 }
@@ -57,22 +58,16 @@ async fn what_is_printed_works_in_a_new_crate_in_an_empty_folder() {
     let block = &blocks("README.md", "toml")[0];
     println!("README");
     let readme = new_crate(folder.path(), "pasted-readme", block);
-    fs::write(readme.join("src/main.rs"), &blocks("README.md", "rust")[0]).unwrap();
+    // README prints the reconciler, and links to the file that it is part of.
+    fs::copy(root().join("book/listings/src/bin/operator.rs"), readme.join("src/main.rs")).unwrap();
+    let main = fs::read_to_string(readme.join("src/main.rs")).unwrap();
+    let without_tests = main.replace("#[cfg(test)]\n#[path = \"tried/operator.rs\"]\nmod tried;\n", "");
+    fs::write(readme.join("src/main.rs"), without_tests).unwrap();
     works(&readme, Printed::Websites, &[]).await;
 
     println!("Ten minutes, no cluster");
     let greetings = new_crate(folder.path(), "pasted-greetings", block);
     let main = blocks("book/src/ten-minutes.md", "rust").join("\n");
     fs::write(greetings.join("src/main.rs"), &main).unwrap();
-    works(&greetings, Printed::Greetings, &[]).await;
-
-    println!("Controllers");
-    let controllers = blocks("book/src/controllers.md", "rust").join("\n");
-    fs::write(greetings.join("src/controllers.rs"), controllers).unwrap();
-    let one = ".controller(Controller::new(Greetings).owns::<ConfigMap>())";
-    let two = ".controller(controllers::controller()).controller(controllers::inspection())";
-    let (before, after) = main.split_once(one).expect("the program has one controller");
-    // A `//!` must stay in front.
-    fs::write(greetings.join("src/main.rs"), format!("{before}{two}{after}\nmod controllers;\n")).unwrap();
     works(&greetings, Printed::Greetings, &[]).await;
 }

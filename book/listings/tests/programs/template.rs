@@ -9,7 +9,7 @@ use std::{
 use super::{
     pasted::{cargo_with_this_watchkeeper, works},
     printed::{Folder, Printed},
-    repository::{blocks, root},
+    repository::{as_published, blocks, root},
 };
 
 /// The lines of README that copy the template.
@@ -52,6 +52,7 @@ async fn the_template_becomes_an_operator_that_works() {
     let operator = clone.join("my-operator");
     assert_eq!(with_placeholders(&operator), [""; 0]);
     fs::copy(root().join("Cargo.lock"), operator.join("Cargo.lock")).unwrap();
+    as_published(&operator.join("Cargo.toml"));
     println!("template, copied");
     cargo_with_this_watchkeeper(&operator, &["fmt", "--check"]);
     // Other programs of this machine may use its port.
@@ -69,6 +70,7 @@ async fn the_template_becomes_an_operator_that_works() {
     let line =
         format!("cargo generate --path '{}' --name my-operator --vcs none --silent", template.display());
     shell(&generated, &line);
+    as_published(&generated.join("my-operator/Cargo.toml"));
     fs::remove_file(operator.join("Cargo.lock")).unwrap();
     let _ = fs::remove_file(operator.join("cargo-generate.toml"));
     let same = Command::new("diff")
@@ -85,7 +87,7 @@ fn the_template_names_crates_that_readme_names() {
     let manifest = fs::read_to_string(root().join("template/Cargo.toml")).unwrap();
     let (_, dependencies) = manifest.split_once("[dependencies]\n").unwrap();
     // Its commands and its log are one feature.
-    let own = "watchkeeper = { version = \"0.1\", features = [\"cli\"] }";
+    let own = "watchkeeper = { git = \"https://github.com/watchkeeper/watchkeeper\", features = [\"cli\"] }";
     assert!(dependencies.starts_with(own), "{dependencies}");
     let readme = &blocks("README.md", "toml")[0];
     for line in dependencies.lines().skip(1) {

@@ -8,7 +8,10 @@ use crate::{Greeting, Greetings};
 /// Maps a secret to the greeting that its label names.
 fn greeting_of(secret: &Secret) -> Vec<ObjectKey> {
     let named = secret.labels().get("greeting");
-    named.map(|name| ObjectKey::new(secret.namespace().unwrap_or_default(), name)).into_iter().collect()
+    named
+        .map(|name| ObjectKey::new(secret.namespace().unwrap_or_default(), name))
+        .into_iter()
+        .collect()
 }
 
 /// Builds a controller that uses most of what can be said of one.
@@ -27,7 +30,9 @@ pub(crate) fn inspection() -> Controller<ConfigMap, impl Reconciler<ConfigMap>> 
     Controller::from_fn(async |map: Arc<ConfigMap>, _: Context<ConfigMap>| {
         let big = map.data.as_ref().is_some_and(|data| data.len() > 100);
         let hours = if big { 1 } else { 24 };
-        Ok::<_, watchkeeper::Error>(Action::requeue_after(Duration::from_secs(hours * 3_600)))
+        Ok::<_, watchkeeper::Error>(Action::requeue_after(Duration::from_secs(
+            hours * 3_600,
+        )))
     })
 }
 
@@ -41,9 +46,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_greeting_says_why_it_waits() {
-        let server = ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
+        let server =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         server.faults().on_any("secrets").always().then(Fault::Status(403));
-        let running = Manager::new(server.client()).controller(controller()).controller(inspection()).spawn();
+        let running = Manager::new(server.client())
+            .controller(controller())
+            .controller(inspection())
+            .spawn();
 
         let spec = GreetingSpec { who: "Ada".into(), language: "en".into() };
         server.create(&Greeting::new("ada", spec)).await;
@@ -69,21 +78,27 @@ mod without_a_manager {
 
     #[tokio::test(start_paused = true)]
     async fn a_greeting_gets_its_card() {
-        let server = ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
+        let server =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         let spec = GreetingSpec { who: "Ada".into(), language: "fr".into() };
         let ada = server.create(&Greeting::new("ada", spec)).await;
 
         let cx = Context::without_manager(server.client(), &ada);
-        let action = Greetings.reconcile(Arc::new(ada), &cx).await.expect("the server takes all writes");
+        let action = Greetings
+            .reconcile(Arc::new(ada), &cx)
+            .await
+            .expect("the server takes all writes");
 
         assert_eq!(action, Action::await_change());
-        let card: ConfigMap = cx.get(&ObjectKey::new("home", "ada-card")).await.expect("it was applied");
+        let card: ConfigMap =
+            cx.get(&ObjectKey::new("home", "ada-card")).await.expect("it was applied");
         assert_eq!(card.data.unwrap_or_default()["text"], "Bonjour, Ada!");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_running_manager_hands_out_another_cache() {
-        let server = ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
+        let server =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         let mut secret = Secret::default();
         secret.metadata.name = Some("key".into());
         server.create(&secret).await;
@@ -92,7 +107,8 @@ mod without_a_manager {
         let secrets = running.informer::<Secret>().namespace("home").build();
         secrets.wait_for_sync(Duration::from_secs(30)).await.expect("they can be listed");
         assert_eq!(secrets.lister().list().len(), 1);
-        assert_eq!(running.lister::<ConfigMap>().list().len(), 0); // the controller's own cache
+        // The controller's own cache.
+        assert_eq!(running.lister::<ConfigMap>().list().len(), 0);
     }
 }
 
@@ -128,7 +144,8 @@ mod another_cluster {
 
     #[tokio::test(start_paused = true)]
     async fn what_changes_there_is_written_here() {
-        let here = ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
+        let here =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         let there = ApiServer::in_memory().namespace("texts").start().await;
         let manager = Manager::new(here.client());
         let hub = manager.cluster("hub", there.client());
@@ -140,7 +157,9 @@ mod another_cluster {
         text.metadata.name = Some("ada".into());
         text.data = Some([("text".to_owned(), "Hello from the hub".to_owned())].into());
         there.create(&text).await;
-        here.eventually::<ConfigMap>("home/ada", |card| card.is_some_and(|card| card.data == text.data))
-            .await;
+        here.eventually::<ConfigMap>("home/ada", |card| {
+            card.is_some_and(|card| card.data == text.data)
+        })
+        .await;
     }
 }

@@ -10,10 +10,9 @@ use crate::{Greeting, Greetings};
 pub(crate) fn served(client: Client, http: impl Into<Http>) -> Manager {
     Manager::new(client)
         .http(http)
-        .readiness_check(
-            "paper",
-            || if paper_is_left() { Ok(()) } else { Err("the printer is out of paper") },
-        )
+        .readiness_check("paper", || {
+            if paper_is_left() { Ok(()) } else { Err("the printer is out of paper") }
+        })
         .controller(Controller::<Greeting, _>::new(Greetings).owns::<ConfigMap>())
 }
 
@@ -29,7 +28,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_missing_right_is_named_until_it_is_given() {
-        let server = ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
+        let server =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         server.faults().on_any("configmaps").always().then(Fault::Status(403));
         let running = served(server.client(), Http::off()).spawn();
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -37,7 +37,10 @@ mod tests {
         let inspector = running.inspector();
         let ready = inspector.readiness();
         assert!(!ready.is_ok());
-        assert!(ready.to_string().contains("allow `list` and `watch` of configmaps"), "{ready}");
+        assert!(
+            ready.to_string().contains("allow `list` and `watch` of configmaps"),
+            "{ready}"
+        );
         assert!(inspector.health().is_ok(), "a new process would not help");
 
         server.faults().clear();

@@ -19,7 +19,8 @@ use watchkeeper::prelude::*;
 
 /// Somebody who is to be greeted.
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "cards.example.dev", version = "v1", kind = "Greeting", namespaced, status = "GreetingStatus")]
+#[kube(group = "cards.example.dev", version = "v1", kind = "Greeting", namespaced)]
+#[kube(status = "GreetingStatus")]
 struct GreetingSpec {
     /// Who is greeted.
     who: String,
@@ -55,8 +56,10 @@ impl Reconciler<Greeting> for Greetings {
 fn card_for(greeting: &Greeting) -> ConfigMap {
     let hello = if greeting.spec.language == "fr" { "Bonjour" } else { "Hello" };
     let text = format!("{hello}, {}!", greeting.spec.who);
-    let mut card =
-        ConfigMap { data: Some(BTreeMap::from([("text".to_owned(), text)])), ..ConfigMap::default() };
+    let mut card = ConfigMap {
+        data: Some(BTreeMap::from([("text".to_owned(), text)])),
+        ..ConfigMap::default()
+    };
     card.metadata.name = Some(format!("{}-card", greeting.name_any()));
     card
 }
@@ -64,7 +67,8 @@ fn card_for(greeting: &Greeting) -> ConfigMap {
 #[tokio::main]
 async fn main() -> Result<(), watchkeeper::Error> {
     // RUST_LOG says otherwise: RUST_LOG=watchkeeper=debug
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).init();
 
     let manager = Manager::infer().await?;
@@ -80,17 +84,26 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_deleted_greeting_card_comes_back() {
-        let server = ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
+        let server =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         let controller = Controller::new(Greetings).owns::<ConfigMap>();
         let _running = Manager::new(server.client()).controller(controller).spawn();
 
         let spec = GreetingSpec { who: "Ada".into(), language: "en".into() };
         server.create(&Greeting::new("ada", spec)).await;
-        server.eventually::<ConfigMap>("home/ada-card", |card| text(card) == Some("Hello, Ada!")).await;
+        server
+            .eventually::<ConfigMap>("home/ada-card", |card| {
+                text(card) == Some("Hello, Ada!")
+            })
+            .await;
 
         server.faults().on(Verb::Watch, "configmaps").once().then(Fault::Cut);
         server.delete::<ConfigMap>("home/ada-card").await;
-        server.eventually::<ConfigMap>("home/ada-card", |card| text(card) == Some("Hello, Ada!")).await;
+        server
+            .eventually::<ConfigMap>("home/ada-card", |card| {
+                text(card) == Some("Hello, Ada!")
+            })
+            .await;
     }
 
     fn text(card: Option<&ConfigMap>) -> Option<&str> {

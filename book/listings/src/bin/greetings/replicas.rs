@@ -9,7 +9,9 @@ use crate::{Greeting, Greetings};
 /// Builds a manager that may run in any number of replicas.
 pub(crate) fn replica(client: Client, name: &str) -> Manager {
     Manager::new(client)
-        .leader_election(LeaderElection::new("greetings").namespace("home").identity(name))
+        .leader_election(
+            LeaderElection::new("greetings").namespace("home").identity(name),
+        )
         .controller(Controller::<Greeting, _>::new(Greetings).owns::<ConfigMap>())
         .leader_task("sweep", |stopping| async move {
             // Work that only the leader may do, until the program stops.
@@ -28,7 +30,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_replica_takes_over_from_one_that_stops() {
-        let server = ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
+        let server =
+            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
         let first = replica(server.client(), "first");
         let mut leadership = first.leadership().unwrap();
         let first = first.spawn();

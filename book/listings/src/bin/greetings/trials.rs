@@ -7,7 +7,7 @@ use watchkeeper_trials::Trials;
 
 use crate::{Greeting, GreetingSpec, GreetingStatus, Greetings, card_for};
 
-/// Makes each card once, under a name that the server chooses, and notes the name in the status.
+/// Makes each card once, under a name that the server chooses, and notes that name.
 pub(crate) struct Notes;
 
 impl Reconciler<Greeting> for Notes {
@@ -20,7 +20,8 @@ impl Reconciler<Greeting> for Notes {
     ) -> Result<Action, Self::Error> {
         if greeting.status.is_none() {
             let mut card = card_for(&greeting);
-            card.metadata.generate_name = card.metadata.name.take().map(|name| format!("{name}-"));
+            card.metadata.generate_name =
+                card.metadata.name.take().map(|name| format!("{name}-"));
             let card = cx.create(card).await?;
             cx.patch_status(&greeting, GreetingStatus { card: card.name_any() }).await?;
         }
@@ -28,15 +29,22 @@ impl Reconciler<Greeting> for Notes {
     }
 }
 
-/// Builds the manager; what is random comes from a seed, so that a trial is the same each time.
+/// Builds a manager with a seed, so that a trial is the same each time.
 fn manager(client: Client) -> Manager {
-    Manager::with_config(client, ReflectorConfig { seed: Some(1), ..ReflectorConfig::default() })
+    Manager::with_config(
+        client,
+        ReflectorConfig { seed: Some(1), ..ReflectorConfig::default() },
+    )
 }
 
 /// Tries a reconciler of greetings.
-pub(crate) fn trials<R: Reconciler<Greeting>>(reconciler: impl Fn() -> R + Send + Sync + 'static) -> Trials {
+pub(crate) fn trials<R: Reconciler<Greeting>>(
+    reconciler: impl Fn() -> R + Send + Sync + 'static,
+) -> Trials {
     Trials::of(move |client| {
-        manager(client).controller(Controller::new(reconciler()).owns::<ConfigMap>()).run()
+        manager(client)
+            .controller(Controller::new(reconciler()).owns::<ConfigMap>())
+            .run()
     })
     .crd::<Greeting>()
     .namespace("home")

@@ -1,4 +1,4 @@
-//! The other listings of greetings, tried; and what the book prints of a trial is what one tells.
+//! Tries the other listings of greetings, and compares the story that is printed.
 
 use std::{fs, path::Path};
 
@@ -18,7 +18,10 @@ async fn a_greeting_comes_and_goes(visit: Visit) {
 #[test]
 fn the_controllers_of_the_second_chapter_end_right() {
     Trials::of(|client| {
-        Manager::new(client).controller(controllers::controller()).controller(controllers::inspection()).run()
+        Manager::new(client)
+            .controller(controllers::controller())
+            .controller(controllers::inspection())
+            .run()
     })
     .crd::<Greeting>()
     .namespace("home")
@@ -45,9 +48,18 @@ fn the_replicas_of_the_third_chapter_end_right() {
 
 #[test]
 fn the_book_prints_what_a_trial_tells() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/trials.md")).unwrap();
-    let printed = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let told = crate::trials::trials(|| crate::trials::Notes).pairs(0).run().failures.remove(0).to_string();
+    let page = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/trials.md"),
+    )
+    .unwrap();
+    let printed =
+        page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let told = crate::trials::trials(|| crate::trials::Notes)
+        .pairs(0)
+        .run()
+        .failures
+        .remove(0)
+        .to_string();
     // The page names the test that it shows.
     let told = told.replace(
         "tried::the_book_prints_what_a_trial_tells",

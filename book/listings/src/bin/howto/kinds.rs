@@ -1,0 +1,78 @@
+//! Kinds that the program did not define.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::{DynamicObject, PartialObjectMeta};
+use watchkeeper::{
+    informer::{Dynamic, Metadata},
+    object::Kind,
+    prelude::*,
+};
+
+/// Notes how many keys each object of a kind has, whatever kind that is.
+struct Counts;
+
+impl Reconciler<Dynamic> for Counts {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(
+        &self,
+        object: Arc<DynamicObject>,
+        cx: &Context<Dynamic>,
+    ) -> Result<Action, Self::Error> {
+        let keys = object.data["data"].as_object().map_or(0, |data| data.len());
+        let keys = keys.to_string();
+        let noted = object.annotations().get("example.dev/keys");
+        if noted != Some(&keys) {
+            let note = serde_json::json!({
+                "metadata": { "annotations": { "example.dev/keys": keys } }
+            });
+            cx.patch(&object, note).await?;
+        }
+        Ok(Action::await_change())
+    }
+}
+
+fn of_kind(kind: Kind) -> Controller<Dynamic, Counts> {
+    Controller::for_kind(Dynamic::new(kind), Counts)
+}
+
+/// Finds the config map that belongs to a secret: only metadata is read.
+fn map_of(secret: &PartialObjectMeta<Secret>) -> Vec<ObjectKey> {
+    let name = secret.labels().get("map");
+    let namespace = secret.namespace().unwrap_or_default();
+    name.map(|name| ObjectKey::new(namespace, name)).into_iter().collect()
+}
+
+fn by_metadata() -> Controller<ConfigMap, impl Reconciler<ConfigMap>> {
+    Controller::from_fn(async |map: Arc<ConfigMap>, cx: Context<ConfigMap>| {
+        cx.event(Event::normal("Seen", format!("{} was looked at", map.name_any())));
+        Ok::<_, watchkeeper::Error>(Action::await_change())
+    })
+    .watches::<Metadata<Secret>>(map_of)
+    .named("by-metadata")
+}
+
+#[cfg(test)]
+mod tests {
+    use watchkeeper_apiserver::ApiServer;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_of_run_time_is_reconciled() {
+        let server = ApiServer::in_memory().namespace("home").start().await;
+        let manager = Manager::new(server.client());
+        let controllers = manager.controller(of_kind(Kind::of::<ConfigMap>()));
+        let _running = controllers.controller(by_metadata()).spawn();
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some("a".into());
+        map.data = Some([("one".to_owned(), "1".to_owned())].into());
+        server.create(&map).await;
+        let noted = |map: Option<&ConfigMap>| {
+            map.is_some_and(|map| {
+                map.annotations().get("example.dev/keys") == Some(&"1".into())
+            })
+        };
+        server.eventually::<ConfigMap>("home/a", noted).await;
+    }
+}

@@ -1,0 +1,14 @@
+//! What the how-to guides print: parts of operators, tried by tests.
+
+#[cfg(test)]
+mod alone;
+#[cfg(test)]
+mod kinds;
+#[cfg(test)]
+mod metrics;
+#[cfg(test)]
+mod outside;
+#[cfg(test)]
+mod tenants;
+
+fn main() {}

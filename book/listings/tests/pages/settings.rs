@@ -1,0 +1,71 @@
+//! The tables of settings are made of the doc comments of their methods.
+
+use super::marked::{assert_marked, read, without_links};
+
+const PAGE: &str = "book/src/reference/settings.md";
+
+/// A method, and the first sentence of its documentation.
+type Setting = (String, String);
+
+/// Lists the public methods of an `impl` that return `Self`, in their order.
+fn settings(file: &str) -> Vec<Setting> {
+    let text = read(file);
+    let (mut found, mut says) = (Vec::<Setting>::new(), Vec::new());
+    let lines: Vec<&str> = text.lines().collect();
+    for (at, line) in lines.iter().enumerate() {
+        let bare = line.trim();
+        if let Some(said) = bare.strip_prefix("///") {
+            says.push(said.trim());
+        } else if let Some(method) = line.strip_prefix("    pub fn ") {
+            let mut signature = lines[at..].iter().map_while(|line| {
+                let ends = line.ends_with('{') && line.starts_with("    }") || line.trim() == "{";
+                (!ends).then(|| line.trim())
+            });
+            let signature = signature.by_ref().take(12).collect::<Vec<_>>().join(" ");
+            let signature = signature.split(" {").next().unwrap();
+            let takes_self = signature.contains("(self") || signature.contains("(mut self");
+            if takes_self && (signature.contains("-> Self") || signature.contains("-> Result<Self")) {
+                let name = method.split(['<', '(']).next().unwrap();
+                found.push((name.to_owned(), first_paragraph(&says)));
+            }
+            says.clear();
+        } else if !bare.starts_with("#[") {
+            says.clear();
+        }
+    }
+    found
+}
+
+/// Joins the lines up to the first empty one, without links of rustdoc.
+fn first_paragraph(says: &[&str]) -> String {
+    let paragraph = says.iter().take_while(|line| !line.is_empty()).copied().collect::<Vec<_>>().join(" ");
+    without_links(&paragraph).replace('|', "\\|")
+}
+
+fn table(settings: &[Setting]) -> String {
+    let rows = settings.iter().map(|(name, says)| format!("| `{name}` | {says} |\n"));
+    format!("| Method | What it does |\n|---|---|\n{}", rows.collect::<String>())
+}
+
+#[test]
+fn a_method_is_found_with_the_first_paragraph_of_its_documentation() {
+    let found = settings("runtime/src/leader_election/settings.rs");
+    assert!(found.iter().any(|(name, says)| name == "lease_duration" && says.contains("15 s")), "{found:?}");
+    assert_eq!(first_paragraph(&["Like [`a`](Self::a),", "more.", "", "Not this."]), "Like `a`, more.");
+}
+
+#[test]
+fn the_page_shows_the_settings_of_the_code() {
+    for (mark, file) in [
+        ("controller", "runtime/src/controller/builder.rs"),
+        ("watch", "runtime/src/controller/watch.rs"),
+        ("manager", "runtime/src/manager/mod.rs"),
+        ("http", "runtime/src/manager/http/settings.rs"),
+        ("leader election", "runtime/src/leader_election/settings.rs"),
+        ("informer", "runtime/src/informer/factory.rs"),
+    ] {
+        let found = settings(file);
+        assert!(found.len() > 3, "{file}: {found:?}");
+        assert_marked(PAGE, mark, &table(&found));
+    }
+}
