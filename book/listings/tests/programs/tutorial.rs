@@ -19,7 +19,7 @@ use watchkeeper_apiserver::{ApiServer, OverHttp};
 use watchkeeper_book_listings::{Files, Signal, Step, is_line, normal, script, shows};
 
 use super::{
-    printed::{Folder, Process},
+    printed::Process,
     repository::{self, root},
 };
 
@@ -268,15 +268,19 @@ async fn a_reader_follows_the_tutorial() {
         println!("tutorial: NOT RUN: kubectl is not on the PATH");
         return;
     }
-    let folder = Folder::empty();
+    // Always the same one, so that the compiler need not begin again.
+    let folder = repository::target().join("tutorial");
+    let _ = fs::remove_dir_all(folder.join("websites"));
+    fs::create_dir_all(&folder).unwrap();
     let (first, last) = chosen();
-    let data = folder.path().join("data");
+    let data = folder.join("data");
+    let _ = fs::remove_file(&data);
     if first > 1 {
         fs::copy(kept(first - 1), &data).expect("the chapters before were played");
     }
     let server: ApiServer<OverHttp> =
         ApiServer::http().namespace("default").rbac().data(&data).start().await.unwrap();
-    let mut reader = Reader::begins(folder.path());
+    let mut reader = Reader::begins(&folder);
     fs::write(reader.folder.join("dev.kubeconfig"), server.kubeconfig_yaml()).unwrap();
     let kubeconfig = reader.folder.join("dev.kubeconfig").display().to_string();
     reader.exported.insert("KUBECONFIG".to_owned(), kubeconfig);
@@ -296,7 +300,6 @@ async fn a_reader_follows_the_tutorial() {
         for terminal in reader.terminals.keys().cloned().collect::<Vec<_>>() {
             reader.ends(&terminal, Signal::Interrupt);
         }
-        fs::create_dir_all(kept(number).parent().unwrap()).unwrap();
         if reader.plays {
             fs::copy(&data, kept(number)).unwrap();
         }

@@ -3,7 +3,9 @@
 use watchkeeper::prelude::*;
 
 /// A website, served by a Deployment of the same name.
-#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema,
+)]
 #[kube(
     group = "web.example.dev",
     version = "v1",

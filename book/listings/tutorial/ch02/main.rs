@@ -42,7 +42,10 @@ fn deployment_for(site: &Website) -> Deployment {
         ..Container::default()
     };
     Deployment {
-        metadata: ObjectMeta { name: Some(site.name_any()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(site.name_any()),
+            ..ObjectMeta::default()
+        },
         spec: Some(DeploymentSpec {
             replicas: Some(site.spec.replicas),
             selector: LabelSelector {
@@ -50,8 +53,14 @@ fn deployment_for(site: &Website) -> Deployment {
                 ..LabelSelector::default()
             },
             template: PodTemplateSpec {
-                metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
-                spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }),
+                metadata: Some(ObjectMeta {
+                    labels: Some(labels),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(PodSpec {
+                    containers: vec![container],
+                    ..PodSpec::default()
+                }),
             },
             ..DeploymentSpec::default()
         }),
@@ -82,8 +91,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_deleted_deployment_comes_back() {
-        let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
-        let _running = Manager::new(server.client()).controller(controller()).spawn();
+        let server =
+            ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+        let _running =
+            Manager::new(server.client()).controller(controller()).spawn();
 
         let spec = WebsiteSpec { domain: "hello.example".into(), replicas: 2 };
         server.create(&Website::new("hello", spec)).await;
@@ -96,13 +107,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_domain_cannot_change() {
-        let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+        let server =
+            ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
         let spec = WebsiteSpec { domain: "hello.example".into(), replicas: 2 };
         let mut site = server.create(&Website::new("hello", spec)).await;
 
         site.spec.domain = "other.example".into();
         let sites = kube::Api::<Website>::namespaced(server.client(), "shop");
-        let refused = sites.replace("hello", &Default::default(), &site).await.unwrap_err();
-        assert!(refused.to_string().contains("the domain can't change"), "{refused}");
+        let refused =
+            sites.replace("hello", &Default::default(), &site).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("the domain can't change"),
+            "{refused}"
+        );
     }
 }

@@ -58,8 +58,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_deleted_deployment_comes_back() {
-        let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
-        let _running = Manager::new(server.client()).controller(controller()).spawn();
+        let server =
+            ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+        let _running =
+            Manager::new(server.client()).controller(controller()).spawn();
 
         let spec = WebsiteSpec { domain: "hello.example".into(), replicas: 2 };
         server.create(&Website::new("hello", spec)).await;
@@ -72,20 +74,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_domain_cannot_change() {
-        let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+        let server =
+            ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
         let spec = WebsiteSpec { domain: "hello.example".into(), replicas: 2 };
         let mut site = server.create(&Website::new("hello", spec)).await;
 
         site.spec.domain = "other.example".into();
         let sites = kube::Api::<Website>::namespaced(server.client(), "shop");
-        let refused = sites.replace("hello", &Default::default(), &site).await.unwrap_err();
-        assert!(refused.to_string().contains("the domain can't change"), "{refused}");
+        let refused =
+            sites.replace("hello", &Default::default(), &site).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("the domain can't change"),
+            "{refused}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_next_process_finishes_what_the_last_one_began() {
-        let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
-        let status = server.faults().on(Verb::Patch, "websites").subresource("status");
+        let server =
+            ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+        let status =
+            server.faults().on(Verb::Patch, "websites").subresource("status");
         let broken = status.always().then(Fault::Status(500));
         let first = Manager::new(server.client()).controller(controller()).spawn();
         let spec = WebsiteSpec { domain: "hello.example".into(), replicas: 2 };
@@ -94,25 +103,31 @@ mod tests {
         first.stop().await.unwrap();
         broken.disarm();
 
-        let _second = Manager::new(server.client()).controller(controller()).spawn();
+        let _second =
+            Manager::new(server.client()).controller(controller()).spawn();
         let has_status = |site: &Website| site.status.is_some();
         server.eventually("shop/hello", |site| site.is_some_and(has_status)).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_service_of_others_is_taken_over_only_if_the_site_says_so() {
-        let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
-        let _running = Manager::new(server.client()).controller(controller()).spawn();
+        let server =
+            ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+        let _running =
+            Manager::new(server.client()).controller(controller()).spawn();
         let mut theirs = Service::default();
         theirs.metadata.name = Some("hello".into());
         theirs.spec = service_for(&Website::new("other", spec())).spec;
         server.create(&theirs).await;
         server.create(&Website::new("hello", spec())).await;
 
-        let owned = |found: Option<&Service>| found.is_some_and(|it| !it.owner_references().is_empty());
+        let owned = |found: Option<&Service>| {
+            found.is_some_and(|it| !it.owner_references().is_empty())
+        };
         server.kit().never("shop/hello", Duration::from_secs(60), owned).await;
 
-        let adopt = serde_json::json!({"metadata": {"annotations": {"web.example.dev/adopt": "yes"}}});
+        let adopt = serde_json::json!({"web.example.dev/adopt": "yes"});
+        let adopt = serde_json::json!({"metadata": {"annotations": adopt}});
         server.patch_merge::<Website>("shop/hello", adopt).await;
         server.eventually("shop/hello", owned).await;
     }

@@ -9,7 +9,7 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use watchkeeper::prelude::*;
 
 use children::{deployment_for, service_for};
-use website::{Website, WebsiteStatus};
+use website::Website;
 
 /// Keeps one Deployment for every website.
 struct Websites;
@@ -49,7 +49,10 @@ fn readiness(site: &Website, ready: i32) -> Condition {
     if ready >= wanted {
         Condition::ready("Serving", "every pod is ready")
     } else {
-        Condition::not_ready("Waiting", format!("{ready} of {wanted} pods are ready"))
+        Condition::not_ready(
+            "Waiting",
+            format!("{ready} of {wanted} pods are ready"),
+        )
     }
 }
 
@@ -79,8 +82,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_deleted_deployment_comes_back() {
-        let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
-        let _running = Manager::new(server.client()).controller(controller()).spawn();
+        let server =
+            ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+        let _running =
+            Manager::new(server.client()).controller(controller()).spawn();
 
         let spec = WebsiteSpec { domain: "hello.example".into(), replicas: 2 };
         server.create(&Website::new("hello", spec)).await;
@@ -93,20 +98,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_domain_cannot_change() {
-        let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+        let server =
+            ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
         let spec = WebsiteSpec { domain: "hello.example".into(), replicas: 2 };
         let mut site = server.create(&Website::new("hello", spec)).await;
 
         site.spec.domain = "other.example".into();
         let sites = kube::Api::<Website>::namespaced(server.client(), "shop");
-        let refused = sites.replace("hello", &Default::default(), &site).await.unwrap_err();
-        assert!(refused.to_string().contains("the domain can't change"), "{refused}");
+        let refused =
+            sites.replace("hello", &Default::default(), &site).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("the domain can't change"),
+            "{refused}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_next_process_finishes_what_the_last_one_began() {
-        let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
-        let status = server.faults().on(Verb::Patch, "websites").subresource("status");
+        let server =
+            ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+        let status =
+            server.faults().on(Verb::Patch, "websites").subresource("status");
         let broken = status.always().then(Fault::Status(500));
         let first = Manager::new(server.client()).controller(controller()).spawn();
         let spec = WebsiteSpec { domain: "hello.example".into(), replicas: 2 };
@@ -115,39 +127,51 @@ mod tests {
         first.stop().await.unwrap();
         broken.disarm();
 
-        let _second = Manager::new(server.client()).controller(controller()).spawn();
+        let _second =
+            Manager::new(server.client()).controller(controller()).spawn();
         let has_status = |site: &Website| site.status.is_some();
         server.eventually("shop/hello", |site| site.is_some_and(has_status)).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_service_of_others_is_taken_over_only_if_the_site_says_so() {
-        let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
-        let _running = Manager::new(server.client()).controller(controller()).spawn();
+        let server =
+            ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+        let _running =
+            Manager::new(server.client()).controller(controller()).spawn();
         let mut theirs = Service::default();
         theirs.metadata.name = Some("hello".into());
         theirs.spec = service_for(&Website::new("other", spec())).spec;
         server.create(&theirs).await;
         server.create(&Website::new("hello", spec())).await;
 
-        let owned = |found: Option<&Service>| found.is_some_and(|it| !it.owner_references().is_empty());
+        let owned = |found: Option<&Service>| {
+            found.is_some_and(|it| !it.owner_references().is_empty())
+        };
         server.kit().never("shop/hello", Duration::from_secs(60), owned).await;
 
-        let adopt = serde_json::json!({"metadata": {"annotations": {"web.example.dev/adopt": "yes"}}});
+        let adopt = serde_json::json!({"web.example.dev/adopt": "yes"});
+        let adopt = serde_json::json!({"metadata": {"annotations": adopt}});
         server.patch_merge::<Website>("shop/hello", adopt).await;
         server.eventually("shop/hello", owned).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_site_is_ready_once_its_pods_are() {
-        let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
-        let _running = Manager::new(server.client()).controller(controller()).spawn();
+        let server =
+            ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+        let _running =
+            Manager::new(server.client()).controller(controller()).spawn();
         server.create(&Website::new("hello", spec())).await;
-        server.eventually("shop/hello", |site| says(site, "0 of 2 pods are ready")).await;
+        server
+            .eventually("shop/hello", |site| says(site, "0 of 2 pods are ready"))
+            .await;
 
         let pods = serde_json::json!({"replicas": 2, "readyReplicas": 2});
         server.patch_status::<Deployment>("shop/hello", pods).await;
-        server.eventually("shop/hello", |site| says(site, "every pod is ready")).await;
+        server
+            .eventually("shop/hello", |site| says(site, "every pod is ready"))
+            .await;
     }
 
     fn says(site: Option<&Website>, message: &str) -> bool {

@@ -13,7 +13,7 @@ use watchkeeper::{WriteError, prelude::*};
 
 use children::{deployment_for, service_for};
 use registrar::{Registrar, RegistrarError, Remote};
-use website::{Website, WebsiteStatus};
+use website::Website;
 
 /// What a run can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -38,9 +38,11 @@ impl<R: Registrar> Reconciler<Website> for Websites<R> {
         cx: &Context<Website>,
     ) -> Result<Action, Self::Error> {
         let mut status = site.status.clone().unwrap_or_default();
-        let registered = self.registrar.register(&site.spec.domain, &cx.key().to_string());
-        if let Err(error) = registered.await {
-            let condition = Condition::not_ready("NotRegistered", error.to_string());
+        let owner = cx.key().to_string();
+        if let Err(error) = self.registrar.register(&site.spec.domain, &owner).await
+        {
+            let condition =
+                Condition::not_ready("NotRegistered", error.to_string());
             status.conditions.set(condition.of(&site));
             cx.patch_status(&site, status).await?;
             return Err(error.into());
@@ -76,7 +78,10 @@ fn readiness(site: &Website, ready: i32) -> Condition {
     if ready >= wanted {
         Condition::ready("Serving", "every pod is ready")
     } else {
-        Condition::not_ready("Waiting", format!("{ready} of {wanted} pods are ready"))
+        Condition::not_ready(
+            "Waiting",
+            format!("{ready} of {wanted} pods are ready"),
+        )
     }
 }
 

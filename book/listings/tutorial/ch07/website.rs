@@ -4,7 +4,9 @@ use kube::KubeSchema;
 use watchkeeper::prelude::*;
 
 /// A website, served by a Deployment of the same name.
-#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, KubeSchema)]
+#[derive(
+    CustomResource, Informer, Clone, Debug, Serialize, Deserialize, KubeSchema,
+)]
 #[kube(
     group = "web.example.dev",
     version = "v1",

@@ -59,15 +59,21 @@ impl Remote {
     ) -> Result<StatusCode, RegistrarError> {
         let uri = format!("{}/domains/{domain}?owner={owner}", self.url);
         let request = Request::builder().method(method).uri(uri).body(Empty::new());
-        let request = request.map_err(|error| RegistrarError::Unreachable(error.into()))?;
+        let request =
+            request.map_err(|error| RegistrarError::Unreachable(error.into()))?;
         let response = self.client.request(request).await;
-        let response = response.map_err(|error| RegistrarError::Unreachable(error.into()))?;
+        let response =
+            response.map_err(|error| RegistrarError::Unreachable(error.into()))?;
         Ok(response.status())
     }
 }
 
 impl Registrar for Remote {
-    async fn register(&self, domain: &str, owner: &str) -> Result<(), RegistrarError> {
+    async fn register(
+        &self,
+        domain: &str,
+        owner: &str,
+    ) -> Result<(), RegistrarError> {
         match self.send(Method::PUT, domain, owner).await? {
             StatusCode::OK => Ok(()),
             StatusCode::CONFLICT => Err(RegistrarError::Taken(domain.to_owned())),
@@ -75,7 +81,11 @@ impl Registrar for Remote {
         }
     }
 
-    async fn release(&self, domain: &str, owner: &str) -> Result<(), RegistrarError> {
+    async fn release(
+        &self,
+        domain: &str,
+        owner: &str,
+    ) -> Result<(), RegistrarError> {
         match self.send(Method::DELETE, domain, owner).await? {
             StatusCode::OK => Ok(()),
             StatusCode::CONFLICT => Err(RegistrarError::Taken(domain.to_owned())),

@@ -20,10 +20,16 @@ impl Book {
 }
 
 impl Registrar for Book {
-    async fn register(&self, domain: &str, owner: &str) -> Result<(), RegistrarError> {
+    async fn register(
+        &self,
+        domain: &str,
+        owner: &str,
+    ) -> Result<(), RegistrarError> {
         let mut owners = self.0.lock().unwrap();
         match owners.get(domain) {
-            Some(other) if other != owner => Err(RegistrarError::Taken(domain.into())),
+            Some(other) if other != owner => {
+                Err(RegistrarError::Taken(domain.into()))
+            }
             _ => {
                 owners.insert(domain.into(), owner.into());
                 Ok(())
@@ -31,10 +37,16 @@ impl Registrar for Book {
         }
     }
 
-    async fn release(&self, domain: &str, owner: &str) -> Result<(), RegistrarError> {
+    async fn release(
+        &self,
+        domain: &str,
+        owner: &str,
+    ) -> Result<(), RegistrarError> {
         let mut owners = self.0.lock().unwrap();
         match owners.get(domain) {
-            Some(other) if other != owner => Err(RegistrarError::Taken(domain.into())),
+            Some(other) if other != owner => {
+                Err(RegistrarError::Taken(domain.into()))
+            }
             Some(_) => Ok(drop(owners.remove(domain))),
             None => Err(RegistrarError::Answered(http::StatusCode::NOT_FOUND)),
         }
@@ -50,7 +62,11 @@ fn start(server: &ApiServer<InMemory>, book: &Book) -> Running {
 }
 
 fn site(name: &str) -> Website {
-    let spec = WebsiteSpec { domain: "hello.example".into(), replicas: 2, tls_secret: None };
+    let spec = WebsiteSpec {
+        domain: "hello.example".into(),
+        replicas: 2,
+        tls_secret: None,
+    };
     Website::new(name, spec)
 }
 
@@ -82,7 +98,8 @@ async fn the_domain_cannot_change() {
     let mut site = server.create(&site("hello")).await;
     site.spec.domain = "other.example".into();
     let sites = kube::Api::<Website>::namespaced(server.client(), "shop");
-    let refused = sites.replace("hello", &Default::default(), &site).await.unwrap_err();
+    let refused =
+        sites.replace("hello", &Default::default(), &site).await.unwrap_err();
     assert!(refused.to_string().contains("the domain can't change"), "{refused}");
 }
 
@@ -117,7 +134,8 @@ async fn a_service_of_others_is_taken_over_only_if_the_site_says_so() {
     };
     server.kit().never("shop/hello", Duration::from_secs(60), owned).await;
 
-    let adopt = json!({"metadata": {"annotations": {"web.example.dev/adopt": "yes"}}});
+    let adopt =
+        json!({"metadata": {"annotations": {"web.example.dev/adopt": "yes"}}});
     server.patch_merge::<Website>("shop/hello", adopt).await;
     server.eventually("shop/hello", owned).await;
 }
@@ -127,7 +145,9 @@ async fn a_site_is_ready_once_its_pods_are() {
     let server = server().await;
     let _running = start(&server, &Book::default());
     server.create(&site("hello")).await;
-    server.eventually("shop/hello", |site| says(site, "0 of 2 pods are ready")).await;
+    server
+        .eventually("shop/hello", |site| says(site, "0 of 2 pods are ready"))
+        .await;
 
     let pods = json!({"replicas": 2, "readyReplicas": 2});
     server.patch_status::<Deployment>("shop/hello", pods).await;
@@ -184,5 +204,7 @@ async fn a_site_waits_for_its_certificate() {
 
     let certificate = json!({"stringData": {"tls.crt": "PEM"}});
     server.patch_merge::<Secret>("shop/tls", certificate).await;
-    server.eventually("shop/hello", |site| says(site, "0 of 2 pods are ready")).await;
+    server
+        .eventually("shop/hello", |site| says(site, "0 of 2 pods are ready"))
+        .await;
 }
