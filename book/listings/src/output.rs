@@ -46,12 +46,12 @@ fn fits(printed: &[String], came: &[String]) -> bool {
     }
 }
 
-/// Returns whether a line without what varies is what a page prints, up to its `…`.
+/// Returns whether a line without what varies is what a page prints; each `…` stands for anything.
 pub fn is_line(printed: &str, came: &str) -> bool {
-    match printed.split_once('…') {
-        None => printed == came,
-        Some((before, after)) => came.strip_prefix(before).is_some_and(|rest| rest.ends_with(after)),
-    }
+    let Some((before, after)) = printed.split_once('…') else { return printed == came };
+    let Some(rest) = came.strip_prefix(before) else { return false };
+    let mut starts = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
+    starts.any(|at| is_line(after, &rest[at..]))
 }
 
 #[cfg(test)]
@@ -72,5 +72,6 @@ mod tests {
         assert!(shows("…\nb\n", "b\n"));
         assert!(!shows("b\n…\n", "a\nb\nc\n"));
         assert!(shows("a … c\n", "a b c\n") && !shows("a … c\n", "a b\n"));
+        assert!(shows("a … c …\n", "a b c d\n") && !shows("a … c …\n", "a b d\n"));
     }
 }
