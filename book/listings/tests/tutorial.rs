@@ -62,7 +62,7 @@ fn bless(folder: &Path, sources: &Files) {
 #[test]
 fn each_chapter_makes_the_stored_crate_of_the_one_before() {
     let mut files = Files::from([
-        ("Cargo.toml".to_owned(), "[package]\nname = \"websites\"\n\n[dependencies]\n".to_owned()),
+        ("Cargo.toml".to_owned(), "[package]\nname = \"websites\"\nedition = \"2024\"\n\n[dependencies]\n".to_owned()),
         ("src/main.rs".to_owned(), String::new()),
     ]);
     for (at, (name, page)) in chapters().iter().enumerate() {

@@ -235,7 +235,8 @@ impl Reader {
     fn ends(&mut self, terminal: &str, signal: Signal) {
         let mut ended = self.terminals.remove(terminal).unwrap_or_else(|| panic!("{terminal} runs nothing"));
         let name = match signal {
-            Signal::Interrupt => "-INT",
+            // A shell may have had its children ignore the other one.
+            Signal::Interrupt => "-TERM",
             Signal::Kill => "-KILL",
         };
         let child = &mut ended.process.0;
