@@ -9,6 +9,7 @@ mod pasted;
 mod printed;
 mod repository;
 mod template;
+mod tutorial;
 
 use std::path::Path;
 

@@ -1,0 +1,149 @@
+//! The operator on an API server in this process.
+
+use std::{collections::BTreeMap, sync::Mutex};
+
+use serde_json::json;
+use watchkeeper::Running;
+use watchkeeper_apiserver::{ApiServer, Fault, InMemory, Verb};
+
+use super::*;
+use crate::website::WebsiteSpec;
+
+/// A registrar that is a map from domains to owners.
+#[derive(Clone, Default)]
+struct Book(Arc<Mutex<BTreeMap<String, String>>>);
+
+impl Book {
+    fn owner(&self, domain: &str) -> Option<String> {
+        self.0.lock().unwrap().get(domain).cloned()
+    }
+}
+
+impl Registrar for Book {
+    async fn register(
+        &self,
+        domain: &str,
+        owner: &str,
+    ) -> Result<(), RegistrarError> {
+        let mut owners = self.0.lock().unwrap();
+        match owners.get(domain) {
+            Some(other) if other != owner => {
+                Err(RegistrarError::Taken(domain.into()))
+            }
+            _ => {
+                owners.insert(domain.into(), owner.into());
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn server() -> ApiServer<InMemory> {
+    ApiServer::in_memory().crd::<Website>().namespace("shop").start().await
+}
+
+fn start(server: &ApiServer<InMemory>, book: &Book) -> Running {
+    Manager::new(server.client()).controller(controller(book.clone())).spawn()
+}
+
+fn site(name: &str) -> Website {
+    Website::new(name, WebsiteSpec { domain: "hello.example".into(), replicas: 2 })
+}
+
+fn replicas(deployment: Option<&Deployment>) -> Option<i32> {
+    deployment?.spec.as_ref()?.replicas
+}
+
+fn says(site: Option<&Website>, message: &str) -> bool {
+    let status = site.and_then(|site| site.status.as_ref());
+    let ready = status.and_then(|status| status.conditions.get("Ready"));
+    ready.is_some_and(|ready| ready.message == message)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_deployment_comes_back() {
+    let server = server().await;
+    let _running = start(&server, &Book::default());
+    server.create(&site("hello")).await;
+    server.eventually("shop/hello", |found| replicas(found) == Some(2)).await;
+
+    server.faults().on(Verb::Watch, "deployments").once().then(Fault::Cut);
+    server.delete::<Deployment>("shop/hello").await;
+    server.eventually("shop/hello", |found| replicas(found) == Some(2)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_domain_cannot_change() {
+    let server = server().await;
+    let mut site = server.create(&site("hello")).await;
+    site.spec.domain = "other.example".into();
+    let sites = kube::Api::<Website>::namespaced(server.client(), "shop");
+    let refused =
+        sites.replace("hello", &Default::default(), &site).await.unwrap_err();
+    assert!(refused.to_string().contains("the domain can't change"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_process_finishes_what_the_last_one_began() {
+    let (server, book) = (server().await, Book::default());
+    let status = server.faults().on(Verb::Patch, "websites").subresource("status");
+    let broken = status.always().then(Fault::Status(500));
+    let first = start(&server, &book);
+    server.create(&site("hello")).await;
+    server.eventually("shop/hello", |found| replicas(found) == Some(2)).await;
+    first.stop().await.unwrap();
+    broken.disarm();
+
+    let _second = start(&server, &book);
+    let has_status = |site: &Website| site.status.is_some();
+    server.eventually("shop/hello", |site| site.is_some_and(has_status)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_of_others_is_taken_over_only_if_the_site_says_so() {
+    let server = server().await;
+    let _running = start(&server, &Book::default());
+    let mut theirs = Service::default();
+    theirs.metadata.name = Some("hello".into());
+    theirs.spec = service_for(&site("other")).spec;
+    server.create(&theirs).await;
+    server.create(&site("hello")).await;
+
+    let owned = |found: Option<&Service>| {
+        found.is_some_and(|service| !service.owner_references().is_empty())
+    };
+    server.kit().never("shop/hello", Duration::from_secs(60), owned).await;
+
+    let adopt =
+        json!({"metadata": {"annotations": {"web.example.dev/adopt": "yes"}}});
+    server.patch_merge::<Website>("shop/hello", adopt).await;
+    server.eventually("shop/hello", owned).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_site_is_ready_once_its_pods_are() {
+    let server = server().await;
+    let _running = start(&server, &Book::default());
+    server.create(&site("hello")).await;
+    server
+        .eventually("shop/hello", |site| says(site, "0 of 2 pods are ready"))
+        .await;
+
+    let pods = json!({"replicas": 2, "readyReplicas": 2});
+    server.patch_status::<Deployment>("shop/hello", pods).await;
+    server.eventually("shop/hello", |site| says(site, "every pod is ready")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_domain_is_registered_for_the_first_who_asks() {
+    let (server, book) = (server().await, Book::default());
+    let _running = start(&server, &book);
+    server.create(&site("hello")).await;
+    server.eventually::<Deployment>("shop/hello", |found| found.is_some()).await;
+
+    server.create(&site("copycat")).await;
+    let taken = "the domain hello.example is taken";
+    server.eventually("shop/copycat", |site| says(site, taken)).await;
+    assert_eq!(book.owner("hello.example").as_deref(), Some("shop/hello"));
+    assert!(server.get::<Deployment>("shop/copycat").await.is_none());
+}
