@@ -18,6 +18,7 @@ use std::{
 use foldhash::{HashMap, fast::RandomState};
 use hashbrown::HashTable;
 
+use super::read_nodes::{Node, Nodes, ReadKind, ReadRef, Readers, SET, Slots, WANTS, Wants};
 use crate::{
     object::ObjectKey,
     store::{IndexValue, PickCheck, ReadAspect, ReadPart, ReadSet},
@@ -25,10 +26,6 @@ use crate::{
 
 /// How many objects, or sets, of one kind a run may depend on one by one.
 pub(super) const ONE_BY_ONE: usize = 256;
-
-/// Names a kind that a controller reads, with its narrowing: one cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct ReadKind(pub(crate) u16);
 
 /// What the keys of a controller read.
 #[derive(Default)]
@@ -55,34 +52,6 @@ struct KindReads {
     by_label: HashMap<(String, String), Vec<u32>>,
     by_any_label: Vec<u32>,
 }
-
-/// Values that keep their place, densely.
-struct Slots<T> {
-    slots: Vec<Option<T>>,
-    free: Vec<u32>,
-}
-
-type Nodes<T> = Slots<Node<T>>;
-
-/// Something that is read.
-struct Node<T> {
-    what: T,
-    readers: Readers,
-}
-
-/// The readers of a node, and for which changes; the node's kind.
-enum Readers {
-    One { kind: ReadKind, reader: u32, wants: Wants },
-    Many { kind: ReadKind, readers: Box<HashMap<u32, Wants>> },
-}
-
-/// Which changes a reader wants to know of; all, if it is empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wants(u8);
-
-/// A read of a key: its node, and which changes it wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ReadRef(u32);
 
 /// A run that reads, of a key.
 #[derive(Debug)]
@@ -650,129 +619,6 @@ impl RunReads {
             *of == kind && (whole.is_none() || whole.as_ref() == namespace)
         };
         self.more.as_ref().is_some_and(|more| more.wholes.iter().any(covers))
-    }
-}
-
-impl Wants {
-    const ALL: Self = Self(0);
-    const MEMBERS: Self = Self(1);
-    const PICKED: Self = Self(2);
-
-    fn has(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    fn with(self, other: Self) -> Self {
-        if self == Self::ALL || other == Self::ALL { Self::ALL } else { Self(self.0 | other.0) }
-    }
-}
-
-/// The bit of a read that says that its node is a set.
-const SET: u32 = 1 << 31;
-/// The bits of a read that say which changes it wants.
-const WANTS: u32 = 3 << 29;
-
-impl ReadRef {
-    fn is_set(self) -> bool {
-        self.0 & SET != 0
-    }
-
-    fn node(self) -> u32 {
-        self.0 & !(SET | WANTS)
-    }
-
-    fn wants(self) -> Wants {
-        Wants(u8::try_from((self.0 & WANTS) >> 29).expect("it is two bits"))
-    }
-
-    fn wanting(self, wants: Wants) -> Self {
-        Self((self.0 & !WANTS) | (u32::from(wants.0) << 29))
-    }
-}
-
-impl Readers {
-    fn kind(&self) -> ReadKind {
-        match self {
-            Self::One { kind, .. } | Self::Many { kind, .. } => *kind,
-        }
-    }
-
-    fn each(&self, mut visit: impl FnMut(u32, Wants)) {
-        match self {
-            Self::One { reader, wants, .. } => visit(*reader, *wants),
-            Self::Many { readers, .. } => readers.iter().for_each(|(reader, wants)| visit(*reader, *wants)),
-        }
-    }
-
-    fn add(&mut self, id: u32, wants: Wants) {
-        match self {
-            Self::One { reader, wants: known, .. } if *reader == id => *known = known.with(wants),
-            Self::One { kind, reader, wants: known } => {
-                let readers = HashMap::from_iter([(*reader, *known), (id, wants)]);
-                *self = Self::Many { kind: *kind, readers: Box::new(readers) };
-            }
-            Self::Many { kind, readers } if readers.is_empty() => {
-                *self = Self::One { kind: *kind, reader: id, wants };
-            }
-            Self::Many { readers, .. } => {
-                readers.entry(id).and_modify(|known| *known = known.with(wants)).or_insert(wants);
-            }
-        }
-    }
-
-    /// Sets what a reader wants; `None`: nothing. Returns whether no reader is left.
-    fn set(&mut self, id: u32, wants: Option<Wants>) -> bool {
-        match self {
-            Self::One { reader, wants: known, .. } if *reader == id => match wants {
-                Some(wants) => *known = wants,
-                None => return true,
-            },
-            Self::One { .. } => {}
-            Self::Many { readers, .. } => match wants {
-                Some(wants) => drop(readers.insert(id, wants)),
-                None => drop(readers.remove(&id)),
-            },
-        }
-        matches!(self, Self::Many { readers, .. } if readers.is_empty())
-    }
-}
-
-impl<T> Default for Slots<T> {
-    fn default() -> Self {
-        Self { slots: Vec::new(), free: Vec::new() }
-    }
-}
-
-impl<T> Slots<T> {
-    fn add(&mut self, value: T) -> u32 {
-        if let Some(free) = self.free.pop() {
-            self.slots[free as usize] = Some(value);
-            return free;
-        }
-        // Doubling would leave half of it empty.
-        if self.slots.len() == self.slots.capacity() {
-            self.slots.reserve_exact(self.slots.len() / 8 + 16);
-        }
-        self.slots.push(Some(value));
-        u32::try_from(self.slots.len() - 1).ok().filter(|at| *at < 1 << 29).expect("memory ends before")
-    }
-
-    fn get(&self, at: u32) -> &T {
-        self.slots[at as usize].as_ref().expect("it is in use")
-    }
-
-    fn get_mut(&mut self, at: u32) -> &mut T {
-        self.slots[at as usize].as_mut().expect("it is in use")
-    }
-
-    fn remove(&mut self, at: u32) -> T {
-        self.free.push(at);
-        self.slots[at as usize].take().expect("it is in use")
-    }
-
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
     }
 }
 
