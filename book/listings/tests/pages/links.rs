@@ -1,6 +1,6 @@
 //! Each link between pages, and from pages to files of the repository, leads somewhere.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::LazyLock};
 
 use super::marked::{files, pages, read, root};
 
@@ -24,6 +24,10 @@ const OTHERS: [&str; 14] = [
     "trials/README.md",
     "llms.txt",
 ];
+
+/// The code of the runtime, read once.
+static SOURCES: LazyLock<String> =
+    LazyLock::new(|| files("runtime/src", ".rs").iter().map(|path| read(path)).collect());
 
 /// A page without its blocks of code.
 fn prose(text: &str) -> String {
@@ -96,9 +100,12 @@ fn wrong(page: &str, target: &str) -> Option<String> {
     if let Some(path) = target.strip_prefix(RUSTDOC) {
         let name = path.rsplit('/').next()?.split('#').next()?.strip_suffix(".html")?;
         let (kind, name) = name.split_once('.')?;
-        let sources = files("runtime/src", ".rs");
+        if kind == "derive" {
+            let known = read("macros/src/lib.rs").contains(&format!("proc_macro_derive({name},"));
+            return (!known).then(|| format!("macros/src/lib.rs derives no {name}"));
+        }
         let declared = format!("pub {kind} {name}");
-        let known = sources.iter().any(|source| read(source).contains(&declared));
+        let known = SOURCES.contains(&declared);
         return (!known).then(|| format!("runtime/src has no `{declared}`"));
     }
     if target.contains("://") || target.starts_with("mailto:") {
