@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn an_item_is_replaced_with_its_comments() {
-        let own = CODE.find("/// One.").unwrap()..CODE.find("impl").unwrap();
-        assert_eq!(edited("replace struct One", "X\n\n"), CODE.replace(&CODE[own], "X\n\n"));
+        let own = CODE.find("/// One.").unwrap()..CODE.find("\nimpl").unwrap();
+        assert_eq!(edited("replace struct One", "X\n"), CODE.replace(&CODE[own], "X\n"));
         let own = CODE.find("    /// J.").unwrap()..CODE.find("\n    fn n").unwrap();
         assert_eq!(edited("replace fn j", "X\n"), CODE.replace(&CODE[own], "X\n"));
         assert_eq!(edited("replace fn n", "X\n"), CODE.replace("    fn n() {}\n", "X\n"));
