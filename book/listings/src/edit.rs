@@ -63,7 +63,12 @@ impl Edit {
             Change::Remove(item) => {
                 let Range { start, end } = found(item)?;
                 // One of the blank lines around it goes too.
-                start..if lines.get(end) == Some(&"") { end + 1 } else { end }
+                let is_blank = |at: Option<usize>| at.and_then(|at| lines.get(at)) == Some(&"");
+                match (is_blank(start.checked_sub(1)), is_blank(Some(end))) {
+                    (_, true) => start..end + 1,
+                    (true, false) => start - 1..end,
+                    (false, false) => start..end,
+                }
             }
         };
         let is_apart = matches!(change, Change::Append | Change::After(_)) && !is_toml;
@@ -81,9 +86,8 @@ fn find(lines: &[&str], item: &str, is_toml: bool) -> Option<Range<usize>> {
         return lines.iter().position(is_it).map(|at| at..at + 1);
     }
     if item == "use" || item == "mod" {
-        let is_one = |line: &&str| {
-            line.starts_with(&format!("{item} ")) && (item == "use" || line.ends_with(';'))
-        };
+        let is_one =
+            |line: &&str| line.starts_with(&format!("{item} ")) && (item == "use" || line.ends_with(';'));
         let (first, last) = (lines.iter().position(|line| is_one(&line)), lines.iter().rposition(is_one));
         return Some(first?..end(lines, last?)?);
     }
@@ -135,8 +139,8 @@ mod tests {
 
     #[test]
     fn an_item_is_replaced_with_its_comments() {
-        let own = CODE.find("/// One.").unwrap()..CODE.find("impl").unwrap();
-        assert_eq!(edited("replace struct One", "X\n\n"), CODE.replace(&CODE[own], "X\n\n"));
+        let own = CODE.find("/// One.").unwrap()..CODE.find("\nimpl").unwrap();
+        assert_eq!(edited("replace struct One", "X\n"), CODE.replace(&CODE[own], "X\n"));
         let own = CODE.find("    /// J.").unwrap()..CODE.find("\n    fn n").unwrap();
         assert_eq!(edited("replace fn j", "X\n"), CODE.replace(&CODE[own], "X\n"));
         assert_eq!(edited("replace fn n", "X\n"), CODE.replace("    fn n() {}\n", "X\n"));
@@ -153,7 +157,7 @@ mod tests {
     #[test]
     fn an_item_is_removed() {
         assert_eq!(edited("remove mod", ""), CODE.replace("mod b;\n\n", ""));
-        assert_eq!(edited("remove fn n", ""), CODE.replace("    fn n() {}\n", ""));
+        assert_eq!(edited("remove fn n", ""), CODE.replace("\n    fn n() {}\n", ""));
     }
 
     #[test]

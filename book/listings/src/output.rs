@@ -27,7 +27,8 @@ static VARIES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
 /// Returns the lines of a text without what varies.
 pub fn normal(text: &str) -> Vec<String> {
     let one = |line: &str| {
-        let of_line = |line: String, (pattern, by): &(Regex, &str)| pattern.replace_all(&line, *by).into_owned();
+        let of_line =
+            |line: String, (pattern, by): &(Regex, &str)| pattern.replace_all(&line, *by).into_owned();
         VARIES.iter().fold(line.to_owned(), of_line).trim().to_owned()
     };
     text.lines().map(one).filter(|line| !line.is_empty()).collect()
@@ -42,7 +43,9 @@ fn fits(printed: &[String], came: &[String]) -> bool {
     match printed.split_first() {
         None => came.is_empty(),
         Some((first, rest)) if first == "…" => (0..=came.len()).any(|at| fits(rest, &came[at..])),
-        Some((first, rest)) => came.first().is_some_and(|came| is_line(first, came)) && fits(rest, &came[1..]),
+        Some((first, rest)) => {
+            came.first().is_some_and(|came| is_line(first, came)) && fits(rest, &came[1..])
+        }
     }
 }
 

@@ -130,9 +130,7 @@ fn of_block(language: &str, comment: Option<&str>, block: &str) -> Result<Option
             let (typed, printed) = typed(block).into_iter().next().ok_or_else(unreadable)?;
             Step::Start { terminal: terminal.to_owned(), typed, printed }
         }
-        Some(("sees", terminal)) => {
-            Step::See { terminal: terminal.to_owned(), printed: block.to_owned() }
-        }
+        Some(("sees", terminal)) => Step::See { terminal: terminal.to_owned(), printed: block.to_owned() },
         _ => Step::Edit(Edit::read(comment, block).ok_or_else(unreadable)?),
     }))
 }

@@ -62,7 +62,10 @@ fn bless(folder: &Path, sources: &Files) {
 #[test]
 fn each_chapter_makes_the_stored_crate_of_the_one_before() {
     let mut files = Files::from([
-        ("Cargo.toml".to_owned(), "[package]\nname = \"websites\"\nedition = \"2024\"\n\n[dependencies]\n".to_owned()),
+        (
+            "Cargo.toml".to_owned(),
+            "[package]\nname = \"websites\"\nedition = \"2024\"\n\n[dependencies]\n".to_owned(),
+        ),
         ("src/main.rs".to_owned(), String::new()),
     ]);
     for (at, (name, page)) in chapters().iter().enumerate() {
@@ -92,7 +95,8 @@ fn each_chapter_makes_the_stored_crate_of_the_one_before() {
 fn no_listing_is_wider_than_the_page() {
     let mut wide = Vec::new();
     for (name, page) in chapters() {
-        let listings = fences(&page).into_iter().filter(|fence| !["console", "text", "toml"].contains(&fence.language));
+        let listings =
+            fences(&page).into_iter().filter(|fence| !["console", "text", "toml"].contains(&fence.language));
         let lines = listings.flat_map(|fence| fence.block.lines());
         wide.extend(lines.filter(|line| line.chars().count() > WIDEST).map(|line| format!("{name}: {line}")));
     }

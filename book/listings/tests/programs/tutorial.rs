@@ -56,7 +56,9 @@ fn may_bless() -> bool {
 fn command(program: &str, folder: &Path, exported: &BTreeMap<String, String>) -> Command {
     let cargo = repository::cargo(folder);
     let mut command = Command::new(program);
-    command.env_clear().envs(env::vars_os().filter(|(name, _)| name != "RUST_LOG" && name != "RUST_BACKTRACE"));
+    command
+        .env_clear()
+        .envs(env::vars_os().filter(|(name, _)| name != "RUST_LOG" && name != "RUST_BACKTRACE"));
     for (name, value) in cargo.get_envs() {
         match value {
             Some(value) => command.env(name, value),
@@ -79,15 +81,14 @@ fn collect(pipe: impl Read + Send + 'static, output: Arc<Mutex<String>>) {
 
 impl Reader {
     fn begins(folder: &Path) -> Self {
-        let output = repository::cargo(folder)
-            .args(["new", "--quiet", "--vcs", "none", "websites"])
-            .output()
-            .unwrap();
+        let output =
+            repository::cargo(folder).args(["new", "--quiet", "--vcs", "none", "websites"]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let folder = folder.join("websites");
         fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
-        let files = Files::from([("Cargo.toml".to_owned(), manifest), ("src/main.rs".to_owned(), String::new())]);
+        let files =
+            Files::from([("Cargo.toml".to_owned(), manifest), ("src/main.rs".to_owned(), String::new())]);
         let (terminals, exported) = (BTreeMap::new(), BTreeMap::new());
         Self { folder, files, before: None, terminals, exported, plays: true }
     }
@@ -191,7 +192,8 @@ impl Reader {
         println!("  {terminal} $ {typed}");
         if let Some(run) = typed.split_once("cargo run") {
             let arguments = run.1.split(" -- ").next().unwrap().split_whitespace();
-            let built = command("cargo", &self.folder, &self.exported).arg("build").args(arguments).output().unwrap();
+            let built =
+                command("cargo", &self.folder, &self.exported).arg("build").args(arguments).output().unwrap();
             assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         }
         let (exports, line) = typed.rsplit_once("; ").unwrap_or(("", typed));
@@ -203,7 +205,8 @@ impl Reader {
         let mut child: Child = spawned.unwrap();
         let output = Arc::new(Mutex::new(String::new()));
         collect(child.stdout.take().unwrap(), output.clone());
-        let replaced = self.terminals.insert(terminal.to_owned(), Terminal { process: Process(child), output, seen: 0 });
+        let replaced =
+            self.terminals.insert(terminal.to_owned(), Terminal { process: Process(child), output, seen: 0 });
         assert!(replaced.is_none(), "{terminal} runs already");
         self.sees(terminal, printed).await
     }

@@ -100,4 +100,3 @@ fn controller<R: Registrar>(registrar: R) -> Controller<Website, Websites<R>> {
         .records_events()
         .deadline(Duration::from_secs(30))
 }
-

@@ -114,4 +114,3 @@ fn controller<R: Registrar>(registrar: R) -> Controller<Website, Websites<R>> {
         .deadline(Duration::from_secs(30))
         .finalizer("web.example.dev/domain")
 }
-
