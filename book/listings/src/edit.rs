@@ -88,7 +88,7 @@ fn find(lines: &[&str], item: &str, is_toml: bool) -> Option<Range<usize>> {
     if item == "use" || item == "mod" {
         let is_one =
             |line: &&str| line.starts_with(&format!("{item} ")) && (item == "use" || line.ends_with(';'));
-        let (first, last) = (lines.iter().position(|line| is_one(&line)), lines.iter().rposition(is_one));
+        let (first, last) = (lines.iter().position(is_one), lines.iter().rposition(is_one));
         return Some(first?..end(lines, last?)?);
     }
     let is_it = |line: &str| {

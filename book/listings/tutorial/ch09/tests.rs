@@ -47,7 +47,10 @@ impl Registrar for Book {
             Some(other) if other != owner => {
                 Err(RegistrarError::Taken(domain.into()))
             }
-            Some(_) => Ok(drop(owners.remove(domain))),
+            Some(_) => {
+                owners.remove(domain);
+                Ok(())
+            }
             None => Err(RegistrarError::Answered(http::StatusCode::NOT_FOUND)),
         }
     }
