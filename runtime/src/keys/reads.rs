@@ -1,6 +1,7 @@
 //! What the keys read, and which of them a change wakes.
 //!
-//! A key depends on what its last run read that has ended, together with what the run under way has read so far. A node
+//! A key depends on what its last run read that has ended, together with what the run under way has read so far; what it
+//! reads by name is noted when it ends, and compared with the cache then. A node
 //! stands for what is read, of one kind; it knows its readers. So a change costs in proportion to the keys that it wakes.
 //!
 //! Most keys read a few objects by their names. The tables are made for that: a read takes 64 bytes or less.
