@@ -146,7 +146,7 @@ impl Listener {
         let mut state = self.state.lock();
         state.removed = true;
         self.status.removed.set();
-        std::mem::replace(&mut state.backlog, Backlog::default())
+        std::mem::take(&mut state.backlog)
     }
 
     /// Puts what changed into the backlog; never waits for the handler, and wakes nobody.

@@ -175,7 +175,8 @@ fn a_test_of_the_template_builds_no_crate_again_that_its_build_has_built() {
     ];
     let manifest = of_the_template("Cargo.toml");
     let patched: String = crates_here.map(here).concat();
-    fs::write(program.join("Cargo.toml"), format!("{manifest}\n[patch.crates-io]\n{patched}")).unwrap();
+    let patch = "[patch.\"https://github.com/watchkeeper/watchkeeper\"]";
+    fs::write(program.join("Cargo.toml"), format!("{manifest}\n{patch}\n{patched}")).unwrap();
     let (built, tested) = (crates(&program, "no-dev"), crates(&program, "normal,build,dev"));
     fs::remove_dir_all(&program).unwrap();
     let again: Vec<&String> = built.difference(&tested).collect();
