@@ -173,10 +173,11 @@ fn a_test_of_the_template_builds_no_crate_again_that_its_build_has_built() {
         ("watchkeeper-apiserver", "apiserver"),
         ("watchkeeper-macros", "macros"),
     ];
-    let manifest = of_the_template("Cargo.toml");
+    // Without a network: the crates here, in place of the repository.
+    let git = "git = \"https://github.com/watchkeeper/watchkeeper\"";
+    let manifest = of_the_template("Cargo.toml").replace(git, "version = \"0.1\"");
     let patched: String = crates_here.map(here).concat();
-    let patch = "[patch.\"https://github.com/watchkeeper/watchkeeper\"]";
-    fs::write(program.join("Cargo.toml"), format!("{manifest}\n{patch}\n{patched}")).unwrap();
+    fs::write(program.join("Cargo.toml"), format!("{manifest}\n[patch.crates-io]\n{patched}")).unwrap();
     let (built, tested) = (crates(&program, "no-dev"), crates(&program, "normal,build,dev"));
     fs::remove_dir_all(&program).unwrap();
     let again: Vec<&String> = built.difference(&tested).collect();
