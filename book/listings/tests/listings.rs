@@ -1,5 +1,7 @@
 //! What README and the book print is what is built here.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::{
     collections::BTreeSet,
     fs,

@@ -2,6 +2,8 @@
 //!
 //! The pages come first: `WATCHKEEPER_BLESS=1 cargo test -p watchkeeper-book-listings --test tutorial` writes the crates.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::{
     env, fs,
     path::{Path, PathBuf},
