@@ -22,7 +22,7 @@ const PLOT_WIDTH: f64 = 290.0;
 const PLOT_HEIGHT: f64 = 165.0;
 /// Colours that can be told apart on light and dark pages.
 const COLOURS: [&str; 6] = ["#3f8fd2", "#e06377", "#4fa65a", "#a98bb0", "#c9982f", "#888888"];
-/// The colour of text where a picture is no part of a page.
+/// The colour of text where a picture is not part of a page.
 pub(crate) const STYLE: &str =
     "<style>svg:root{color:#24292f}@media (prefers-color-scheme:dark){svg:root{color:#d0d7de}}</style>";
 

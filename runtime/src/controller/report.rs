@@ -38,6 +38,8 @@ pub struct KeyReport {
     /// How the last run failed, if it did.
     pub last_error: Option<LastError>,
     /// What the key depends on, since its runs read it by [`Context::lister`](crate::Context::lister); the first twenty.
+    ///
+    /// What a run under way reads by name is added when it ends.
     pub reads: Vec<String>,
 }
 

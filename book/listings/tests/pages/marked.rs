@@ -71,7 +71,7 @@ pub(crate) fn without_links(text: &str) -> String {
         let target = rest.strip_prefix('(').and_then(|rest| rest.split_once(')'));
         match target {
             Some((_, after)) => rest = after,
-            // Rustdoc finds a name in backticks by itself; other brackets are no link.
+            // Rustdoc finds a name in backticks by itself; other brackets are not links.
             None if !said.starts_with('`') => {
                 out = format!("{out}[{said}]");
                 continue;
