@@ -35,10 +35,7 @@ pub trait Root {
 }
 
 #[diagnostic::do_not_recommend]
-impl<K> Root for K
-where
-    K: kube::Resource<DynamicType = (), Scope: TypedScope>,
-{
+impl<K: kube::Resource<DynamicType = (), Scope: TypedScope>> Root for K {
     fn kind() -> Kind {
         Kind::of::<K>()
     }

@@ -51,12 +51,6 @@ pub(crate) struct ClockReading {
 }
 
 impl ClockReading {
-    /// Makes a reading for a test.
-    #[cfg(test)]
-    pub(crate) fn at(monotonic: Instant, since_1970: Duration) -> Self {
-        Self { monotonic, wall: SystemTime::UNIX_EPOCH + since_1970 }
-    }
-
     /// Returns the wall time in microseconds since 1970.
     pub(crate) fn unix_micros(&self) -> i64 {
         let passed = self.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -363,10 +363,7 @@ impl TypedScope for ClusterResourceScope {
 
 impl Kind {
     /// Returns the kind of a type: a built-in one, or one with `#[derive(CustomResource)]`.
-    pub fn of<K>() -> Self
-    where
-        K: kube::Resource<DynamicType = (), Scope: TypedScope>,
-    {
+    pub fn of<K: kube::Resource<DynamicType = (), Scope: TypedScope>>() -> Self {
         Self {
             group: K::group(&()).into_owned().into(),
             version: K::version(&()).into_owned().into(),

@@ -1,6 +1,6 @@
 //! What a reconcile came to.
 
-use std::{error::Error, fmt, time::Duration};
+use std::{error::Error, time::Duration};
 
 use crate::{chain::chain, workqueue::Priority};
 
@@ -131,11 +131,13 @@ pub enum Cleanup {
 /// }
 /// assert!(Terminal::is_in(&*plan("tin").unwrap_err()));
 /// ```
-#[derive(Debug)]
-pub struct Terminal(TerminalCause);
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Terminal(#[source] TerminalCause);
 
 /// What a terminal error wraps: found in the chain also where an error type shows `Terminal` transparently.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 struct TerminalCause(Box<dyn Error + Send + Sync>);
 
 impl Terminal {
@@ -147,29 +149,5 @@ impl Terminal {
     /// Returns whether an error, or one that caused it, is marked.
     pub fn is_in(error: &(dyn Error + 'static)) -> bool {
         chain(error).any(|cause| cause.is::<TerminalCause>())
-    }
-}
-
-impl fmt::Display for Terminal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Error for Terminal {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.0)
-    }
-}
-
-impl fmt::Display for TerminalCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Error for TerminalCause {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source()
     }
 }

@@ -21,7 +21,7 @@ use super::{
     report::{ControllerPhase, ControllerReport, KeyGroup, KeyLine, KeyPlace, QueueDepths, WorkerCounts},
     settings::Settings,
     sources::ReconciledObjects,
-    trace::TraceIds,
+    trace::FindTraceId,
     waits::{Waits, explained},
 };
 use crate::{
@@ -55,7 +55,7 @@ pub(crate) struct ControllerCore {
     pub(super) recent: RecentRuns,
     pub(super) runs: AtomicU64,
     pub(super) jitter: Mutex<SmallRng>,
-    pub(super) trace_ids: TraceIds,
+    pub(super) trace_id: Option<FindTraceId>,
     /// Where work is noted that outlives its run, if there is a term of work each time that this replica leads.
     pub(super) leftovers: Option<Arc<Leftovers>>,
     /// Whether another replica works in its place.

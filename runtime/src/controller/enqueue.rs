@@ -112,40 +112,6 @@ impl EnqueueObject {
         let has = |object: &CachedObject| object.finalizers().iter().any(|held| **held == **finalizer);
         has(old) && !has(new) && deletion_of(new).is_none()
     }
-
-    /// Enqueues the object of a change, unless the change is its own write.
-    fn take(&self, table: &mut KeyTable, change: &CacheChange, was_unreadable: bool) {
-        let source = Some(self.source);
-        // Not even the key's own write passes if the object was unreadable: earlier runs were put off.
-        let version_of = |object: &CachedObject| object.version().filter(|_| !was_unreadable);
-        match change {
-            CacheChange::Added { object, via, origin } => {
-                let reason = reason(Reason::Changed, *origin, *via);
-                table.take(object.key().clone(), written(source, *via, version_of(object)), reason);
-            }
-            CacheChange::Updated { new, via, .. } => {
-                table.take(new.key().clone(), written(source, *via, version_of(new)), Reason::Changed);
-            }
-            CacheChange::Unchanged { object } => table.touch(object.key().clone()),
-            // One that never ran, as on a stand-by: its end concerns no run.
-            CacheChange::Deleted { gone, .. } if table.forget_unsynced(gone.key()) => {}
-            CacheChange::Deleted { gone, .. } => {
-                table.add_deletion(gone.key(), Arc::new((**gone).clone()));
-                table.take(gone.key().clone(), None, Reason::Deleted);
-            }
-            // The informer reports it. It is not reconciled, but it is cleaned up if it is being deleted.
-            CacheChange::Unreadable { unreadable, via, .. } => {
-                let identity = &unreadable.identity;
-                match &identity.key {
-                    Some(key) if identity.deletion_timestamp.is_some() => {
-                        let version = identity.resource_version.as_deref().and_then(|v| v.parse().ok());
-                        table.take(key.clone(), written(source, *via, version), Reason::Changed);
-                    }
-                    _ => note_passed_over(table, change),
-                }
-            }
-        }
-    }
 }
 
 /// Notes a change that enqueues no key, for a run that may have made it.
@@ -173,7 +139,36 @@ impl Observer for EnqueueObject {
                 return note_passed_over(&mut table, change);
             }
         }
-        self.take(&mut table, change, was_unreadable);
+        let source = Some(self.source);
+        // Not even the key's own write passes if the object was unreadable: earlier runs were put off.
+        let version_of = |object: &CachedObject| object.version().filter(|_| !was_unreadable);
+        match change {
+            CacheChange::Added { object, via, origin } => {
+                let reason = reason(Reason::Changed, *origin, *via);
+                table.take(object.key().clone(), written(source, *via, version_of(object)), reason);
+            }
+            CacheChange::Updated { new, via, .. } => {
+                table.take(new.key().clone(), written(source, *via, version_of(new)), Reason::Changed);
+            }
+            CacheChange::Unchanged { object } => table.touch(object.key().clone()),
+            // One that never ran, as on a stand-by: its end concerns no run.
+            CacheChange::Deleted { gone, .. } if table.forget_unsynced(gone.key()) => {}
+            CacheChange::Deleted { gone, .. } => {
+                table.add_deletion(gone.key(), Arc::new((**gone).clone()));
+                table.take(gone.key().clone(), None, Reason::Deleted);
+            }
+            // The informer reports it. It is not reconciled, but it is cleaned up if it is being deleted.
+            CacheChange::Unreadable { unreadable, via, .. } => {
+                let identity = &unreadable.identity;
+                match &identity.key {
+                    Some(key) if identity.deletion_timestamp.is_some() => {
+                        let version = identity.resource_version.as_deref().and_then(|v| v.parse().ok());
+                        table.take(key.clone(), written(source, *via, version), Reason::Changed);
+                    }
+                    _ => note_passed_over(&mut table, change),
+                }
+            }
+        }
     }
 
     fn progressed(&self, progress: Progress) {
@@ -212,7 +207,9 @@ impl EnqueueRelated {
 
     fn wake(&self, via: Via, version: Option<Version>, reason: Reason, keys: Vec<ObjectKey>) {
         let (mut table, written) = (self.enqueuer.keys.table(), written(self.source, via, version));
-        keys.into_iter().for_each(|key| table.take(key, written, reason.clone()));
+        for key in keys {
+            table.take(key, written, reason.clone());
+        }
     }
 
     /// Tells whether a predicate keeps a change from enqueuing. What can't be read passes, as does what can be again:

@@ -49,7 +49,7 @@ impl FailureAction {
     fn of(error: &(dyn Error + 'static)) -> Self {
         match find::<RetryAfter>(error) {
             _ if find::<Stale>(error).is_some() => Self::RetryUncounted,
-            Some(asked) if asked.is_not_sent() => Self::Overloaded(*asked),
+            Some(asked) if asked.not_sent => Self::Overloaded(*asked),
             Some(asked) => Self::RetryAfter(*asked),
             None => Self::Retry,
         }

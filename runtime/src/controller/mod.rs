@@ -68,6 +68,6 @@ pub(crate) use report::{KeyGroup, KeyLine, KeyPlace, QueueDepths};
 pub use report::{KeyReport, KeyReports};
 pub(crate) use running::RunningController;
 pub(crate) use term::{Stop, Term, Terms};
-pub(crate) use trace::TraceIds;
+pub(crate) use trace::FindTraceId;
 pub(crate) use waits::Waits;
 pub use watch::{Cluster, Watch, owners_of};

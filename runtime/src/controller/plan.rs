@@ -25,7 +25,7 @@ use super::{
     settings::Settings,
     sources::{ControllerSources, ReconciledObjects, Source},
     stream_source::StreamSource,
-    trace::TraceIds,
+    trace::FindTraceId,
     watch::{Cluster, Narrowing, Selection},
     worker::Worker,
 };
@@ -54,7 +54,7 @@ pub(crate) struct ControllerEnv<'a> {
     pub(crate) leftovers: &'a Arc<Leftovers>,
     /// Whether the server only tries writes: no cache ever shows them.
     pub(crate) is_dry_run: bool,
-    pub(crate) trace_ids: &'a TraceIds,
+    pub(crate) trace_id: &'a Option<FindTraceId>,
 }
 
 /// What a controller is made of, without its types.
@@ -180,7 +180,8 @@ fn core(
     let Definition { kind, settings, rights, .. } = definition;
     let name = settings.name.clone();
     queue.report_to(env.metrics, &*name);
-    let metrics = env.metrics.reconcile().of(&name);
+    let metrics = env.metrics.shared.reconcile.of(&name);
+    let counts = &metrics.counts;
     let waits = sources.waits();
     let keys = Keys::new(
         queue,
@@ -188,14 +189,14 @@ fn core(
         waits.namespaces.iter().cloned(),
         sources.shared,
         StormLimit::new(settings.storm_limit),
-        metrics.deletions_dropped.clone(),
+        counts.deletions_dropped.clone(),
     );
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
     let author = Author { controller: name, field_manager, declared: rights };
     let seed = env.seed.unwrap_or_else(random_seed);
-    let (sender, dropped) = (env.sender.clone(), metrics.events_dropped.clone());
+    let (sender, dropped) = (env.sender.clone(), counts.events_dropped.clone());
     let recorder = Recorder::new(sender, &author, env.factory.clock(), seed, dropped);
-    let counters = Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
+    let counters = Counters { overdue: counts.overdue.clone(), contradicted: counts.contradicted.clone() };
     let waits_for_own = settings.waits_for_own && !env.is_dry_run;
     let writer =
         Writer::new(env.sender.clone(), author, sources.views, keys.clone(), waits_for_own, counters);
@@ -211,7 +212,7 @@ fn core(
         recent: RecentRuns::default(),
         runs: AtomicU64::new(0),
         jitter: Mutex::new(SmallRng::seed_from_u64(seed)),
-        trace_ids: env.trace_ids.clone(),
+        trace_id: env.trace_id.clone(),
         leftovers: env.is_elected.then(|| env.leftovers.clone()),
         stands_by: AtomicBool::new(env.is_elected),
     })

@@ -105,28 +105,16 @@ pub trait Reconciler<K: Marker>: Send + Sync + 'static {
 impl<K: Marker, R: Reconciler<K>> Reconciler<K> for Arc<R> {
     type Error = R::Error;
 
-    fn reconcile(
-        &self,
-        object: Arc<K::Seen>,
-        cx: &Context<K>,
-    ) -> impl Future<Output = Result<Action, R::Error>> + Send {
-        R::reconcile(self, object, cx)
+    async fn reconcile(&self, object: Arc<K::Seen>, cx: &Context<K>) -> Result<Action, R::Error> {
+        R::reconcile(self, object, cx).await
     }
 
-    fn cleanup(
-        &self,
-        object: Arc<K::Seen>,
-        cx: &Context<K>,
-    ) -> impl Future<Output = Result<Cleanup, R::Error>> + Send {
-        R::cleanup(self, object, cx)
+    async fn cleanup(&self, object: Arc<K::Seen>, cx: &Context<K>) -> Result<Cleanup, R::Error> {
+        R::cleanup(self, object, cx).await
     }
 
-    fn deleted(
-        &self,
-        last: Deleted<K::Seen>,
-        cx: &Context<K>,
-    ) -> impl Future<Output = Result<(), R::Error>> + Send {
-        R::deleted(self, last, cx)
+    async fn deleted(&self, last: Deleted<K::Seen>, cx: &Context<K>) -> Result<(), R::Error> {
+        R::deleted(self, last, cx).await
     }
 
     fn is_terminal(error: &R::Error) -> bool {

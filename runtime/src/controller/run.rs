@@ -20,6 +20,7 @@ use super::{
     core::ControllerCore,
     failure::{FailureAction, RunFailure, ended},
     reads::RunMoments,
+    trace::trace_id,
 };
 use crate::{
     keys::{HoldReason, RunActivity, RunCost, RunDone, Tombstone},
@@ -42,7 +43,7 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     /// Starts the run. Returns also its span.
     pub(super) fn begin(core: &'a ControllerCore, item: Item<ObjectKey>) -> (Self, Span) {
-        core.metrics.active_workers.inc();
+        core.metrics.counts.active_workers.inc();
         let started = item.handed_out().unwrap_or_else(Instant::now);
         let (key, attempt) = (item.key().clone(), item.attempt());
         let (reason, deletion) = core.keys.table().begin(&key, attempt);
@@ -65,7 +66,7 @@ impl<'a> Run<'a> {
             );
         }
         let span = if span.is_disabled() { Span::none() } else { span };
-        info.trace_id = core.trace_ids.of(&span);
+        info.trace_id = core.trace_id.as_ref().and_then(|find| trace_id(find, &span));
         (Self { core, info: Arc::new(info), item: Some(item), deletion, started }, span)
     }
 
@@ -118,7 +119,7 @@ impl<'a> Run<'a> {
 
     /// Reports a key that has used up its budget.
     fn report_storm(&self, key: &ObjectKey, cost: RunCost) {
-        self.core.metrics.storms.inc();
+        self.core.metrics.counts.storms.inc();
         // The cache may be wrong: a server that was restored keeps no child of an owner that it does not have.
         self.core.base.writer.doubt_cache_of(Target { kind: self.core.base.kind.clone(), key: key.clone() });
         match cost {
@@ -205,7 +206,7 @@ impl<'a> Run<'a> {
     /// Holds back a key that has used up its budget; retries are slowed by their back-off.
     fn pace(&self, key: &ObjectKey, wait: Duration, now: Instant) {
         if !wait.is_zero() {
-            self.core.metrics.paced.inc();
+            self.core.metrics.counts.paced.inc();
             self.core.keys.table().hold(key, HoldReason::Pace, now + wait, now);
         }
     }
@@ -214,7 +215,7 @@ impl<'a> Run<'a> {
 impl Drop for Run<'_> {
     fn drop(&mut self) {
         let Self { core, info, item, .. } = self;
-        core.metrics.active_workers.dec();
+        core.metrics.counts.active_workers.dec();
         if let Some(item) = item.take() {
             let mut table = core.keys.table();
             table.end(item.key());

@@ -146,7 +146,7 @@ impl RunningController {
             }
             let (name, workers) = (&core.settings.name, core.settings.workers);
             tracing::info!(controller = %name, workers, "caches have synced: reconciling");
-            core.metrics.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
+            core.metrics.counts.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
             core.open(None);
             (0..workers).for_each(|_| drop(running.spawn((self.work)(stop.finish.clone()))));
             for stream in &self.streams {

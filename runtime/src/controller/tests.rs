@@ -27,7 +27,6 @@ use super::{
     recent::RecentRuns,
     settings::Settings,
     sources::ReconciledObjects,
-    trace::TraceIds,
     waits::Waits,
     watch::Enqueues,
     worker::Worker,
@@ -83,13 +82,14 @@ fn core_fed_twice_by(waits: Waits, caches: Vec<ReadCache>, shared: Vec<SourceId>
         std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
     });
     let client = kube::Client::new(nobody, "default");
-    let metrics = Metrics::default().reconcile().of(&"test".into());
+    let metrics = Metrics::default().shared.reconcile.of(&"test".into());
     let queue = WorkQueue::new(ItemExponentialFailure::default());
     let namespaces = waits.namespaces.iter().cloned();
-    let (gate, dropped) = (Gate::new(Server::default(), caches), metrics.deletions_dropped.clone());
+    let (gate, dropped) = (Gate::new(Server::default(), caches), metrics.counts.deletions_dropped.clone());
     let limit = StormLimit::new(RateLimit::per_second(1).burst(10));
     let keys = Keys::new(queue, gate, namespaces, shared, limit, dropped);
-    let counters = Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
+    let counts = &metrics.counts;
+    let counters = Counters { overdue: counts.overdue.clone(), contradicted: counts.contradicted.clone() };
     let author =
         Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
     let recorder =
@@ -114,7 +114,7 @@ fn core_fed_twice_by(waits: Waits, caches: Vec<ReadCache>, shared: Vec<SourceId>
         recent: RecentRuns::default(),
         runs: 0.into(),
         jitter: Mutex::new(SmallRng::seed_from_u64(7)),
-        trace_ids: TraceIds::default(),
+        trace_id: None,
         leftovers: None,
         stands_by: false.into(),
     })

@@ -9,27 +9,17 @@ use crate::{object::cut_to, users_code::contained};
 /// Most bytes of a trace id that are kept: W3C's have 32.
 const LONGEST: usize = 128;
 
-/// Asks for the id of the trace at hand; the default knows of none.
-#[derive(Clone, Default)]
-pub(crate) struct TraceIds {
-    find: Option<Arc<dyn Fn() -> Option<String> + Send + Sync>>,
-}
+/// Asks for the id of the trace at hand.
+pub(crate) type FindTraceId = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-impl TraceIds {
-    pub(crate) fn new(find: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
-        Self { find: Some(Arc::new(find)) }
-    }
-
-    /// Finds the id of the trace that a span belongs to, and records it there as `trace_id`.
-    pub(super) fn of(&self, span: &Span) -> Option<Arc<str>> {
-        let find = self.find.as_ref()?;
-        let found = contained(|| span.in_scope(|| find()));
-        let found = found.unwrap_or_else(|| {
-            tracing::error!("the function that names traces panicked: a run has no trace id");
-            None
-        });
-        let id = cut_to(found.filter(|id| !id.is_empty())?, LONGEST);
-        span.record("trace_id", &*id);
-        Some(id.into())
-    }
+/// Finds the id of the trace that a span belongs to, and records it there as `trace_id`.
+pub(super) fn trace_id(find: &FindTraceId, span: &Span) -> Option<Arc<str>> {
+    let found = contained(|| span.in_scope(|| find()));
+    let found = found.unwrap_or_else(|| {
+        tracing::error!("the function that names traces panicked: a run has no trace id");
+        None
+    });
+    let id = cut_to(found.filter(|id| !id.is_empty())?, LONGEST);
+    span.record("trace_id", &*id);
+    Some(id.into())
 }

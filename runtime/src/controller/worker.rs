@@ -32,7 +32,7 @@ use crate::{
     object::{Object, ObjectKey, Version},
     store::{CachedObject, Lookup},
     users_code::discard,
-    workqueue::{Token, Waited},
+    workqueue::Token,
     writes::{Removed, WriteError, add_finalizer, remove_finalizer, request::Target},
 };
 
@@ -54,27 +54,26 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
     /// Works until the queue is shut down, which comes after a stop.
     pub(super) async fn work(self: Arc<Self>, stop: CancellationToken) {
         while let Some((item, token)) = self.core.keys.next(&stop).await {
-            let (run, span) = Run::begin(&self.core, item);
+            let (mut run, span) = Run::begin(&self.core, item);
+            let reconciled = async {
+                tracing::debug!("reconcile started");
+                let (deletion, mut began_with) = (run.deletion.take(), None);
+                let outcome = {
+                    let reconciled = pin!(self.run(&run.info, token, deletion, &mut began_with));
+                    self.caught(&run.info, reconciled).await
+                };
+                let has_moved = |key: &ObjectKey| {
+                    let now = || self.objects.version(key);
+                    began_with.as_ref().is_some_and(|object| object.meta().resource_version != now())
+                };
+                let ended = run.finish(outcome, &has_moved);
+                if matches!(ended, Some(Ended::Error | Ended::TerminalError)) {
+                    // Tracers ask for it; the line that tells of the failure needs it not.
+                    Span::current().record("otel.status_code", "ERROR");
+                }
+            };
             // Pinned, so that what is large is not moved.
-            pin!(self.perform(run, token)).instrument(span).await;
-        }
-    }
-
-    async fn perform(&self, mut run: Run<'_>, token: Token<ObjectKey>) {
-        tracing::debug!("reconcile started");
-        let (deletion, mut began_with) = (run.deletion.take(), None);
-        let outcome = {
-            let reconciled = pin!(self.run(&run.info, token, deletion, &mut began_with));
-            self.caught(&run.info, reconciled).await
-        };
-        let has_moved = |key: &ObjectKey| {
-            let now = || self.objects.version(key);
-            began_with.as_ref().is_some_and(|object| object.meta().resource_version != now())
-        };
-        let ended = run.finish(outcome, &has_moved);
-        if matches!(ended, Some(Ended::Error | Ended::TerminalError)) {
-            // Tracers ask for it; the line that tells of the failure needs it not.
-            Span::current().record("otel.status_code", "ERROR");
+            pin!(reconciled).instrument(span).await;
         }
     }
 
@@ -121,15 +120,18 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
                 DueWork::Cleanup(object) => Ok(object),
                 DueWork::Reconcile(object) => Err(object),
             };
-            match self.ready(&mut token).await {
-                Some(Waited::No) => token.take().map(Token::pay),
-                // A cache may have come into doubt meanwhile: the key waits for it in the queue.
-                Some(Waited::Yes) if self.core.keys.gate.doubt(Some(key)).is_some() => {
-                    return Ok(Action::backoff_at_least(Duration::ZERO));
+            if token.is_none() {
+                match self.claim(&mut token).await {
+                    // A cache may have come into doubt meanwhile: the key waits for it in the queue.
+                    Some(true) if self.core.keys.gate.doubt(Some(key)).is_some() => {
+                        return Ok(Action::backoff_at_least(Duration::ZERO));
+                    }
+                    Some(true) => continue,
+                    Some(false) => {}
+                    None => return Ok(Action::not_reconciled()),
                 }
-                Some(Waited::Yes) => continue,
-                None => return Ok(Action::not_reconciled()),
-            };
+            }
+            token.take().map(Token::pay);
             return match due {
                 Ok(terminating) => Box::pin(self.clean_up(run_info, terminating)).await,
                 Err(object) => {
@@ -140,11 +142,8 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         }
     }
 
-    /// Waits for a token, if there is none at hand. Returns whether it did; `None` if the controller stops.
-    async fn ready(&self, token: &mut Option<Token<ObjectKey>>) -> Option<Waited> {
-        if token.is_some() {
-            return Some(Waited::No);
-        }
+    /// Gets another token. Returns whether that took a wait; `None` if the controller stops.
+    async fn claim(&self, token: &mut Option<Token<ObjectKey>>) -> Option<bool> {
         let (claimed, waited) = Box::pin(self.core.keys.queue.claim()).await?;
         *token = Some(claimed);
         Some(waited)
@@ -255,7 +254,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         let judged = async { call().await.map_err(RunFailure::judge::<K, R>) };
         let Some(deadline) = self.core.settings.deadline else { return judged.await };
         tokio::time::timeout(deadline, judged).await.unwrap_or_else(|_| {
-            self.core.metrics.timeouts.inc();
+            self.core.metrics.counts.timeouts.inc();
             let report = format!("the reconciler did not end within its deadline of {deadline:?}");
             Err(RunFailure { report, action: FailureAction::Retry })
         })
@@ -269,7 +268,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
     ) -> Result<T, RunFailure> {
         let caught = AssertUnwindSafe(run).catch_unwind().await;
         caught.unwrap_or_else(|panic| {
-            self.core.metrics.panics.inc();
+            self.core.metrics.counts.panics.inc();
             let failure = RunFailure::panicked(&*panic);
             if self.core.settings.panics == Panics::Propagate {
                 let error = failure.as_last_error(run_info.attempt);
@@ -298,12 +297,10 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
             self.core.keys.table().close_deletion(key, &tombstone);
             return Ok(Some(()));
         }
-        if self.ready(token).await.is_none() {
+        if token.is_none() && self.claim(token).await.is_none() {
             return Ok(None);
         }
-        if let Some(token) = token.take() {
-            token.pay();
-        }
+        token.take().map(Token::pay);
         let cx = self.context(run_info, None);
         let called = self.call(|| self.reconciler.deleted(last.deleted(), &cx));
         let Err(failure) = self.caught(run_info, called).await else {
@@ -324,7 +321,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         if !is_given_up {
             return Err(failure);
         }
-        self.core.metrics.deletions_dropped.inc();
+        self.core.metrics.counts.deletions_dropped.inc();
         tracing::error!(error = failure.report, "a deletion was not handled, and is given up");
         Ok(Some(()))
     }

@@ -14,6 +14,7 @@ use crate::{
 };
 
 /// What a batch of deltas did.
+#[derive(Default)]
 pub(super) struct AppliedDeltas {
     pub(super) changes: Vec<CacheChange>,
     pub(super) progress: Progress,
@@ -41,6 +42,11 @@ pub(super) struct Fallen {
 }
 
 impl AppliedDeltas {
+    /// Returns whether something can't be read, or contradicts the cache.
+    pub(super) fn found_errors(&self) -> bool {
+        self.unreadable().next().is_some() || !self.fallen.is_empty()
+    }
+
     /// Shows the objects that were found to be unreadable.
     pub(super) fn unreadable(&self) -> impl Iterator<Item = &Arc<Unreadable>> {
         let named = self.changes.iter().filter_map(|change| match change {
@@ -62,16 +68,7 @@ pub(super) fn apply(
     kind: &Kind,
     origin: AddOrigin,
 ) -> AppliedDeltas {
-    let progress = Progress { version: None, via: ProgressVia::Watch };
-    let applied = AppliedDeltas {
-        changes: Vec::with_capacity(entries.len()),
-        progress,
-        nameless: Vec::new(),
-        replaced: None,
-        fallen: Vec::new(),
-        reports: Vec::new(),
-        resync: false,
-    };
+    let applied = AppliedDeltas { changes: Vec::with_capacity(entries.len()), ..AppliedDeltas::default() };
     let mut applier = Applier { batch, kind, origin, via: Via::Watch, epoch: Epoch::Same, applied };
     for DeltaEntry { extent, delta } in entries {
         match delta {

@@ -232,7 +232,7 @@ impl CacheChange {
 }
 
 /// How far the cache has been brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The version that the cache shows at least; `None` while unknown or opaque.
     pub version: Option<Version>,
@@ -241,9 +241,10 @@ pub struct Progress {
 }
 
 /// What brought the cache to a version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProgressVia {
     /// Watch events or a bookmark: every change up to there was shown.
+    #[default]
     Watch,
     /// A list: changes in between may never have been seen.
     Replace,

@@ -126,27 +126,15 @@ impl InformerParts {
 
 impl InformerCore {
     pub(super) fn new(parts: InformerParts) -> Arc<Self> {
-        let InformerParts {
-            object,
-            kind,
-            cluster,
-            indexes,
-            feeds,
-            transform,
-            metrics,
-            seed,
-            on_error,
-            stop,
-            fleet,
-        } = parts;
-        let name = name_of(&kind, cluster.as_deref());
+        let (kind, feeds, metrics) = (parts.kind, parts.feeds, parts.metrics);
+        let name = name_of(&kind, parts.cluster.as_deref());
         let panics =
-            metrics.as_ref().map(|metrics| metrics.fetch().informer_panics(&name)).unwrap_or_default();
-        let (indexer, fifo) = (Indexer::of_type(object, seed), DeltaFifo::new());
-        let health = Arc::new(Health::new(on_error));
+            metrics.as_ref().map(|metrics| metrics.shared.fetch.informer_panics(&name)).unwrap_or_default();
+        let (indexer, fifo) = (Indexer::of_type(parts.object, parts.seed), DeltaFifo::new());
+        let health = Arc::new(Health::new(parts.on_error));
         let (told, named) = (health.clone(), name.clone());
         indexer.report_unreadable(move |unreadable| told.tell_unreadable(&named, unreadable));
-        for definition in indexes {
+        for definition in parts.indexes {
             if let Err(error) = indexer.index(definition) {
                 tracing::error!(%kind, %error, "index left out");
             }
@@ -156,15 +144,15 @@ impl InformerCore {
         let reliability = Arc::new(Reliability::new(server, feeds.iter().map(|feed| feed.extent.clone())));
         let sources = feeds.iter().map(|feed| (feed.extent.clone(), feed.source.clone())).collect();
         let sink = |feed: ReflectorTask| {
-            let sink = fifo.sink(feed.extent.clone(), transform.clone());
+            let sink = fifo.sink(feed.extent.clone(), parts.transform.clone());
             (feed, sink)
         };
         let feeds = feeds.into_iter().map(sink).collect();
         let (commands, received) = unbounded_channel();
         let core = Arc::new(Self {
             kind,
-            object: object.object.name,
-            cluster,
+            object: parts.object.object.name,
+            cluster: parts.cluster,
             indexer,
             fifo,
             health,
@@ -172,9 +160,9 @@ impl InformerCore {
             sources,
             panics,
             synced: Latch::default(),
-            stop,
+            stop: parts.stop,
             tasks: TaskTracker::new(),
-            fleet,
+            fleet: parts.fleet,
             resync: Arc::default(),
             current: Mutex::default(),
             users_indexes: Latch::default(),
@@ -184,7 +172,7 @@ impl InformerCore {
         });
         if let Some(metrics) = metrics {
             let source: Arc<dyn CacheSource> = core.clone();
-            metrics.fetch().report_cache(name, &core.kind, Arc::downgrade(&source));
+            metrics.shared.fetch.report_cache(name, &core.kind, Arc::downgrade(&source));
         }
         core
     }
@@ -217,11 +205,15 @@ impl InformerCore {
     /// Runs a task without which the cache goes stale: once it has ended, the informer is over, and says so.
     pub(super) fn spawn_vital(self: &Arc<Self>, what: &'static str, task: BoxFuture<'static, ()>) {
         let core = self.clone();
-        let lose = Box::new(move || {
-            core.health.lose(what);
-            core.stop();
-        });
-        self.spawn(vital((self.kind.clone(), what), task, self.stop.clone(), lose));
+        self.spawn(Box::pin(async move {
+            let ended = contained_in(task).await;
+            if ended.is_none() || !core.stop.is_cancelled() {
+                let kind = &core.kind;
+                tracing::error!(%kind, "the informer of {kind} is over: {what} panicked, which is a defect");
+                core.health.lose(what);
+                core.stop();
+            }
+        }));
     }
 
     /// Returns whether the cache holds at least what the first list held, and is kept up to date.
@@ -336,22 +328,6 @@ impl CacheSource for InformerCore {
         }
         report
     }
-}
-
-/// Runs a task; calls a function once it has ended without having been stopped.
-fn vital(
-    (kind, what): (Kind, &'static str),
-    task: BoxFuture<'static, ()>,
-    stop: CancellationToken,
-    lose: Box<dyn FnOnce() + Send>,
-) -> BoxFuture<'static, ()> {
-    Box::pin(async move {
-        let ended = contained_in(task).await;
-        if ended.is_none() || !stop.is_cancelled() {
-            tracing::error!(%kind, "the informer of {kind} is over: {what} panicked, which is a defect");
-            lose();
-        }
-    })
 }
 
 /// What users hold, directly or in a lister or registration; with the last one the informer stops.

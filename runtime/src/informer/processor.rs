@@ -106,7 +106,7 @@ impl Processor {
         match command {
             // A handler of the user's may panic when it is dropped.
             Command::Join(listener, handler) if listener.status().removed.is_set() => {
-                self.contained(|| drop(handler));
+                contained(|| drop(handler)).unwrap_or_else(|| self.note_panic());
             }
             Command::Join(listener, handler) => self.join(listener, handler),
             Command::Look(observer) => self.look(observer),
@@ -114,7 +114,7 @@ impl Processor {
                 self.joined.retain(|joined| !joined.listener.status().removed.is_set());
                 let gone = self.observers.extract_if(.., |observer| observer.status.removed.is_set());
                 for observer in gone.collect::<Vec<_>>() {
-                    self.contained(|| drop(observer));
+                    contained(|| drop(observer)).unwrap_or_else(|| self.note_panic());
                 }
             }
         }
@@ -174,7 +174,13 @@ impl Processor {
         let origin = if synced { AddOrigin::Watch } else { AddOrigin::InitialList };
         let entries = batch.take();
         let mut applied = core.indexer.write(|store| apply(store, entries, &core.kind, origin));
-        self.note_errors(&mut applied);
+        if applied.found_errors() {
+            may_block(|| self.tell_errors(&applied));
+        }
+        if applied.replaced.is_some() || !applied.nameless.is_empty() {
+            let nameless = std::mem::take(&mut applied.nameless);
+            core.health.note_nameless(applied.replaced.as_ref(), nameless);
+        }
         for entry in &self.observers {
             applied.changes.iter().for_each(|change| self.call(entry, |observer| observer.changed(change)));
         }
@@ -211,21 +217,11 @@ impl Processor {
 
     /// Reports what can't be read, and what contradicts the cache: then one of the two belongs to another history, and
     /// a relist decides.
-    fn note_errors(&self, applied: &mut AppliedDeltas) {
+    fn tell_errors(&self, applied: &AppliedDeltas) {
         let core = &self.core;
-        if applied.unreadable().next().is_some() || !applied.fallen.is_empty() {
-            may_block(|| {
-                applied
-                    .unreadable()
-                    .for_each(|unreadable| core.health.tell_unreadable(&core.name(), unreadable));
-                let fallen =
-                    applied.fallen.iter().filter(|fallen| core.reliability.list_soon(&fallen.extent));
-                fallen.for_each(|fallen| core.health.tell_fallen(&core.name(), fallen));
-            });
-        }
-        if applied.replaced.is_some() || !applied.nameless.is_empty() {
-            core.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
-        }
+        applied.unreadable().for_each(|unreadable| core.health.tell_unreadable(&core.name(), unreadable));
+        let fallen = applied.fallen.iter().filter(|fallen| core.reliability.list_soon(&fallen.extent));
+        fallen.for_each(|fallen| core.health.tell_fallen(&core.name(), fallen));
     }
 
     /// Begins to show a resync; each is shown it at its own pace, behind changes.
@@ -259,18 +255,15 @@ impl Processor {
 
     /// Calls an observer, unless it was removed.
     fn call(&self, entry: &ObserverEntry, call: impl FnOnce(&dyn Observer)) {
-        if !entry.status.removed.is_set() {
-            self.contained(|| call(&*entry.observer));
+        if !entry.status.removed.is_set() && contained(|| call(&*entry.observer)).is_none() {
+            self.note_panic();
         }
     }
 
-    /// Runs code of an observer. A panic is counted.
-    fn contained(&self, call: impl FnOnce()) {
-        if contained(call).is_none() {
-            self.core.health.count_panic();
-            self.core.panics.inc();
-            tracing::error!(kind = %self.core.kind, "a controller's mapping or predicate panicked; the next change comes");
-        }
+    fn note_panic(&self) {
+        self.core.health.count_panic();
+        self.core.panics.inc();
+        tracing::error!(kind = %self.core.kind, "a controller's mapping or predicate panicked; the next change comes");
     }
 }
 

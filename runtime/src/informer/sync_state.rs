@@ -1,7 +1,6 @@
 //! How an informer is doing: synced or not, what failed last, what can't be read.
 
 use std::{
-    error::Error,
     fmt,
     sync::{Arc, Weak},
     time::Duration,
@@ -137,37 +136,35 @@ impl SyncState {
 
     /// Says what somebody could do about an informer that does not sync.
     pub(crate) fn remedy(&self) -> String {
-        let kind = &self.kind;
-        match (self.phase, self.failure.as_ref().map(|failure| failure.cause)) {
-            (SyncPhase::NotStarted, _) => "start it: `start()` on its factory".to_owned(),
-            (SyncPhase::Stopped, _) => "it was shut down and does not come back: build another".to_owned(),
+        let (kind, cause) = (&self.kind, self.failure.as_ref().map(|failure| failure.cause));
+        let remedy = match (self.phase, cause) {
+            (SyncPhase::NotStarted, _) => "start it: `start()` on its factory",
+            (SyncPhase::Stopped, _) => "it was shut down and does not come back: build another",
             (_, Some(FailureCause::Forbidden)) => {
-                let there =
-                    self.cluster.as_ref().map(|name| format!(" of cluster {name}")).unwrap_or_default();
-                format!("allow `list` and `watch` of {kind} in a Role or ClusterRole{there}, and bind that")
+                let cluster = self.cluster.as_ref().map(|name| format!(" of cluster {name}"));
+                let there = cluster.unwrap_or_default();
+                return format!(
+                    "allow `list` and `watch` of {kind} in a Role or ClusterRole{there}, and bind that"
+                );
             }
-            (_, Some(FailureCause::Unauthorized)) => "check the credentials of the client".to_owned(),
             (_, Some(FailureCause::NotServed)) => {
-                format!(
-                    "install what serves {kind} in version {} (its CustomResourceDefinition)",
-                    kind.version
-                )
+                let version = &kind.version;
+                return format!(
+                    "install what serves {kind} in version {version} (its CustomResourceDefinition)"
+                );
             }
-            (_, Some(FailureCause::Unreachable)) => {
-                "check the server's address, and that it is up".to_owned()
-            }
+            (_, Some(FailureCause::Unauthorized)) => "check the credentials of the client",
+            (_, Some(FailureCause::Unreachable)) => "check the server's address, and that it is up",
             (_, Some(FailureCause::Panicked)) => {
                 "fix what panics (a source, an options hook, a back-off schedule); it is tried again"
-                    .to_owned()
             }
             (_, Some(FailureCause::TooLarge)) => {
-                "shrink the object, leave it out by a selector, or raise `largest_object`".to_owned()
+                "shrink the object, leave it out by a selector, or raise `largest_object`"
             }
-            (_, Some(FailureCause::Other)) => {
-                "see what the server says; it is tried again with back-off".to_owned()
-            }
-            (_, None) => "it may only need longer".to_owned(),
-        }
+            (_, Some(FailureCause::Other)) => "see what the server says; it is tried again with back-off",
+            (_, None) => "it may only need longer",
+        };
+        remedy.to_owned()
     }
 }
 
@@ -213,7 +210,8 @@ impl fmt::Display for FetchFailure {
 }
 
 /// Names the informers that did not sync in time, and why; a line each, and its remedy.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("not synced after {}:{}", readable(*waited), lines(laggards))]
 pub struct NotSynced {
     /// Those that lag.
     pub laggards: Vec<SyncState>,
@@ -221,17 +219,9 @@ pub struct NotSynced {
     pub waited: Duration,
 }
 
-impl fmt::Display for NotSynced {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not synced after {}:", readable(self.waited))?;
-        for state in &self.laggards {
-            write!(f, "\n  {state}\n    {}", state.remedy())?;
-        }
-        Ok(())
-    }
+fn lines(laggards: &[SyncState]) -> String {
+    laggards.iter().map(|state| format!("\n  {state}\n    {}", state.remedy())).collect()
 }
-
-impl Error for NotSynced {}
 
 /// Remembers what reflectors reported, and what could not even be named.
 #[derive(Debug)]
@@ -294,12 +284,6 @@ impl Health {
         let mut state = self.state.lock();
         state.guests.retain(|guest| guest.strong_count() > 0);
         state.guests.push(Arc::downgrade(handlers));
-    }
-
-    #[cfg(test)]
-    pub(super) fn handlers(&self) -> usize {
-        let state = self.state.lock();
-        state.handlers.len() + state.guests.len()
     }
 
     pub(super) fn report(&self, extent: &Extent, report: &FetchReport) {
@@ -388,5 +372,17 @@ impl Health {
 
     pub(super) fn nameless(&self) -> Vec<Arc<Unreadable>> {
         self.state.lock().nameless.iter().map(|(_, unreadable)| unreadable.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Health {
+        pub(in crate::informer) fn handlers(&self) -> usize {
+            let state = self.state.lock();
+            state.handlers.len() + state.guests.len()
+        }
     }
 }

@@ -24,10 +24,7 @@ pub trait Marker: 'static {
 }
 
 #[diagnostic::do_not_recommend]
-impl<K> Marker for K
-where
-    K: kube::Resource<DynamicType = ()> + Send + Sync + 'static,
-{
+impl<K: kube::Resource<DynamicType = ()> + Send + Sync + 'static> Marker for K {
     type Seen = K;
 }
 
@@ -119,10 +116,7 @@ impl<K: Object> Marker for External<K> {
     type Seen = K;
 }
 
-impl<K> Watched for External<K>
-where
-    K: Object + kube::Resource<DynamicType = (), Scope: TypedScope>,
-{
+impl<K: Object + kube::Resource<DynamicType = (), Scope: TypedScope>> Watched for External<K> {
     type Object = K;
     type Lister = Lister<K>;
     type DynamicType = ();
@@ -188,18 +182,11 @@ impl<W: Watched> Watched for Compact<W> {
 /// even less, and not decoded, as `Compact<Metadata<Pod>>`.
 pub struct Metadata<W>(PhantomData<fn() -> W>);
 
-impl<W> Marker for Metadata<W>
-where
-    W: Marker<Seen: kube::Resource<DynamicType = ()>>,
-{
+impl<W: Marker<Seen: kube::Resource<DynamicType = ()>>> Marker for Metadata<W> {
     type Seen = PartialObjectMeta<W::Seen>;
 }
 
-impl<W> Watched for Metadata<W>
-where
-    W: Watched<DynamicType = ()>,
-    W::Object: kube::Resource<DynamicType = ()>,
-{
+impl<W: Watched<DynamicType = (), Object: kube::Resource<DynamicType = ()>>> Watched for Metadata<W> {
     type Object = PartialObjectMeta<W::Object>;
     type Lister = Lister<Self::Object>;
     type DynamicType = ();

@@ -79,9 +79,15 @@ impl FeedObjects {
             false => self.related.remove(&(feed, object.clone())).unwrap_or_default(),
         }
     }
+}
 
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.unreadable.len() + self.related.len()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl FeedObjects {
+        pub(in crate::keys) fn len(&self) -> usize {
+            self.unreadable.len() + self.related.len()
+        }
     }
 }

@@ -151,20 +151,21 @@ impl Sources {
     fn record(&mut self, source: SourceId) -> &mut SourceRecord {
         self.0.entry(source).or_default()
     }
-
-    /// Counts what waits.
-    #[cfg(test)]
-    pub(super) fn waits(&self) -> usize {
-        let waits = |record: &SourceRecord| {
-            record.by_version.len() + record.by_object.len() + usize::from(record.open_since.is_some())
-        };
-        self.0.values().map(waits).sum()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Sources {
+        /// Counts what waits.
+        pub(in crate::keys) fn waits(&self) -> usize {
+            let waits = |record: &SourceRecord| {
+                record.by_version.len() + record.by_object.len() + usize::from(record.open_since.is_some())
+            };
+            self.0.values().map(waits).sum()
+        }
+    }
 
     #[test]
     fn keys_are_found_by_source_and_by_the_versions_that_it_reaches() {

@@ -126,10 +126,10 @@ impl KeyTable {
             record.asked = Some(reason);
             return unsynced.add(key, is_listed).iter().for_each(|key| self.forget_asked(key));
         }
-        let (priority, asked) = (reason.priority(), &mut self.keys.entry(key.clone()).or_default().asked);
-        match asked {
+        let priority = reason.priority();
+        match &mut self.keys.entry(key.clone()).or_default().asked {
             Some(asked) => asked.merge(reason),
-            None => *asked = Some(reason),
+            asked => *asked = Some(reason),
         }
         self.queue.add_at(key, priority);
     }
@@ -396,38 +396,41 @@ impl KeyTable {
         self.feeds.observe(feed, change)
     }
 
-    /// Judges a change that concerns a key, and asks for a run unless the change is the key's own write.
+    /// Judges a change that concerns a key, and asks for a run if it is somebody else's.
     ///
-    /// Only a watch event of a source of this cluster can be that. Its version is passed.
-    pub(crate) fn take(&mut self, key: ObjectKey, written: Option<(SourceId, Version)>, reason: Reason) {
+    /// Only a watch event of a source of this cluster can be the key's own write. Its version is passed.
+    pub(crate) fn take(
+        &mut self,
+        key: ObjectKey,
+        written: Option<(SourceId, Version)>,
+        reason: Reason,
+    ) -> ChangeVerdict {
         if let Some((source, version)) = written
             && self.shared.contains(&source)
             && !self.sources.is_first(source, version, &key)
         {
             // A second event of a key's own write would count as a foreign change.
-            return;
+            return ChangeVerdict::Own;
         }
-        if self.judge(&key, written) == ChangeVerdict::Enqueue {
-            self.add(key, reason);
+        if let Some(record) = self.keys.get_mut(&key) {
+            let own = record.known().into_iter().flat_map(|details| &mut details.writes.own);
+            let own = own.into_iter().find(|own| Some((own.source, own.version)) == written);
+            let is_own = own.map(|own| own.seen = true).is_some();
+            if let Some(run) = &mut record.run {
+                run.note(RunActivity::Changed);
+                match written {
+                    _ if is_own => return ChangeVerdict::Own,
+                    Some(event) if run.deferred.len() < DEFERRED_PER_RUN => run.deferred.push(event),
+                    _ => run.done.changed = true,
+                }
+                return ChangeVerdict::Deferred;
+            }
+            if is_own {
+                return ChangeVerdict::Own;
+            }
         }
-    }
-
-    /// Judges a change that concerns a key: a watch event, or what can't be its own, as a deletion or a list.
-    pub(super) fn judge(&mut self, key: &ObjectKey, written: Option<(SourceId, Version)>) -> ChangeVerdict {
-        let Some(record) = self.keys.get_mut(key) else { return ChangeVerdict::Enqueue };
-        let own = record.known().into_iter().flat_map(|details| &mut details.writes.own);
-        let own = own.into_iter().find(|own| Some((own.source, own.version)) == written);
-        let is_own = own.map(|own| own.seen = true).is_some();
-        let Some(run) = &mut record.run else {
-            return if is_own { ChangeVerdict::Own } else { ChangeVerdict::Enqueue };
-        };
-        run.note(RunActivity::Changed);
-        match written {
-            _ if is_own => return ChangeVerdict::Own,
-            Some(event) if run.deferred.len() < DEFERRED_PER_RUN => run.deferred.push(event),
-            _ => run.done.changed = true,
-        }
-        ChangeVerdict::Deferred
+        self.add(key, reason);
+        ChangeVerdict::Enqueue
     }
 
     /// Takes the progress of a source, and enqueues or releases the keys that waited for it.
@@ -735,10 +738,16 @@ impl KeyTable {
             self.keys.remove(key);
         }
     }
+}
 
-    /// Counts the keys and objects that something is known of.
-    #[cfg(test)]
-    pub(crate) fn remembered(&self) -> usize {
-        self.keys.len() + self.feeds.len() + self.sources.waits()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl KeyTable {
+        /// Counts the keys and objects that something is known of.
+        pub(crate) fn remembered(&self) -> usize {
+            self.keys.len() + self.feeds.len() + self.sources.waits()
+        }
     }
 }

@@ -22,26 +22,26 @@ pub(crate) type AnyItem = FetchedItem<dyn AnyObject>;
 impl<K: Object> FetchedItem<K> {
     /// Forgets the type.
     pub(crate) fn erased(self) -> AnyItem {
-        match self {
-            Self::Object(object) => FetchedItem::Object(object),
-            Self::Raw(raw) => FetchedItem::Raw(raw),
-            Self::Unreadable(unreadable) => FetchedItem::Unreadable(unreadable),
-        }
+        self.map(|object| object as Arc<dyn AnyObject>)
     }
 }
 
 impl AnyItem {
     /// Takes an item as what it is.
     pub(crate) fn typed<K: Object>(self) -> FetchedItem<K> {
-        match self {
-            Self::Object(object) => FetchedItem::Object(downcast(object)),
-            Self::Raw(raw) => FetchedItem::Raw(raw),
-            Self::Unreadable(unreadable) => FetchedItem::Unreadable(unreadable),
-        }
+        self.map(downcast)
     }
 }
 
 impl<K: ?Sized> FetchedItem<K> {
+    fn map<J: ?Sized>(self, object: impl FnOnce(Arc<K>) -> Arc<J>) -> FetchedItem<J> {
+        match self {
+            Self::Object(known) => FetchedItem::Object(object(known)),
+            Self::Raw(raw) => FetchedItem::Raw(raw),
+            Self::Unreadable(unreadable) => FetchedItem::Unreadable(unreadable),
+        }
+    }
+
     /// Copies a readable item; the copy shares the object.
     pub(crate) fn copy(&self) -> Option<Self> {
         (!matches!(self, Self::Unreadable(_))).then(|| self.clone())

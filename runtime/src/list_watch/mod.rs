@@ -102,27 +102,17 @@ pub trait ListerWatcher<K>: Send + Sync + 'static {
 }
 
 /// A source that is shared.
-impl<K, L> ListerWatcher<K> for Arc<L>
-where
-    K: 'static,
-    L: ListerWatcher<K>,
-{
-    fn list(
-        &self,
-        options: &ListOptions,
-    ) -> impl Future<Output = Result<ListPage<K>, ListWatchError>> + Send {
-        (**self).list(options)
+impl<K: 'static, L: ListerWatcher<K>> ListerWatcher<K> for Arc<L> {
+    async fn list(&self, options: &ListOptions) -> Result<ListPage<K>, ListWatchError> {
+        L::list(self, options).await
     }
 
-    fn watch(
-        &self,
-        options: &ListOptions,
-    ) -> impl Future<Output = Result<WatchStream<K>, ListWatchError>> + Send {
-        (**self).watch(options)
+    async fn watch(&self, options: &ListOptions) -> Result<WatchStream<K>, ListWatchError> {
+        L::watch(self, options).await
     }
 
-    fn latest_version(&self) -> impl Future<Output = Result<Option<String>, ListWatchError>> + Send {
-        (**self).latest_version()
+    async fn latest_version(&self) -> Result<Option<String>, ListWatchError> {
+        L::latest_version(self).await
     }
 }
 

@@ -66,7 +66,7 @@ use crate::{
     backoff::random_seed,
     chain::one_line,
     clock::{Moment, WallClock},
-    controller::{Controller, ControllerEnv, Leftovers, Plan, RunningController, TraceIds, Watch},
+    controller::{Controller, ControllerEnv, FindTraceId, Leftovers, Plan, RunningController, Watch},
     error::Error,
     informer::{InformerBuilder, Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -130,7 +130,7 @@ pub struct Manager {
     inspector: Inspector,
     seed: Option<u64>,
     dry_run: Arc<DryRun>,
-    trace_ids: TraceIds,
+    trace_id: Option<FindTraceId>,
     cluster: ClientOrigin,
     serve: Serve,
     #[cfg(feature = "webhooks")]
@@ -177,7 +177,7 @@ impl Manager {
             metrics,
             inspector: Inspector::default(),
             dry_run,
-            trace_ids: TraceIds::default(),
+            trace_id: None,
             cluster: ClientOrigin::default(),
             serve: Serve::default(),
             #[cfg(feature = "webhooks")]
@@ -235,7 +235,7 @@ impl Manager {
     /// ```
     pub fn leader_election(mut self, election: impl Into<LeaderElection>) -> Self {
         let seed = self.seed.unwrap_or_else(random_seed);
-        let (clock, metrics) = (self.clock.clone(), self.metrics.election());
+        let (clock, metrics) = (self.clock.clone(), &self.metrics.shared.election);
         let (candidate, gate, leadership) =
             Candidate::new(election.into(), &self.direct, clock, metrics, seed);
         let taken = *self.client_taken.get_mut();
@@ -506,7 +506,7 @@ impl Manager {
     /// });
     /// ```
     pub fn trace_id(mut self, find: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
-        self.trace_ids = TraceIds::new(find);
+        self.trace_id = Some(Arc::new(find));
         self
     }
 
@@ -778,7 +778,7 @@ impl Manager {
             is_elected: candidate.is_some(),
             leftovers: &leftovers,
             is_dry_run: self.dry_run.is_on(),
-            trace_ids: &self.trace_ids,
+            trace_id: &self.trace_id,
         };
         let mut planned: Vec<RunningController> = Vec::new();
         for plan in self.plans {

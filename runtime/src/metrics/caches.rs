@@ -88,43 +88,46 @@ impl Collector for CacheMetrics {
             names.entry([("name", labels.name.clone())]).or_insert_with(CacheReport::default).add(report);
             caches.entry(labels).or_insert_with(CacheReport::default).add(report);
         }
-        let shown = &mut encoder;
-        gauges(shown, "informer_queued_items", "Deltas that wait to be applied", &caches, |cache| {
-            cache.queued as u64
-        })?;
-        let help = "The version that the cache shows at least";
-        gauges(shown, "informer_store_resource_version", help, &caches, |cache| {
-            cache.version.unwrap_or_default()
-        })?;
-        gauges(shown, "watchkeeper_informer_objects", "Objects in the cache", &caches, |cache| {
-            cache.objects as u64
-        })?;
-        let help = "Objects whose latest state could not be read";
-        gauges(shown, "watchkeeper_informer_unreadable_objects", help, &caches, |cache| {
-            cache.unreadable as u64
-        })?;
-        gauges(shown, "watchkeeper_informer_handlers", "Handlers of informers", &names, |cache| {
-            cache.handlers as f64
-        })?;
-        let help = "Notifications that wait for handlers";
-        gauges(shown, "watchkeeper_informer_handler_backlog", help, &names, |cache| cache.depth as f64)?;
-        let help = "How long the oldest of them has waited";
-        gauges(shown, "watchkeeper_informer_handler_backlog_age_seconds", help, &names, |cache| {
-            cache.oldest.as_secs_f64()
-        })
+        gauges(&mut encoder, &OF_CACHES, &caches)?;
+        gauges(&mut encoder, &OF_HANDLERS, &names)
     }
 }
 
-/// Shows one number of each report.
+/// A metric: its name, what it says, and its number of a report.
+type CacheGauge<N> = (&'static str, &'static str, fn(&CacheReport) -> N);
+
+const OF_CACHES: [CacheGauge<u64>; 4] = [
+    ("informer_queued_items", "Deltas that wait to be applied", |cache| cache.queued as u64),
+    ("informer_store_resource_version", "The version that the cache shows at least", |cache| {
+        cache.version.unwrap_or_default()
+    }),
+    ("watchkeeper_informer_objects", "Objects in the cache", |cache| cache.objects as u64),
+    ("watchkeeper_informer_unreadable_objects", "Objects whose latest state could not be read", |cache| {
+        cache.unreadable as u64
+    }),
+];
+
+const OF_HANDLERS: [CacheGauge<f64>; 3] = [
+    ("watchkeeper_informer_handlers", "Handlers of informers", |cache| cache.handlers as f64),
+    ("watchkeeper_informer_handler_backlog", "Notifications that wait for handlers", |cache| {
+        cache.depth as f64
+    }),
+    ("watchkeeper_informer_handler_backlog_age_seconds", "How long the oldest of them has waited", |cache| {
+        cache.oldest.as_secs_f64()
+    }),
+];
+
+/// Shows some numbers of each report.
 fn gauges<L: EncodeLabelSet, N: EncodeGaugeValue>(
     encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
+    gauges: &[CacheGauge<N>],
     reports: &BTreeMap<L, CacheReport>,
-    read: fn(&CacheReport) -> N,
 ) -> fmt::Result {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    reports
-        .iter()
-        .try_for_each(|(labels, report)| ConstGauge::new(read(report)).encode(family.encode_family(labels)?))
+    for (name, help, read) in gauges {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, report) in reports {
+            ConstGauge::new(read(report)).encode(family.encode_family(labels)?)?;
+        }
+    }
+    Ok(())
 }

@@ -21,7 +21,7 @@ use prometheus_client::{
 
 use super::{
     caches::{CacheMetrics, CacheSource},
-    registered::added,
+    registered::{added, family, labelled_metrics},
 };
 use crate::object::Kind;
 
@@ -29,7 +29,6 @@ use crate::object::Kind;
 const SHORT: Duration = Duration::from_secs(1);
 
 type VersionGauge = Gauge<u64, AtomicU64>;
-type Histograms = Family<KindLabels, Histogram, fn() -> Histogram>;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct KindLabels {
@@ -42,88 +41,61 @@ struct FailureLabels {
     cause: String,
 }
 
+labelled_metrics! {
+    /// What differs by the kind alone.
+    FetchFamilies by KindLabels;
+    /// What is counted of one reflector.
+    FetchCounts {
+        lists: Counter = "reflector_lists", "Lists that were begun";
+        list_seconds: Histogram = "reflector_list_duration_seconds", "How long lists took", seconds;
+        list_items: Histogram = "reflector_items_per_list", "Items of a list", items;
+        watches: Counter = "reflector_watches", "Watches that were opened";
+        short_watches: Counter = "reflector_short_watches",
+            "Watches that ended within a second without an event";
+        watch_seconds: Histogram = "reflector_watch_duration_seconds", "How long watches lived", seconds;
+        watch_items: Histogram = "reflector_items_per_watch", "Events of a watch", items;
+        last_version: VersionGauge = "reflector_last_resource_version", "The last version that was seen";
+        epochs: Counter = "watchkeeper_reflector_epochs",
+            "Lists that were started again because the server had lost its history";
+    }
+}
+
+/// 5 ms to 11 min.
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.005, 2.0, 18))
+}
+
+/// 1 to 4 million.
+fn items() -> Histogram {
+    Histogram::new(exponential_buckets(1.0, 4.0, 12))
+}
+
 /// The metrics of reflectors and informers.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchMetrics {
-    lists: Family<KindLabels, Counter>,
-    list_seconds: Histograms,
-    list_items: Histograms,
-    watches: Family<KindLabels, Counter>,
-    short_watches: Family<KindLabels, Counter>,
-    watch_seconds: Histograms,
-    watch_items: Histograms,
-    last_version: Family<KindLabels, VersionGauge>,
+    by_kind: FetchFamilies,
     failures: Family<FailureLabels, Counter>,
-    epochs: Family<KindLabels, Counter>,
     handler_panics: Family<KindLabels, Counter>,
     caches: CacheMetrics,
 }
 
 impl FetchMetrics {
-    pub(super) fn register(r: &mut Registry) -> Self {
-        // 5 ms to 11 min, and 1 to 4 million.
-        let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(0.005, 2.0, 18));
-        let items: fn() -> Histogram = || Histogram::new(exponential_buckets(1.0, 4.0, 12));
-        let histograms = |r: &mut Registry, name, help, buckets| {
-            let family = Histograms::new_with_constructor(buckets);
-            r.register(name, help, family.clone());
-            family
-        };
-        let metrics = Self {
-            lists: added(r, "reflector_lists", "Lists that were begun"),
-            list_seconds: histograms(r, "reflector_list_duration_seconds", "How long lists took", seconds),
-            list_items: histograms(r, "reflector_items_per_list", "Items of a list", items),
-            watches: added(r, "reflector_watches", "Watches that were opened"),
-            short_watches: added(
-                r,
-                "reflector_short_watches",
-                "Watches that ended within a second without an event",
-            ),
-            watch_seconds: histograms(
-                r,
-                "reflector_watch_duration_seconds",
-                "How long watches lived",
-                seconds,
-            ),
-            watch_items: histograms(r, "reflector_items_per_watch", "Events of a watch", items),
-            last_version: added(r, "reflector_last_resource_version", "The last version that was seen"),
-            failures: added(
-                r,
-                "watchkeeper_reflector_failures",
-                "Lists, openings and streams that failed, by cause",
-            ),
-            epochs: added(
-                r,
-                "watchkeeper_reflector_epochs",
-                "Lists that were started again because the server had lost its history",
-            ),
-            handler_panics: added(
-                r,
-                "watchkeeper_informer_panics",
-                "Calls of handlers, mappings and predicates that panicked",
-            ),
-            caches: CacheMetrics::default(),
-        };
-        r.register_collector(Box::new(metrics.caches.clone()));
-        metrics
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let by_kind = FetchFamilies::register(registry);
+        let help = "Lists, openings and streams that failed, by cause";
+        let failures = added(registry, "watchkeeper_reflector_failures", help);
+        let help = "Calls of handlers, mappings and predicates that panicked";
+        let handler_panics = added(registry, "watchkeeper_informer_panics", help);
+        let caches = CacheMetrics::default();
+        registry.register_collector(Box::new(caches.clone()));
+        Self { by_kind, failures, handler_panics, caches }
     }
 
     /// Returns the metrics of a reflector with that name.
     pub(crate) fn meter(&self, name: &str) -> FetchMeter {
         let named = KindLabels { name: name.to_owned() };
-        FetchMeter {
-            lists: self.lists.get_or_create_owned(&named),
-            list_seconds: self.list_seconds.get_or_create_owned(&named),
-            list_items: self.list_items.get_or_create_owned(&named),
-            watches: self.watches.get_or_create_owned(&named),
-            short_watches: self.short_watches.get_or_create_owned(&named),
-            watch_seconds: self.watch_seconds.get_or_create_owned(&named),
-            watch_items: self.watch_items.get_or_create_owned(&named),
-            last_version: self.last_version.get_or_create_owned(&named),
-            epochs: self.epochs.get_or_create_owned(&named),
-            failures: self.failures.clone(),
-            name: named.name,
-        }
+        let counts = self.by_kind.labelled(&named);
+        FetchMeter { counts, failures: self.failures.clone(), name: named.name }
     }
 
     /// Reads the state of an informer at each scrape.
@@ -140,15 +112,7 @@ impl FetchMetrics {
 /// The metrics of one reflector. The default is not in any registry.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchMeter {
-    pub(crate) lists: Counter,
-    list_seconds: Histogram,
-    list_items: Histogram,
-    pub(crate) watches: Counter,
-    short_watches: Counter,
-    watch_seconds: Histogram,
-    watch_items: Histogram,
-    pub(crate) last_version: VersionGauge,
-    pub(crate) epochs: Counter,
+    pub(crate) counts: FetchCounts,
     failures: Family<FailureLabels, Counter>,
     name: String,
 }
@@ -161,15 +125,15 @@ impl Default for FetchMeter {
 
 impl FetchMeter {
     pub(crate) fn listed(&self, taken: Duration, items: usize) {
-        self.list_seconds.observe(taken.as_secs_f64());
-        self.list_items.observe(items as f64);
+        self.counts.list_seconds.observe(taken.as_secs_f64());
+        self.counts.list_items.observe(items as f64);
     }
 
     pub(crate) fn watch_ended(&self, lived: Duration, events: usize) {
-        self.watch_seconds.observe(lived.as_secs_f64());
-        self.watch_items.observe(events as f64);
+        self.counts.watch_seconds.observe(lived.as_secs_f64());
+        self.counts.watch_items.observe(events as f64);
         if lived < SHORT && events == 0 {
-            self.short_watches.inc();
+            self.counts.short_watches.inc();
         }
     }
 

@@ -42,17 +42,18 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Holds the metrics of one manager or factory. Clones share them.
 #[derive(Clone)]
 pub struct Metrics {
-    shared: Arc<MetricsShared>,
+    pub(crate) shared: Arc<MetricsShared>,
 }
 
-struct MetricsShared {
+/// What clones share.
+pub(crate) struct MetricsShared {
     /// The registry of the runtime, then one for each call of [`Metrics::register`].
     registries: Mutex<Vec<Arc<Registry>>>,
-    fetch: FetchMetrics,
-    queue: QueueMetrics,
-    reconcile: ReconcileMetrics,
-    requests: RequestMetrics,
-    election: ElectionMetrics,
+    pub(crate) fetch: FetchMetrics,
+    pub(crate) queue: QueueMetrics,
+    pub(crate) reconcile: ReconcileMetrics,
+    pub(crate) requests: RequestMetrics,
+    pub(crate) election: ElectionMetrics,
 }
 
 impl Default for Metrics {
@@ -104,26 +105,6 @@ impl Metrics {
         // Writing to a string does not fail.
         let _ = encode_eof(&mut text);
         text
-    }
-
-    pub(crate) fn fetch(&self) -> &FetchMetrics {
-        &self.shared.fetch
-    }
-
-    pub(crate) fn queue(&self) -> &QueueMetrics {
-        &self.shared.queue
-    }
-
-    pub(crate) fn reconcile(&self) -> &ReconcileMetrics {
-        &self.shared.reconcile
-    }
-
-    pub(crate) fn requests(&self) -> &RequestMetrics {
-        &self.shared.requests
-    }
-
-    pub(crate) fn election(&self) -> &ElectionMetrics {
-        &self.shared.election
     }
 }
 

@@ -8,7 +8,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::registered::added;
+use super::registered::{added, family, labelled_metrics};
 
 /// The buckets of controller-runtime, in seconds.
 const BUCKETS: [f64; 40] = [
@@ -28,23 +28,37 @@ struct ResultLabels {
     result: &'static str,
 }
 
+labelled_metrics! {
+    /// What differs by the controller alone.
+    ControllerFamilies by ControllerLabels;
+    /// What is counted of one controller.
+    ControllerCounts {
+        errors: Counter = "controller_runtime_reconcile_errors", "Reconciles that failed";
+        terminal_errors: Counter = "controller_runtime_terminal_reconcile_errors", "Reconciles that failed for good";
+        panics: Counter = "controller_runtime_reconcile_panics", "Reconciles that panicked";
+        timeouts: Counter = "controller_runtime_reconcile_timeouts", "Reconciles ended by the controller's deadline";
+        paced: Counter = "watchkeeper_paced_reconciles", "Runs that waited because their key writes too often";
+        storms: Counter = "watchkeeper_storms", "Keys that began to write, or to change, in run after run";
+        deletions_dropped: Counter = "watchkeeper_deletions_dropped",
+            "Deletions that the reconciler never got, or failed on for good";
+        overdue: Counter = "watchkeeper_own_writes_overdue",
+            "Keys that ran on before their caches showed what they wrote";
+        contradicted: Counter = "watchkeeper_caches_contradicted",
+            "Caches that were listed again because an answer contradicted them";
+        events_dropped: Counter = "watchkeeper_events_dropped",
+            "Events that were not sent: the server refused them, or there were too many";
+        max_concurrent: Gauge = "controller_runtime_max_concurrent_reconciles", "Most reconciles at once";
+        active_workers: Gauge = "controller_runtime_active_workers", "Workers that reconcile now";
+        time: Histogram = "controller_runtime_reconcile_time_seconds", "How long reconciles took",
+            || Histogram::new(BUCKETS);
+    }
+}
+
 /// The metrics of controllers.
 #[derive(Clone, Debug)]
 pub(crate) struct ReconcileMetrics {
     total: Family<ResultLabels, Counter>,
-    errors: Family<ControllerLabels, Counter>,
-    terminal_errors: Family<ControllerLabels, Counter>,
-    panics: Family<ControllerLabels, Counter>,
-    timeouts: Family<ControllerLabels, Counter>,
-    paced: Family<ControllerLabels, Counter>,
-    storms: Family<ControllerLabels, Counter>,
-    deletions_dropped: Family<ControllerLabels, Counter>,
-    overdue: Family<ControllerLabels, Counter>,
-    contradicted: Family<ControllerLabels, Counter>,
-    events_dropped: Family<ControllerLabels, Counter>,
-    time: Family<ControllerLabels, Histogram, fn() -> Histogram>,
-    max_concurrent: Family<ControllerLabels, Gauge>,
-    active_workers: Family<ControllerLabels, Gauge>,
+    by_controller: ControllerFamilies,
 }
 
 /// The metrics of one controller.
@@ -54,19 +68,7 @@ pub(crate) struct ControllerMetrics {
     requeue: Counter,
     requeue_after: Counter,
     error: Counter,
-    errors: Counter,
-    terminal_errors: Counter,
-    pub(crate) panics: Counter,
-    pub(crate) timeouts: Counter,
-    pub(crate) paced: Counter,
-    pub(crate) storms: Counter,
-    pub(crate) deletions_dropped: Counter,
-    pub(crate) overdue: Counter,
-    pub(crate) contradicted: Counter,
-    pub(crate) events_dropped: Counter,
-    time: Histogram,
-    pub(crate) max_concurrent: Gauge,
-    pub(crate) active_workers: Gauge,
+    pub(crate) counts: ControllerCounts,
 }
 
 /// How a run ended.
@@ -80,68 +82,14 @@ pub(crate) enum Ended {
 }
 
 impl ReconcileMetrics {
-    pub(super) fn register(r: &mut Registry) -> Self {
-        let time: fn() -> Histogram = || Histogram::new(BUCKETS);
-        let metrics = Self {
-            total: added(r, "controller_runtime_reconcile", "Reconciles by controller and result"),
-            errors: added(r, "controller_runtime_reconcile_errors", "Reconciles that failed"),
-            terminal_errors: added(
-                r,
-                "controller_runtime_terminal_reconcile_errors",
-                "Reconciles that failed for good",
-            ),
-            panics: added(r, "controller_runtime_reconcile_panics", "Reconciles that panicked"),
-            timeouts: added(
-                r,
-                "controller_runtime_reconcile_timeouts",
-                "Reconciles ended by the controller's deadline",
-            ),
-            paced: added(
-                r,
-                "watchkeeper_paced_reconciles",
-                "Runs that waited because their key writes too often",
-            ),
-            storms: added(
-                r,
-                "watchkeeper_storms",
-                "Keys that began to write, or to change, in run after run",
-            ),
-            deletions_dropped: added(
-                r,
-                "watchkeeper_deletions_dropped",
-                "Deletions that the reconciler never got, or failed on for good",
-            ),
-            overdue: added(
-                r,
-                "watchkeeper_own_writes_overdue",
-                "Keys that ran on before their caches showed what they wrote",
-            ),
-            contradicted: added(
-                r,
-                "watchkeeper_caches_contradicted",
-                "Caches that were listed again because an answer contradicted them",
-            ),
-            events_dropped: added(
-                r,
-                "watchkeeper_events_dropped",
-                "Events that were not sent: the server refused them, or there were too many",
-            ),
-            time: Family::new_with_constructor(time),
-            max_concurrent: added(
-                r,
-                "controller_runtime_max_concurrent_reconciles",
-                "Most reconciles at once",
-            ),
-            active_workers: added(r, "controller_runtime_active_workers", "Workers that reconcile now"),
-        };
-        let name = "controller_runtime_reconcile_time_seconds";
-        r.register(name, "How long reconciles took", metrics.time.clone());
-        metrics
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let help = "Reconciles by controller and result";
+        let total = added(registry, "controller_runtime_reconcile", help);
+        Self { total, by_controller: ControllerFamilies::register(registry) }
     }
 
     /// Returns the metrics of one controller. From then on all of them are in each scrape.
     pub(crate) fn of(&self, controller: &Arc<str>) -> ControllerMetrics {
-        let of = ControllerLabels { controller: controller.clone() };
         let by_result =
             |result| self.total.get_or_create_owned(&ResultLabels { controller: controller.clone(), result });
         ControllerMetrics {
@@ -149,19 +97,7 @@ impl ReconcileMetrics {
             requeue: by_result("requeue"),
             requeue_after: by_result("requeue_after"),
             error: by_result("error"),
-            errors: self.errors.get_or_create_owned(&of),
-            terminal_errors: self.terminal_errors.get_or_create_owned(&of),
-            panics: self.panics.get_or_create_owned(&of),
-            timeouts: self.timeouts.get_or_create_owned(&of),
-            paced: self.paced.get_or_create_owned(&of),
-            storms: self.storms.get_or_create_owned(&of),
-            deletions_dropped: self.deletions_dropped.get_or_create_owned(&of),
-            overdue: self.overdue.get_or_create_owned(&of),
-            contradicted: self.contradicted.get_or_create_owned(&of),
-            events_dropped: self.events_dropped.get_or_create_owned(&of),
-            time: self.time.get_or_create_owned(&of),
-            max_concurrent: self.max_concurrent.get_or_create_owned(&of),
-            active_workers: self.active_workers.get_or_create_owned(&of),
+            counts: self.by_controller.labelled(&ControllerLabels { controller: controller.clone() }),
         }
     }
 }
@@ -169,7 +105,7 @@ impl ReconcileMetrics {
 impl ControllerMetrics {
     /// Counts a run that ended.
     pub(crate) fn ended(&self, how: Ended, took: Duration) {
-        self.time.observe(took.as_secs_f64());
+        self.counts.time.observe(took.as_secs_f64());
         match how {
             Ended::Success => &self.success,
             Ended::Requeue => &self.requeue,
@@ -178,10 +114,10 @@ impl ControllerMetrics {
         }
         .inc();
         if matches!(how, Ended::Error | Ended::TerminalError) {
-            self.errors.inc();
+            self.counts.errors.inc();
         }
         if how == Ended::TerminalError {
-            self.terminal_errors.inc();
+            self.counts.terminal_errors.inc();
         }
     }
 }

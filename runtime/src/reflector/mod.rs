@@ -72,12 +72,7 @@ pub struct Reflector<K, L, S> {
     object: PhantomData<fn() -> K>,
 }
 
-impl<K, L, S> Reflector<K, L, S>
-where
-    K: Object,
-    L: ListerWatcher<K>,
-    S: ReflectorStore<K>,
-{
+impl<K: Object, L: ListerWatcher<K>, S: ReflectorStore<K>> Reflector<K, L, S> {
     /// Says what to fetch from, where to put it, and how.
     pub fn new(source: L, store: Arc<S>, config: ReflectorConfig) -> Self {
         Self { source, store, config, object: PhantomData }

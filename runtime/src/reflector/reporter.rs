@@ -12,12 +12,7 @@ use super::{
     sink::{AnyStore, FetchReport},
     watch_error::{FetchPart, WatchError, WatchErrorHandler},
 };
-use crate::{
-    clock::readable,
-    list_watch::ListWatchError,
-    metrics::{FetchMeter, Metrics},
-    users_code::contained,
-};
+use crate::{clock::readable, list_watch::ListWatchError, metrics::FetchMeter, users_code::contained};
 
 /// Counts and reports for one reflector.
 pub(super) struct Reporter {
@@ -36,7 +31,7 @@ pub(super) struct Reporter {
 
 impl Reporter {
     pub(super) fn new(store: Arc<AnyStore>, config: &ReflectorConfig) -> Self {
-        let meter = config.metrics.as_ref().map(Metrics::fetch).map(|metrics| metrics.meter(&config.name));
+        let meter = config.metrics.as_ref().map(|metrics| metrics.shared.fetch.meter(&config.name));
         Self {
             name: config.name.clone(),
             store,
@@ -109,7 +104,7 @@ impl Reporter {
     pub(super) fn listing(&mut self) {
         if self.listing.is_none() {
             self.listing = Some(Instant::now());
-            self.meter.lists.inc();
+            self.meter.counts.lists.inc();
         }
     }
 
@@ -121,12 +116,12 @@ impl Reporter {
 
     pub(super) fn watch_opened(&mut self) {
         self.skipped = 0;
-        self.meter.watches.inc();
+        self.meter.counts.watches.inc();
     }
 
     pub(super) fn reached(&self, version: Option<&str>) {
         if let Some(version) = version.and_then(|version| version.parse().ok()) {
-            self.meter.last_version.set(version);
+            self.meter.counts.last_version.set(version);
         }
     }
 

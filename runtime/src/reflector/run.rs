@@ -170,7 +170,8 @@ impl ReflectorLoop {
         self.reporter.listing();
         match self.source.watch(options).await {
             Ok(stream) => {
-                self.state.stream_opened();
+                // How often it may be cut is counted elsewhere.
+                self.state.pacing.rereading.backoff.reset();
                 self.gathered = Gathered::new();
                 self.follow(stream, true).await;
             }
@@ -246,7 +247,7 @@ impl ReflectorLoop {
         self.count = Some(count);
         self.reporter.listed(count);
         if epoch == Epoch::New {
-            self.reporter.meter.epochs.inc();
+            self.reporter.meter.counts.epochs.inc();
         }
         self.store.replace(list);
         self.state.replaced(Instant::now(), &version);
@@ -420,6 +421,7 @@ impl ReflectorLoop {
                     *ending = Ending { opened: now, brought: Brought::Progress };
                     // What follows is a watch, which has delivered.
                     self.part = FetchPart::Watch;
+                    self.state.was_good();
                     self.reporter.healthy(FetchPart::Watch);
                 }
             }
@@ -440,7 +442,7 @@ impl ReflectorLoop {
             if ending.brought == Brought::Nothing {
                 self.reporter.healthy(FetchPart::Watch);
             }
-            ending.brought = ending.brought.max(self.state.delivered(version.as_deref()));
+            self.state.delivered(ending, version.as_deref());
             self.reporter.reached(self.state.version.as_deref());
         }
         end

@@ -66,11 +66,7 @@ impl<K, S> TypedStore<K, S> {
     }
 }
 
-impl<K, S> ReflectorStore<dyn AnyObject> for TypedStore<K, S>
-where
-    K: Object,
-    S: ReflectorStore<K>,
-{
+impl<K: Object, S: ReflectorStore<K>> ReflectorStore<dyn AnyObject> for TypedStore<K, S> {
     fn replace(&self, List { items, unchanged, resource_version, epoch }: List<dyn AnyObject>) {
         let items = items.into_iter().map(FetchedItem::typed).collect();
         self.0.replace(List { items, unchanged, resource_version, epoch });

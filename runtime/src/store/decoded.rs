@@ -92,9 +92,6 @@ impl DecodedObjects {
 
     /// Lets go of what nobody holds, if that was not done for a while.
     pub(super) fn sweep_if_due(&self) {
-        if !self.used.load(Ordering::Relaxed) {
-            return;
-        }
         let now = Instant::now();
         let recent = {
             let mut table = self.table.lock();

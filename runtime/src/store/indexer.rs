@@ -115,12 +115,15 @@ impl<K: ?Sized> Indexer<K> {
         let next = StoreSnapshot::clone(&self.shared.published.load());
         let mut batch = WriteBatch { next, object: self.shared.object, decoded: self.shared.decoded.clone() };
         let answer = changes(&mut batch);
+        let is_compact = batch.next.compact;
         self.shared.published.store(Arc::new(batch.next));
         fence(Ordering::SeqCst);
         if self.shared.moved.receiver_count() > 0 {
             self.shared.moved.send_replace(());
         }
-        self.shared.decoded.sweep_if_due();
+        if is_compact {
+            self.shared.decoded.sweep_if_due();
+        }
         answer
     }
 

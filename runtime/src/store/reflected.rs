@@ -62,10 +62,7 @@ impl<K: Object> Reflected<K> {
     }
 }
 
-impl<K> ReflectorStore<K> for Reflected<K>
-where
-    K: Object,
-{
+impl<K: Object> ReflectorStore<K> for Reflected<K> {
     fn unchanged(&self, item: &FetchedItem<K>) -> Option<ObjectKey> {
         self.indexer.lister().repeated(&item.clone().erased(), None)
     }

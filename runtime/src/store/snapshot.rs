@@ -126,12 +126,6 @@ impl StoreSnapshot {
         self.indexes.iter().any(|index| index.definition.name() == name)
     }
 
-    #[cfg(test)]
-    pub(super) fn has_empty_bucket(&self) -> bool {
-        self.namespaces.iter().any(|(_, bucket)| bucket.is_empty())
-            || self.indexes.iter().any(|index| index.buckets.iter().any(|(_, bucket)| bucket.is_empty()))
-    }
-
     /// Finds, by a label index, sets that hold all that a selector can match; `None` where no index helps.
     ///
     /// Of several indexes it takes the one that leaves least; one that only tells who has the label comes last.
@@ -287,8 +281,10 @@ impl WriteBatch {
 
     /// Advances the version that an extent has reached; it never falls.
     pub(crate) fn reach(&mut self, extent: &Extent, version: Option<Version>) {
-        if version > self.version(extent) {
-            self.set_version(extent, version);
+        match self.next.versions.iter_mut().find(|(held, _)| held == extent) {
+            Some((_, held)) => *held = version.max(*held),
+            None if version.is_some() => self.next.versions.push((extent.clone(), version)),
+            None => {}
         }
     }
 
@@ -314,11 +310,6 @@ impl WriteBatch {
         }
         self.next.indexes.push(index);
         Ok(())
-    }
-
-    #[cfg(test)]
-    pub(super) fn snapshot(&self) -> StoreSnapshot {
-        self.next.clone()
     }
 }
 
@@ -389,5 +380,17 @@ fn take_from<V: Clone + Eq + Hash>(buckets: &mut Buckets<V>, hash: u64, value: &
     bucket.remove(held.hash(), |stored| stored.held.key() == held.key());
     if bucket.is_empty() {
         buckets.remove(hash, |(held, _)| held == value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl StoreSnapshot {
+        pub(in crate::store) fn has_empty_bucket(&self) -> bool {
+            self.namespaces.iter().any(|(_, bucket)| bucket.is_empty())
+                || self.indexes.iter().any(|index| index.buckets.iter().any(|(_, bucket)| bucket.is_empty()))
+        }
     }
 }

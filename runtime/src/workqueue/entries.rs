@@ -107,6 +107,11 @@ impl Setback {
         uncounted: 0,
         cause: RunCause::Plain,
     };
+
+    /// Forgets the back-off, but not the failures.
+    pub(super) fn end_backoff(&mut self) {
+        (self.gate, self.floor, self.cause) = (At::START, At::START, RunCause::Plain);
+    }
 }
 
 impl<K> KeyEntry<K> {
@@ -149,15 +154,7 @@ impl<K> KeyEntry<K> {
     pub(super) fn clear_schedule(&mut self) {
         self.delay = At::NEVER;
         self.priority = Priority::Low;
-        self.clear_backoff();
-    }
-
-    /// Forgets the back-off, but not the failures.
-    #[inline]
-    pub(super) fn clear_backoff(&mut self) {
-        self.relieve(|setback| {
-            (setback.gate, setback.floor, setback.cause) = (At::START, At::START, RunCause::Plain);
-        });
+        self.relieve(Setback::end_backoff);
     }
 
     /// Records a real change: no delay, and the floor instead of the back-off.
@@ -173,14 +170,16 @@ impl<K> KeyEntry<K> {
     /// Records a success: no failures, no back-off.
     #[inline]
     pub(super) fn succeed(&mut self) {
-        self.clear_backoff();
-        self.relieve(|setback| setback.failures = 0);
+        self.relieve(|setback| {
+            setback.end_backoff();
+            setback.failures = 0;
+        });
     }
 
     /// Records that the key is to run at once, without delay and back-off.
     pub(super) fn skip_backoff(&mut self) {
         self.delay = At::START;
-        self.clear_backoff();
+        self.relieve(Setback::end_backoff);
     }
 
     /// Records that the hold is over.

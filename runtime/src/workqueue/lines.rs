@@ -53,10 +53,13 @@ impl Line {
     /// Takes the first entry.
     #[inline]
     pub(super) fn pop<K: QueueKey>(&mut self, entries: &Entries<K>) -> Option<Id> {
-        let first = self.first(entries)?;
-        self.tickets.pop_front();
-        self.leave();
-        Some(first.id)
+        while let Some(first) = self.tickets.pop_front() {
+            if entries.of(first).is_some() {
+                self.leave();
+                return Some(first.id);
+            }
+        }
+        None
     }
 
     /// Counts one entry less: it leaves, and its ticket is void from now on.

@@ -17,7 +17,7 @@ use super::rate_limiter::RateLimiter;
 use super::schedule::{Grant, Offer, Schedule};
 use super::shared::SharedQueue;
 use super::sync::Arc;
-use super::types::{ConfigError, Depth, Drained, Outcome, Priority, Waited, WorkQueueConfig};
+use super::types::{ConfigError, Depth, Drained, Outcome, Priority, WorkQueueConfig};
 use crate::metrics::{Metrics, QueueSource};
 
 /// A rate-limited queue of keys that merges requests for a key and never hands it out twice at once.
@@ -176,23 +176,23 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Waits for a token for one more start, before all keys in line. Callers are served in turn.
     ///
     /// Returns whether that took a wait; `None` once the queue hands out nothing any more. Cancel-safe.
-    pub(crate) async fn claim(&self) -> Option<(Token<K>, Waited)> {
+    pub(crate) async fn claim(&self) -> Option<(Token<K>, bool)> {
         let shared = &self.shared;
         if shared.read(|schedule| schedule.rate.is_none()) {
-            return Some((Token { unpaid: None, is_claimed: false }, Waited::No));
+            return Some((Token { unpaid: None, is_claimed: false }, false));
         }
         shared.change_rate(|rate, _| rate.claim());
         let mut token = Token { unpaid: Some(Arc::clone(shared)), is_claimed: true };
         let (_turn, mut waited) = match shared.claims.try_lock() {
-            Ok(turn) => (turn, Waited::No),
-            Err(_) => (shared.claims.lock().await, Waited::Yes),
+            Ok(turn) => (turn, false),
+            Err(_) => (shared.claims.lock().await, true),
         };
         while let Err(opens) = shared.change(|queue, clock| queue.schedule.grant_claim(clock.now()))? {
             tokio::select! {
                 () = sleep_until(shared.origin.instant(opens)) => {}
                 () = shared.rate_changed.notified() => {}
             }
-            waited = Waited::Yes;
+            waited = true;
         }
         token.is_claimed = false;
         Some((token, waited))
@@ -250,7 +250,7 @@ impl<K: QueueKey> WorkQueue<K> {
     pub fn report_to(&self, metrics: &Metrics, name: impl Into<String>) {
         self.keep_times();
         let shared: Arc<dyn QueueSource> = self.shared.clone();
-        metrics.queue().report(name.into(), Arc::downgrade(&shared));
+        metrics.shared.queue.report(name.into(), Arc::downgrade(&shared));
     }
 
     /// From now on keeps since when keys are ready or in flight, for metrics and for [`KeyState`].

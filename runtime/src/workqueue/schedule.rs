@@ -166,10 +166,10 @@ impl<K: QueueKey> Schedule<K> {
     pub(super) fn forget(&mut self, key: &K) {
         let Some(id) = self.entries.find(key) else { return };
         let entry = &mut self.entries[id];
-        if entry.is_terminal() {
-            entry.clear_backoff();
+        match entry.is_terminal() {
+            true => entry.succeed(),
+            false => entry.relieve(|setback| setback.failures = 0),
         }
-        entry.relieve(|setback| setback.failures = 0);
         if matches!(entry.place, EntryPlace::Idle | EntryPlace::Waits(EntryWait::Terminal)) {
             self.remove(id);
         }
@@ -536,9 +536,12 @@ impl<K: QueueKey> Schedule<K> {
 
     /// Says whether nothing is left to hand out, and nothing will come.
     pub(super) fn has_ended(&self) -> bool {
+        let is_asked = |entry: &KeyEntry<K>| {
+            matches!(entry.place, EntryPlace::InFlight(Meanwhile::Touched | Meanwhile::Added))
+        };
         match self.mode {
             QueueMode::Open => false,
-            QueueMode::Draining => self.ready() == 0 && !self.in_flight.iter(&self.entries).any(runs_again),
+            QueueMode::Draining => self.ready() == 0 && !self.in_flight.iter(&self.entries).any(is_asked),
             QueueMode::Discarding => true,
         }
     }
@@ -585,9 +588,4 @@ impl<K: QueueKey> Schedule<K> {
         let first = (At::NEVER, Ticket { number: 0, id: 0 });
         self.timers.range(first..).map(|(_, ticket)| &self.entries[ticket.id])
     }
-}
-
-/// Says whether something was asked for a key in flight.
-fn runs_again<K>(entry: &KeyEntry<K>) -> bool {
-    matches!(entry.place, EntryPlace::InFlight(Meanwhile::Touched | Meanwhile::Added))
 }

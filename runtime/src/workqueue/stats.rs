@@ -24,27 +24,25 @@ pub(super) struct QueueTimes {
 }
 
 impl QueueStats {
-    /// Counts the wait of a key that a worker takes. Returns since when it is in flight, or never.
+    /// Counts the wait of a key that a worker takes, unless it began before times were kept. Returns since when it is in
+    /// flight, or never.
     #[inline]
     pub(super) fn handed_out(&mut self, since: At, clock: &impl TimeSource) -> At {
         let Some(times) = &mut self.times else { return At::NEVER };
         let now = clock.now();
-        observe(&mut times.waits, since, now);
+        if since != At::NEVER {
+            times.waits.observe(now.since(since));
+        }
         now
     }
 
     /// Counts the run that ends.
     #[inline]
     pub(super) fn ended(&mut self, since: At, clock: &impl TimeSource) {
-        if let Some(times) = &mut self.times {
-            observe(&mut times.runs, since, clock.now());
+        if let Some(times) = &mut self.times
+            && since != At::NEVER
+        {
+            times.runs.observe(clock.now().since(since));
         }
-    }
-}
-
-/// Counts a time, unless it began before times were kept.
-fn observe(durations: &mut Durations, since: At, now: At) {
-    if since != At::NEVER {
-        durations.observe(now.since(since));
     }
 }

@@ -149,10 +149,3 @@ pub enum Drained {
     /// A second shutdown came first.
     Aborted,
 }
-
-/// Whether something took a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
-    No,
-    Yes,
-}

@@ -75,7 +75,7 @@ impl Sender {
             return;
         }
         let before = state.paused.filter(|before| !before.left().is_zero());
-        state.paused = Some(before.map_or(asked, |before| before.or_later(asked)));
+        state.paused = [before, Some(asked)].into_iter().flatten().max_by_key(|paused| paused.until);
         drop(state);
         if before.is_none() {
             tracing::warn!(retry_after = ?asked.asked(), "the server is overloaded; pausing all writes");

@@ -82,12 +82,13 @@ impl fmt::Display for ForbiddenBy {
 /// When a server wants to be asked again: what a refusal that says so has in its chain.
 ///
 /// At most five minutes after it was asked, whatever it says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("to be tried again after {asked:?}")]
 pub struct RetryAfter {
     asked: Duration,
-    until: Instant,
+    pub(super) until: Instant,
     /// Whether it was another request that was answered so, and this one was not sent.
-    not_sent: bool,
+    pub(crate) not_sent: bool,
 }
 
 impl RetryAfter {
@@ -105,10 +106,6 @@ impl RetryAfter {
         Self { not_sent: true, ..self }
     }
 
-    pub(crate) fn is_not_sent(&self) -> bool {
-        self.not_sent
-    }
-
     /// Returns how long the server asked to be left alone, from its answer on.
     pub fn asked(&self) -> Duration {
         self.asked
@@ -118,20 +115,7 @@ impl RetryAfter {
     pub fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
-
-    /// Picks the one that lasts longer.
-    pub(super) fn or_later(self, other: Self) -> Self {
-        if other.until > self.until { other } else { self }
-    }
 }
-
-impl fmt::Display for RetryAfter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "to be tried again after {:?}", self.asked)
-    }
-}
-
-impl Error for RetryAfter {}
 
 /// Says that a write was computed from an old version: what a [`WriteError::Conflict`](super::WriteError::Conflict) has
 /// in its chain.

@@ -22,7 +22,7 @@ impl Bench {
     }
 
     fn event(&self, source: SourceId, version: u64, name: &str) -> ChangeVerdict {
-        self.table().judge(&key(name), Some((source, Version(version))))
+        self.table().take(key(name), Some((source, Version(version))), Reason::Changed)
     }
 
     fn wrote(&self, name: &str, source: SourceId, version: u64) {

@@ -1,6 +1,9 @@
 //! What a candidate does with what it sees, case by case.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use serde_json::json;
 use tokio::time::Instant;
@@ -30,7 +33,8 @@ struct Case {
 
 impl Case {
     fn new() -> Self {
-        let start = ClockReading::at(Instant::now(), Duration::from_secs(1_700_000_000));
+        let wall = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let start = ClockReading { monotonic: Instant::now(), wall };
         let elector = Elector::new(Arc::from("me"), timing(), 7, start.monotonic);
         Self { elector, start, version: 0, last: None }
     }

@@ -8,7 +8,7 @@ use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashSet},
     sync::Arc,
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
@@ -157,7 +157,10 @@ impl World {
             version: 0,
             requests: 0,
             terms: 0,
-            epoch: ClockReading::at(Instant::now(), Duration::from_secs(1_700_000_000)),
+            epoch: ClockReading {
+                monotonic: Instant::now(),
+                wall: UNIX_EPOCH + Duration::from_secs(1_700_000_000),
+            },
             working: None,
             over: HashSet::new(),
             worked_at: 0.0,

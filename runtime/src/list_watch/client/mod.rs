@@ -38,6 +38,7 @@ use crate::{
 /// What the client itself hides, nobody here can see: by default `kube::Client` answers 429, 503 and 504 with up
 /// to 15 silent retries. Build it with `config.default_retry = false` for failures to be reported and timed
 /// here.
+#[must_use = "it asks for nothing until a reflector has it"]
 pub struct ClientListWatch<K> {
     source: ClientSource,
     object: PhantomData<fn() -> K>,
@@ -75,62 +76,53 @@ impl<K: Object> ClientListWatch<K> {
     /// Keeps to one namespace; an empty one means all, and a kind without namespaces is read as a whole.
     ///
     /// A name that Kubernetes does not allow fails the first list: [`ListWatchError::NoNamespace`].
-    #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.source.namespace = Some(namespace.into()).filter(|namespace| !namespace.is_empty());
         self
     }
 
     /// Asks for metadata alone; `K` is then `PartialObjectMeta<_>`, or another type that needs no more.
-    #[must_use]
     pub fn metadata_only(self) -> Self {
         self.representation(Representation::Metadata)
     }
 
     /// Says how much of each object is asked for.
-    #[must_use]
     pub fn representation(mut self, representation: Representation) -> Self {
         self.source.representation = representation;
         self
     }
 
     /// Says what becomes of managedFields; they are dropped by default.
-    #[must_use]
     pub fn managed_fields(mut self, managed_fields: ManagedFields) -> Self {
         self.source.managed_fields = managed_fields;
         self
     }
 
     /// Says whether objects are decoded on arrival, or travel as bytes.
-    #[must_use]
     pub fn item_form(mut self, form: ItemForm) -> Self {
         self.source.item_form = form;
         self
     }
 
     /// Keeps to the objects whose labels match a selector in Kubernetes' syntax.
-    #[must_use]
     pub fn label_selector(mut self, selector: impl Into<String>) -> Self {
         self.source.label_selector = Some(selector.into());
         self
     }
 
     /// Keeps to the objects whose fields match a selector in Kubernetes' syntax.
-    #[must_use]
     pub fn field_selector(mut self, selector: impl Into<String>) -> Self {
         self.source.field_selector = Some(selector.into());
         self
     }
 
     /// Changes the options of every list and watch just before they are sent.
-    #[must_use]
     pub fn options_hook(mut self, hook: impl Fn(&mut ListOptions) + Send + Sync + 'static) -> Self {
         self.source.hook = Some(Arc::new(hook));
         self
     }
 
     /// Says how long to wait before an answer counts as lost.
-    #[must_use]
     pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
         self.source.deadlines = deadlines;
         self
@@ -140,7 +132,6 @@ impl<K: Object> ClientListWatch<K> {
     ///
     /// What is larger fails the list or the watch ([`ListWatchError::TooLarge`]): memory stays bounded, whatever
     /// a server sends. More than 4 GiB count as 4 GiB.
-    #[must_use]
     pub fn largest_object(mut self, bytes: usize) -> Self {
         self.source.largest_object = bytes.min(u32::MAX as usize);
         self

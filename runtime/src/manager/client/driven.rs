@@ -24,10 +24,7 @@ const POLLS_IN_A_ROW: usize = 4;
 /// The body of an answer, and the connection that brings it.
 ///
 /// The task that polls the body also reads the connection. Dropping the body closes the connection.
-pub(super) struct Driven<S>
-where
-    S: Read + Write,
-{
+pub(super) struct Driven<S: Read + Write> {
     body: Incoming,
     /// None once it has ended.
     connection: Option<Connection<S, kube::client::Body>>,

@@ -21,7 +21,7 @@ use crate::{
 pub(in crate::manager) fn observed(client: Client, metrics: &Metrics, dry_run: &Arc<DryRun>) -> Client {
     let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
     let observer = Arc::new(RequestObserver {
-        requests: metrics.requests().clone(),
+        requests: metrics.shared.requests.clone(),
         warnings: Warnings::default(),
         dry_run: dry_run.clone(),
     });

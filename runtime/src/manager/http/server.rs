@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tower::Service;
+use tower::{Service, util::BoxCloneSyncService};
 
 use super::{
     service::{HttpService, Peer},
@@ -113,11 +113,11 @@ impl Bound {
     pub(in crate::manager) fn serve(self, service: HttpService) -> Serving {
         let (address, over) = (self.address, if self.tls.is_some() { " over TLS" } else { "" });
         tracing::info!(%address, "serving /healthz, /readyz, /metrics and /debug{over}");
-        self.serve_with(service, OF_PROBES)
+        self.serve_with(HttpAnswers::new(service), OF_PROBES)
     }
 
     /// Answers by a service from now on.
-    pub(in crate::manager) fn serve_with<S: HttpAnswers>(self, service: S, limits: PortLimits) -> Serving {
+    pub(in crate::manager) fn serve_with(self, service: HttpAnswers, limits: PortLimits) -> Serving {
         let (address, stop) = (self.address, CancellationToken::new());
         let tls = self.tls.map(|(tls, reloader)| {
             tokio::spawn(stop.clone().run_until_cancelled_owned(reloader));
@@ -130,24 +130,9 @@ impl Bound {
     }
 }
 
-/// What answers on a port.
-pub(in crate::manager) trait HttpAnswers:
-    Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible, Future: Send>
-    + Clone
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<S> HttpAnswers for S where
-    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible, Future: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static
-{
-}
+/// What a server asks for each answer.
+pub(in crate::manager) type HttpAnswers =
+    BoxCloneSyncService<Request<Incoming>, Response<Full<Bytes>>, Infallible>;
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -234,8 +219,8 @@ impl OpenConnections {
 
 /// Answers the connections of one port.
 #[derive(Clone)]
-struct HttpServer<S> {
-    service: S,
+struct HttpServer {
+    service: HttpAnswers,
     open: Arc<Mutex<OpenConnections>>,
     stop: CancellationToken,
     /// `None`: plain HTTP.
@@ -243,7 +228,7 @@ struct HttpServer<S> {
     limits: PortLimits,
 }
 
-impl<S: HttpAnswers> HttpServer<S> {
+impl HttpServer {
     async fn run(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         loop {

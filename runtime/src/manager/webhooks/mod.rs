@@ -286,7 +286,7 @@ impl WebhookServer {
         let closing = CancellationToken::new();
         let service = WebhookService::new(self.webhooks.clone(), closing.clone());
         let (bound, keeper) = self.bind()?;
-        let serving = bound.serve_with(service, LIMITS);
+        let serving = bound.serve_with(BoxCloneSyncService::new(service), LIMITS);
         self.state.send_modify(|state| state.serves = keeper.is_none());
         let keeper = keeper.map(|keeper| AbortOnDropHandle::new(tokio::spawn(keeper)));
         let synced = tokio::spawn(wait_for_caches(self.inspector.clone(), self.webhooks.clone()));

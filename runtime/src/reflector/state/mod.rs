@@ -14,6 +14,7 @@ use super::{
     fault::{Fault, asked_to_wait},
     pacing::Pacing,
     sink::Epoch,
+    watch_error::FetchPart,
 };
 use crate::{
     list_watch::{Bookmarks, InitialEvents, ListOptions, ListWatchError, VersionMatch},
@@ -106,7 +107,8 @@ pub(super) struct ReflectorState {
     poll: Option<Duration>,
     rng: SmallRng,
     pub(super) pacing: Pacing,
-    goal: Goal,
+    /// What is to be done for next.
+    goal: FetchPart,
     /// How long the next step waits.
     pub(super) wait: Duration,
     /// The last version seen; never an empty one.
@@ -130,12 +132,6 @@ pub(super) struct ReflectorState {
     pub(super) blocked: Option<Fault>,
     /// Other reflectors reach the server that this one does not.
     others_get_through: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Goal {
-    List,
-    Watch,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -170,7 +166,7 @@ impl ReflectorState {
             poll,
             rng: SmallRng::seed_from_u64(seed.wrapping_add(2)),
             pacing: Pacing::new(&config.backoff, seed),
-            goal: Goal::List,
+            goal: FetchPart::List,
             wait: Duration::ZERO,
             version: None,
             reads_present: false,
@@ -198,10 +194,10 @@ impl ReflectorState {
             return Step::Sleep(wait);
         }
         match self.goal {
-            Goal::List if self.streams() => Step::Stream(self.stream_options()),
-            Goal::List => Step::List(self.list_options()),
-            Goal::Watch if self.must_probe => Step::Probe,
-            Goal::Watch => Step::Watch(self.watch_options()),
+            FetchPart::List if self.streams() => Step::Stream(self.stream_options()),
+            FetchPart::List => Step::List(self.list_options()),
+            FetchPart::Watch if self.must_probe => Step::Probe,
+            FetchPart::Watch => Step::Watch(self.watch_options()),
         }
     }
 
@@ -219,7 +215,7 @@ impl ReflectorState {
     }
 
     fn relist_after(&mut self, wait: Duration) {
-        self.goal = Goal::List;
+        self.goal = FetchPart::List;
         self.wait = wait;
     }
 
@@ -334,8 +330,8 @@ impl ReflectorState {
         self.paging = Paging { always: self.paging.always, ..Paging::default() };
         self.begin_cycle();
         (self.goal, self.wait) = match self.poll {
-            Some(poll) => (Goal::List, poll),
-            None => (Goal::Watch, Duration::ZERO),
+            Some(poll) => (FetchPart::List, poll),
+            None => (FetchPart::Watch, Duration::ZERO),
         };
         self.must_probe = false;
         self.short_watches = 0;
@@ -421,11 +417,6 @@ impl ReflectorState {
         self.paging.next.take().is_some()
     }
 
-    /// Notes that a streaming list was opened; how often it may be cut is counted elsewhere.
-    pub(super) fn stream_opened(&mut self) {
-        self.pacing.rereading.backoff.reset();
-    }
-
     /// Gives up on streaming lists.
     pub(super) fn never_stream(&mut self) {
         self.streaming = Streaming::Never;
@@ -465,16 +456,18 @@ impl ReflectorState {
         true
     }
 
-    /// Notes that a stream brought something; returns whether the version is new.
-    pub(super) fn delivered(&mut self, version: Option<&str>) -> Brought {
-        self.was_good();
-        self.silence = Silence::new();
-        let Some(version) = version.filter(|version| !version.is_empty()) else { return Brought::Signs };
-        if self.version.as_deref() == Some(version) || self.is_past(version) {
-            return Brought::Signs;
+    /// Notes that a watch brought something: it is good from its first event on.
+    pub(super) fn delivered(&mut self, ending: &mut Ending, version: Option<&str>) {
+        if ending.brought == Brought::Nothing {
+            self.was_good();
+            ending.brought = Brought::Signs;
         }
-        self.version = Some(version.to_owned());
-        Brought::Progress
+        self.silence = Silence::new();
+        let Some(version) = version.filter(|version| !version.is_empty()) else { return };
+        if self.version.as_deref() != Some(version) && !self.is_past(version) {
+            self.version = Some(version.to_owned());
+            ending.brought = Brought::Progress;
+        }
     }
 
     /// Goes on from a watch that could not be opened.
@@ -503,7 +496,7 @@ impl ReflectorState {
         let wait = wait.max(asked_to_wait(error));
         match self.refusals.is_power_of_two() || self.refusals.is_multiple_of(REFUSALS_PER_LIST) {
             true => self.relist_after(wait),
-            false => (self.goal, self.must_probe, self.wait) = (Goal::Watch, true, wait),
+            false => (self.goal, self.must_probe, self.wait) = (FetchPart::Watch, true, wait),
         }
     }
 
@@ -579,7 +572,7 @@ impl ReflectorState {
         }
     }
 
-    fn was_good(&mut self) {
+    pub(super) fn was_good(&mut self) {
         self.pacing.reopening.reset();
         self.internal_errors_since = None;
         self.refusals = 0;
@@ -590,7 +583,9 @@ impl ReflectorState {
         self.blocked = Some(fault);
         match fault {
             Fault::Idle | Fault::Suspended => self.wait = Duration::ZERO,
-            Fault::Internal if self.internal_errors_last(now) => self.relist(now, error),
+            Fault::Internal if now - *self.internal_errors_since.get_or_insert(now) > INTERNAL_ERRORS => {
+                self.relist(now, error)
+            }
             fault if fault.may_be_chance() => self.reopen(now, error),
             Fault::Expired | Fault::TooLarge => self.relist_at_present(now),
             _ => self.relist(now, error),
@@ -599,7 +594,7 @@ impl ReflectorState {
 
     /// Opens the watch again after a wait. Meanwhile the server may be restored to an older state.
     fn reopen(&mut self, now: Instant, error: &ListWatchError) {
-        self.goal = Goal::Watch;
+        self.goal = FetchPart::Watch;
         self.must_probe = true;
         self.wait = self.pacing.reopen(now).max(self.asked_to_wait(error));
     }
@@ -612,10 +607,6 @@ impl ReflectorState {
             true => Duration::ZERO,
             false => asked_to_wait(error),
         }
-    }
-
-    fn internal_errors_last(&mut self, now: Instant) -> bool {
-        now - *self.internal_errors_since.get_or_insert(now) > INTERNAL_ERRORS
     }
 
     /// Lists after a while if no watch could be opened for long; returns whether that is so.
@@ -639,9 +630,9 @@ impl ReflectorState {
     /// Has this kind checked by its own versions, as the server lost its history; returns whether to stop waiting.
     pub(super) fn compare(&mut self, now: Instant) -> bool {
         match self.goal {
-            Goal::Watch => self.must_probe = true,
+            FetchPart::Watch => self.must_probe = true,
             // A list under way may show what was lost; the next one is a consistent read.
-            Goal::List => self.ask_for_the_present(),
+            FetchPart::List => self.ask_for_the_present(),
         }
         let asks_now = self.blocked != Some(Fault::Overloaded);
         if asks_now {
@@ -658,8 +649,8 @@ impl ReflectorState {
         let waits = self.blocked.is_some_and(Fault::is_of_an_outage);
         let step = match self.goal {
             _ if !waits => None,
-            Goal::List => self.pacing.rereading.hurry(now),
-            Goal::Watch => self.pacing.reopening.hurry(now),
+            FetchPart::List => self.pacing.rereading.hurry(now),
+            FetchPart::Watch => self.pacing.reopening.hurry(now),
         }?;
         self.others_get_through = true;
         Some(step)
@@ -668,7 +659,7 @@ impl ReflectorState {
     /// Lists again because answers contradict what the store shows.
     pub(super) fn contradicted(&mut self) {
         if self.version.is_some() {
-            self.goal = Goal::List;
+            self.goal = FetchPart::List;
             self.ask_for_the_present();
         }
     }

@@ -87,7 +87,7 @@ fn an_index_leaves_only_objects_that_can_match() {
         put(&indexer, labelled("shop", &n.to_string(), labels.into()));
     }
     put(&indexer, labelled("shop", "bare", BTreeMap::new()));
-    let snapshot = indexer.write(|batch| batch.snapshot());
+    let snapshot = indexer.write(|batch| batch.next.clone());
     let looked_at = |selector: &str| {
         let buckets = snapshot.narrowed(&selector.parse().unwrap())?;
         Some(buckets.iter().map(|bucket| bucket.len()).sum::<usize>())
