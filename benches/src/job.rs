@@ -114,6 +114,8 @@ pub(crate) enum Mode {
     Custom,
     /// With custom objects whose schema has CEL rules.
     Rules,
+    /// Built without what serves probes and metrics.
+    WithoutHttp,
 }
 
 /// The part of a bench with several parts.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::{
     contest::{Contest, Settings},
-    job::{Bench, Job, Side},
+    job::{Bench, Job, Mode, Side},
     kit,
     measure::{Measures, children_cpu_seconds, measures},
     report::{Column, Goal::Share},
@@ -34,6 +34,8 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     .column(Column::cost("size", "program, stripped, MB"))
     .column(Column::fact("crates", "crates compiled"))
     .side(Side::Watchkeeper, &[])
+    // kube-rs serves no probes and metrics: this program does not either.
+    .variant(Side::Watchkeeper, Mode::WithoutHttp, "without the feature `http`", &[])
     .side(Side::KubeRs, &[("cpu", Share(1.15)), ("wall", Share(1.15)), ("size", Share(1.1))])
     .run(settings)
     .map(drop)
@@ -46,7 +48,11 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<Measures> {
         Side::KubeRs => "kube-rs",
         side => return kit::no_part(side),
     };
-    let folder = Folder::with(operator)?;
+    let features = match job.mode {
+        Mode::WithoutHttp => ", default-features = false, features = [\"ring\"]",
+        _ => "",
+    };
+    let folder = Folder::with(operator, features)?;
     folder.cargo(&["fetch", "--quiet"])?;
     let (began, before) = (Instant::now(), children_cpu_seconds());
     let said = folder.cargo(&["build", "--release", "--offline"])?;
@@ -68,12 +74,14 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<Measures> {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn with(operator: &str) -> anyhow::Result<Self> {
+    /// Copies an operator; watchkeeper gets these features in place of the default ones.
+    fn with(operator: &str, features: &str) -> anyhow::Result<Self> {
         let folder = Self(env::temp_dir().join(format!("build-cost-{operator}-{}", std::process::id())));
         fs::create_dir_all(folder.0.join("src"))?;
         let workspace = fs::canonicalize(WORKSPACE)?;
         let source = Path::new(OPERATORS).join(operator);
         let manifest = fs::read_to_string(source.join("Cargo.toml.in"))?;
+        let manifest = manifest.replace("WORKSPACE/runtime\"", &format!("WORKSPACE/runtime\"{features}"));
         let manifest = manifest.replace("WORKSPACE", &workspace.to_string_lossy());
         fs::write(folder.0.join("Cargo.toml"), manifest)?;
         fs::copy(source.join("main.rs"), folder.0.join("src/main.rs"))?;
