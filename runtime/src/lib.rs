@@ -89,7 +89,6 @@ mod api_request;
 mod chain;
 mod users_code;
 #[cfg(test)]
-#[path = "counted_tests.rs"]
 mod counted;
 pub mod backoff;
 pub mod clock;
