@@ -131,7 +131,9 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
                     None => return Ok(Action::not_reconciled()),
                 }
             }
-            token.take().map(Token::pay);
+            if let Some(token) = token.take() {
+                token.pay();
+            }
             return match due {
                 Ok(terminating) => Box::pin(self.clean_up(run_info, terminating)).await,
                 Err(object) => {
@@ -300,7 +302,9 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         if token.is_none() && self.claim(token).await.is_none() {
             return Ok(None);
         }
-        token.take().map(Token::pay);
+        if let Some(token) = token.take() {
+            token.pay();
+        }
         let cx = self.context(run_info, None);
         let called = self.call(|| self.reconciler.deleted(last.deleted(), &cx));
         let Err(failure) = self.caught(run_info, called).await else {
