@@ -8,6 +8,7 @@ use super::{
     Action, Context, FromFn, Panics, Reconciler,
     plan::{Definition, Plan, Prepare, prepare},
     predicate::Predicate,
+    settings::Terminating,
     sources::source,
     stream_source::StreamSource,
     watch::{Enqueues, Watch},
@@ -96,6 +97,12 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
     /// Reconciles every object of what a marker asks for: `Controller::for_kind(Dynamic::new(kind), ..)`.
     pub fn for_kind(marker: K, reconciler: R) -> Self {
         Self::of(marker.dynamic_type(), reconciler)
+    }
+
+    /// Reconciles also objects that are being deleted.
+    pub(super) fn with_terminating(mut self) -> Self {
+        self.definition.settings.terminating = Terminating::Reconcile;
+        self
     }
 
     fn of(dynamic_type: K::DynamicType, reconciler: R) -> Self {

@@ -43,6 +43,7 @@ mod doubts;
 mod running;
 mod plan;
 mod builder;
+mod kube_rs;
 
 #[cfg(test)]
 mod tests;
