@@ -73,7 +73,7 @@ fn draw(rows: &[Row], verdict: &str) -> String {
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 460 {height}\" font-family=\"sans-serif\" font-size=\"14\" fill=\"currentColor\">\n\
          <title>A trial that fails: {}</title>\n\
-         <style>svg:root{{color:#24292f}}@media (prefers-color-scheme:dark){{svg:root{{color:#d0d7de}}}}.b{{fill:none;stroke:currentColor;stroke-width:1.5}}.m{{text-anchor:middle}}.s{{font-size:13px}}</style>\n\
+         <style>svg:root{{color:#24292f}}@media (prefers-color-scheme:dark){{svg:root{{color:#d0d7de}}}}.b{{fill:none;stroke:currentColor;stroke-width:1.5}}.m{{text-anchor:middle}}.s{{font-size:14px}}</style>\n\
          <defs><marker id=\"trial-a\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\"><path d=\"M0 0 8 4 0 8z\" fill=\"currentColor\"/></marker></defs>\n",
         escaped(verdict),
     );
