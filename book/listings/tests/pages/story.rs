@@ -7,10 +7,12 @@ const PICTURE: &str = "book/src/pictures/trial.svg";
 
 /// Where the lifelines are.
 const USER: usize = 55;
-const OPERATOR: usize = 225;
+const OPERATOR: usize = 180;
 const SERVER: usize = 400;
 /// The height of a row.
 const ROW: usize = 30;
+/// Most characters of a text that may be as wide as the picture.
+const WIDEST: usize = 46;
 
 /// What one row of the picture shows.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,42 +70,76 @@ fn boxed(x: usize, y: usize, width: usize, said: &str) -> String {
     )
 }
 
-fn draw(rows: &[Row], verdict: &str) -> String {
-    let height = 60 + ROW * (rows.len() + 1) + 16;
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 460 {height}\" font-family=\"sans-serif\" font-size=\"14\" fill=\"currentColor\">\n\
-         <title>A trial that fails: {}</title>\n\
-         <style>svg:root{{color:#24292f}}@media (prefers-color-scheme:dark){{svg:root{{color:#d0d7de}}}}.b{{fill:none;stroke:currentColor;stroke-width:1.5}}.m{{text-anchor:middle}}.s{{font-size:14px}}</style>\n\
-         <defs><marker id=\"trial-a\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\"><path d=\"M0 0 8 4 0 8z\" fill=\"currentColor\"/></marker></defs>\n",
-        escaped(verdict),
-    );
-    for (x, who) in [(USER, "user"), (OPERATOR, "operator"), (SERVER, "API server")] {
-        text += &boxed(x, 8, 96, who);
-        text += &format!(
-            "<path class=\"b\" d=\"M{x} 32V{}\" stroke-dasharray=\"2 4\" opacity=\".4\"/>\n",
-            height - 44
-        );
+/// Breaks a text between words.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut().unwrap();
+        match last.len() + word.len() < WIDEST {
+            true if last.is_empty() => *last = word.to_owned(),
+            true => *last += &format!(" {word}"),
+            false => lines.push(word.to_owned()),
+        }
     }
-    for (at, row) in rows.iter().enumerate() {
-        let y = 62 + ROW * at;
+    lines
+}
+
+/// The rows of the picture, from its top to the line at which they end.
+fn drawn(rows: &[Row]) -> (String, usize) {
+    let (mut text, mut y) = (String::new(), 32);
+    for row in rows {
+        y += ROW;
         text += &match row {
             Row::Arrow { from, to, said } => format!(
                 "<path class=\"b\" d=\"M{from} {y}H{to}\" marker-end=\"url(#trial-a)\"/><text class=\"s m\" x=\"{}\" y=\"{}\">{}</text>\n",
-                // Where it crosses no lifeline.
-                if *from == USER { (USER + OPERATOR) / 2 } else { (from + to) / 2 },
+                (OPERATOR + SERVER) / 2,
                 y - 6,
                 escaped(said),
             ),
             Row::Note { at, said } => boxed(*at, y - 18, 80, said),
             Row::Trouble(said) => {
-                format!(
-                    "<text class=\"s m\" x=\"230\" y=\"{y}\" font-weight=\"bold\">{}</text>\n",
-                    escaped(said)
-                )
+                let lines = wrapped(&format!("TROUBLE: {said}"));
+                let at = y;
+                y += 18 * (lines.len() - 1);
+                let line = |(number, line): (usize, &String)| {
+                    let y = at + 18 * number;
+                    format!(
+                        "<text class=\"m\" x=\"230\" y=\"{y}\" font-weight=\"bold\">{}</text>\n",
+                        escaped(line)
+                    )
+                };
+                lines.iter().enumerate().map(line).collect()
             }
         };
     }
-    text + &boxed(230, height - 40, 440, verdict) + "</svg>\n"
+    (text, y)
+}
+
+fn draw(rows: &[Row], verdict: &str) -> String {
+    let (rows, end) = drawn(rows);
+    let verdict = wrapped(verdict);
+    let height = end + 30 + 30 * verdict.len();
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 460 {height}\" font-family=\"sans-serif\" font-size=\"14\" fill=\"currentColor\">\n\
+         <title>A trial that fails: {}</title>\n\
+         <style>svg:root{{color:#24292f}}@media (prefers-color-scheme:dark){{svg:root{{color:#d0d7de}}}}.b{{fill:none;stroke:currentColor;stroke-width:1.5}}.m{{text-anchor:middle}}.s{{font-size:14px}}</style>\n\
+         <defs><marker id=\"trial-a\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\"><path d=\"M0 0 8 4 0 8z\" fill=\"currentColor\"/></marker></defs>\n",
+        escaped(&verdict.join(" ")),
+    );
+    for (x, who) in [(USER, "user"), (OPERATOR, "operator"), (SERVER, "API server")] {
+        text += &boxed(x, 8, 96, who);
+        text += &format!(
+            "<path class=\"b\" d=\"M{x} 32V{}\" stroke-dasharray=\"2 4\" opacity=\".4\"/>\n",
+            end + 14
+        );
+    }
+    text += &rows;
+    for (number, line) in verdict.iter().enumerate() {
+        let y = end + 40 + 22 * number;
+        text +=
+            &format!("<text class=\"m\" x=\"230\" y=\"{y}\" font-weight=\"bold\">{}</text>\n", escaped(line));
+    }
+    text + "</svg>\n"
 }
 
 #[test]
