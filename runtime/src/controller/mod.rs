@@ -42,8 +42,8 @@ mod worker;
 mod doubts;
 mod running;
 mod plan;
-mod builder;
 mod kube_rs;
+mod builder;
 
 #[cfg(test)]
 mod tests;
