@@ -214,7 +214,7 @@ impl Reader {
     }
 
     async fn sees(&mut self, terminal: &str, printed: &str) -> Result<(), String> {
-        let until = Instant::now() + if may_bless() { PATIENCE / 4 } else { PATIENCE };
+        let until = Instant::now() + PATIENCE;
         let wanted: Vec<String> = normal(printed).into_iter().filter(|line| line != "…").collect();
         let shown = self.terminals.get_mut(terminal).unwrap_or_else(|| panic!("{terminal} runs nothing"));
         loop {
