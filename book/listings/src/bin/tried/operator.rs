@@ -5,7 +5,7 @@ use watchkeeper::prelude::*;
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_trials::Trials;
 
-use super::{Website, WebsiteSpec, Websites, replicas};
+use super::{Website, WebsiteSpec, Websites};
 
 fn replicas_of(deployment: Option<&Deployment>) -> Option<i32> {
     deployment?.spec.as_ref()?.replicas
@@ -28,25 +28,6 @@ async fn a_deleted_deployment_comes_back() {
 
 fn site(name: &str) -> Website {
     Website::new(name, WebsiteSpec { domain: format!("{name}.example"), replicas: 2 })
-}
-
-#[test]
-fn replicas_end_right_whatever_happens() {
-    Trials::of(|client| {
-        let one = replicas::replica(client.clone(), "one").run();
-        let two = replicas::replica(client, "two").run();
-        async { tokio::join!(one, two) }
-    })
-    .crd::<Website>()
-    .namespace("shop")
-    .visitor(async |visit| {
-        visit.create(&site("a")).await;
-        visit.edit::<Website>("a", |site| site.spec.replicas = 3).await;
-        visit.create(&site("b")).await;
-        visit.delete::<Website>("a").await;
-    })
-    .pairs(20)
-    .check();
 }
 
 #[test]
