@@ -14,6 +14,7 @@ static VARIES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<uid>"),
         (r"\b(127\.0\.0\.1|localhost|\[::1\]):\d+", "$1:<port>"),
         (r"-[0-9a-f]{16}\b", "-<hash>"),
+        (r"\b[A-Za-z0-9.-]+_[0-9a-f]{16}\b", "<replica>"),
         (r"\b(\d+(\.\d+)?(ns|µs|ms|s|m|h|d))+\b", "<span>"),
         (r"/[^ ]*/target/", "target/"),
         (r"(resource_version|version|id)=\d+", "$1=<n>"),

@@ -30,6 +30,14 @@ fn chapters() -> Vec<(String, String)> {
         .collect()
 }
 
+/// What `cargo new` makes, as far as the pages change it.
+fn new_crate() -> Files {
+    let manifest = "[package]\nname = \"websites\"\nedition = \"2024\"\n\n[dependencies]\n";
+    [("Cargo.toml", manifest), ("src/main.rs", "")]
+        .map(|(path, text)| (path.to_owned(), text.to_owned()))
+        .into()
+}
+
 fn edits(name: &str, page: &str) -> Vec<Edit> {
     let steps = script(page).unwrap_or_else(|error| panic!("{name}: {error}"));
     let edits = steps.into_iter().filter_map(|step| match step {
@@ -63,13 +71,7 @@ fn bless(folder: &Path, sources: &Files) {
 
 #[test]
 fn each_chapter_makes_the_stored_crate_of_the_one_before() {
-    let mut files = Files::from([
-        (
-            "Cargo.toml".to_owned(),
-            "[package]\nname = \"websites\"\nedition = \"2024\"\n\n[dependencies]\n".to_owned(),
-        ),
-        ("src/main.rs".to_owned(), String::new()),
-    ]);
+    let mut files = new_crate();
     for (at, (name, page)) in chapters().iter().enumerate() {
         for edit in edits(name, page) {
             edit.apply(&mut files).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -91,6 +93,53 @@ fn each_chapter_makes_the_stored_crate_of_the_one_before() {
         let more: Vec<_> = built.keys().filter(|path| !sources.contains_key(*path)).collect();
         assert!(more.is_empty(), "{folder} has what {name} does not make: {more:?}");
     }
+}
+
+/// Applies a page, with what is tried and taken back; says what can't be applied.
+fn follow(page: &str, files: &mut Files) -> Result<(), String> {
+    let mut before = None;
+    for step in script(page)? {
+        match step {
+            Step::Edit(edit) => edit.apply(files)?,
+            Step::Try(edit) => {
+                before.get_or_insert_with(|| files.clone());
+                edit.apply(files)?;
+            }
+            Step::Undo => *files = before.take().ok_or("nothing is tried that could be taken back")?,
+            _ => {}
+        }
+    }
+    if before.is_some() { Err("something is tried and not taken back".to_owned()) } else { Ok(()) }
+}
+
+// `programs/tutorial.rs` also builds and runs what is tried.
+#[test]
+fn what_a_chapter_tries_can_be_applied_and_taken_back() {
+    let mut files = new_crate();
+    for (name, page) in chapters() {
+        follow(&page, &mut files).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+// An answer that has code says what it does: it is built, and something is run.
+#[test]
+fn each_answer_with_code_is_tried_and_run() {
+    let mut count = 0;
+    for (name, page) in chapters() {
+        let (_, exercises) =
+            page.split_once("\n## Exercises\n").unwrap_or_else(|| panic!("{name}: no exercises"));
+        for answer in exercises.split("<summary>Answer</summary>").skip(1) {
+            let answer = answer.split("</details>").next().unwrap_or_default();
+            if answer.contains("```rust") {
+                count += 1;
+                assert!(
+                    answer.contains("<!-- run -->") && answer.contains("<!-- undo -->"),
+                    "{name}: {answer}"
+                );
+            }
+        }
+    }
+    assert!(count >= 8, "{count}");
 }
 
 #[test]

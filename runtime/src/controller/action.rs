@@ -59,6 +59,13 @@ impl Action {
         Self::of(NextRun::RequeueAfter { after, jitter: Duration::ZERO })
     }
 
+    /// Means [`requeue_after`](Self::requeue_after): the name that kube-rs has for it, for code that comes from there.
+    ///
+    /// See [`Controller::from_kube_rs`](super::Controller::from_kube_rs).
+    pub fn requeue(after: Duration) -> Self {
+        Self::requeue_after(after)
+    }
+
     /// Like [`Action::requeue_after`], later by a random time of up to `jitter`.
     pub fn requeue_after_with_jitter(after: Duration, jitter: Duration) -> Self {
         Self::of(NextRun::RequeueAfter { after, jitter })
@@ -150,4 +157,13 @@ impl Terminal {
     pub fn is_in(error: &(dyn Error + 'static)) -> bool {
         chain(error).any(|cause| cause.is::<TerminalCause>())
     }
+}
+
+/// Marks an error after which the key runs again with growing delay, and not before this one.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub(crate) struct NotBefore {
+    pub(crate) delay: Duration,
+    #[source]
+    pub(crate) error: Box<dyn Error + Send + Sync>,
 }

@@ -6,8 +6,10 @@ use futures::Stream;
 
 use super::{
     Action, Context, FromFn, Panics, Reconciler,
+    kube_rs::KubeRs,
     plan::{Definition, Plan, Prepare, prepare},
     predicate::Predicate,
+    settings::Terminating,
     sources::source,
     stream_source::StreamSource,
     watch::{Enqueues, Watch},
@@ -89,6 +91,60 @@ impl<K: Watched<DynamicType = ()>, F> Controller<K, FromFn<F>> {
         E: Into<Box<dyn Error + Send + Sync>> + Send,
     {
         Self::of((), FromFn(reconcile))
+    }
+}
+
+impl<K: Watched<DynamicType = (), Object = K>> Controller<K, ()> {
+    /// Runs a `reconcile` and an `error_policy` that were written for kube-rs, as the first step of a migration.
+    ///
+    /// Both stay as they are, except for one line: `use kube::runtime::controller::Action` becomes
+    /// `use watchkeeper::Action`, which has `requeue` and `await_change` as well. As in kube-rs, objects that are being
+    /// deleted are reconciled too, and what the function writes with its own client triggers it again.
+    ///
+    /// After an error, the policy decides:
+    ///
+    /// | The policy returns | The key runs again |
+    /// |---|---|
+    /// | `Action::requeue(d)` | not before `d`, and not before its back-off has passed |
+    /// | `Action::await_change()` | when something changes |
+    ///
+    /// The back-off grows with each failure in a row, up to 1,000 s. `.backoff(ItemExponentialFailure::new(d, d))` keeps
+    /// it constant. Not promised: the concurrency of kube-rs. One run is under way at a time unless
+    /// [`workers`](Self::workers) allows more.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use watchkeeper::prelude::*;
+    ///
+    /// struct Ctx;
+    ///
+    /// async fn reconcile(map: Arc<ConfigMap>, _: Arc<Ctx>) -> Result<Action, kube::Error> {
+    ///     println!("{}", map.name_any());
+    ///     Ok(Action::requeue(Duration::from_secs(300)))
+    /// }
+    ///
+    /// fn error_policy(_: Arc<ConfigMap>, _: &kube::Error, _: Arc<Ctx>) -> Action {
+    ///     Action::requeue(Duration::from_secs(5))
+    /// }
+    ///
+    /// let controller = Controller::from_kube_rs(reconcile, error_policy, Arc::new(Ctx));
+    /// # let _ = controller;
+    /// ```
+    ///
+    /// The book has more: [from kube-rs](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/coming-from/kube-rs.md).
+    pub fn from_kube_rs<Running, E, C>(
+        reconcile: impl Fn(Arc<K>, Arc<C>) -> Running + Send + Sync + 'static,
+        error_policy: impl Fn(Arc<K>, &E, Arc<C>) -> Action + Send + Sync + 'static,
+        context: Arc<C>,
+    ) -> Controller<K, impl Reconciler<K>>
+    where
+        Running: Future<Output = Result<Action, E>> + Send,
+        E: Error + Send + Sync + 'static,
+        C: Send + Sync + 'static,
+    {
+        let mut controller = Controller::new(KubeRs { reconcile, error_policy, context });
+        controller.definition.settings.terminating = Terminating::Reconcile;
+        controller
     }
 }
 

@@ -1,8 +1,11 @@
 //! What the failure of a run means.
 
-use std::{any::Any, error::Error};
+use std::{any::Any, error::Error, time::Duration};
 
-use super::{Action, LastError, Reconciler, Terminal, action::NextRun};
+use super::{
+    Action, LastError, Reconciler, Terminal,
+    action::{NextRun, NotBefore},
+};
 use crate::{
     chain::one_line,
     clock::Moment,
@@ -38,6 +41,8 @@ pub(crate) enum FailureAction {
     RetryUncounted,
     /// Run again with growing delay, and not before the server wants to be asked.
     RetryAfter(RetryAfter),
+    /// Run again with growing delay, and not before this one has passed.
+    RetryAtLeast(Duration),
     /// No failure: nothing was sent, since the server asks for quiet. Run again then, uncounted.
     Overloaded(RetryAfter),
     /// Wait for a change.
@@ -47,6 +52,9 @@ pub(crate) enum FailureAction {
 impl FailureAction {
     /// Says what follows an error that is not terminal, by what it has in its chain.
     fn of(error: &(dyn Error + 'static)) -> Self {
+        if let Some(NotBefore { delay, .. }) = find(error) {
+            return Self::RetryAtLeast(*delay);
+        }
         match find::<RetryAfter>(error) {
             _ if find::<Stale>(error).is_some() => Self::RetryUncounted,
             Some(asked) if asked.not_sent => Self::Overloaded(*asked),
@@ -97,7 +105,9 @@ pub(crate) fn ended(outcome: &Result<Action, RunFailure>) -> Option<Ended> {
         Ok(NextRun::Backoff { .. }) => Ended::Requeue,
         Err(failure) => match failure.action {
             FailureAction::RetryUncounted | FailureAction::Overloaded(_) => Ended::Requeue,
-            FailureAction::Retry | FailureAction::RetryAfter(_) => Ended::Error,
+            FailureAction::Retry | FailureAction::RetryAfter(_) | FailureAction::RetryAtLeast(_) => {
+                Ended::Error
+            }
             FailureAction::Terminal => Ended::TerminalError,
         },
     })

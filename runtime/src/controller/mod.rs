@@ -42,6 +42,7 @@ mod worker;
 mod doubts;
 mod running;
 mod plan;
+mod kube_rs;
 mod builder;
 
 #[cfg(test)]

@@ -192,6 +192,10 @@ impl<'a> Run<'a> {
                 tracing::warn!(error, failures = item.attempt(), "reconcile failed: retrying");
                 item.retry_at_least(asked.left());
             }
+            FailureAction::RetryAtLeast(delay) => {
+                tracing::warn!(error, failures = item.attempt(), "reconcile failed: retrying");
+                item.retry_at_least(delay);
+            }
             FailureAction::Terminal => {
                 tracing::error!(error, "reconcile failed for good: waiting for a change");
                 item.terminal();

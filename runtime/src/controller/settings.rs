@@ -35,6 +35,16 @@ pub(crate) struct Settings {
     pub(crate) deadline: Option<Duration>,
     pub(crate) sync_timeout: Option<Duration>,
     pub(crate) waits_for_own: bool,
+    pub(crate) terminating: Terminating,
+}
+
+/// What is done for an object that is being deleted and does not hold the controller's finalizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Terminating {
+    /// Nothing.
+    Leave,
+    /// It is reconciled like any other.
+    Reconcile,
 }
 
 /// How long failed keys wait where nothing is set: doubling, with a pause in the growth.
@@ -74,6 +84,7 @@ impl Settings {
             deadline: None,
             sync_timeout: None,
             waits_for_own: true,
+            terminating: Terminating::Leave,
         }
     }
 

@@ -22,6 +22,7 @@ use super::{
     core::ControllerCore,
     failure::{FailureAction, RunFailure},
     run::Run,
+    settings::Terminating,
     sources::ReconciledObjects,
 };
 use crate::{
@@ -174,7 +175,12 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
             }
             Lookup::Outdated { unreadable, kept } => self.not_reconciled(Some(kept), &unreadable),
             Lookup::Unreadable(unreadable) => self.not_reconciled(self.last_read(key), &unreadable),
-            Lookup::Found(object) if object.meta().deletion_timestamp.is_some() => self.cleanup_of(object),
+            Lookup::Found(object) if object.meta().deletion_timestamp.is_some() => {
+                match (self.cleanup_of(object.clone()), self.core.settings.terminating) {
+                    (DueWork::Nothing(_), Terminating::Reconcile) => DueWork::Reconcile(object),
+                    (due, _) => due,
+                }
+            }
             Lookup::Found(object) => {
                 // The cache may not show yet what the answer did.
                 let object =
@@ -318,7 +324,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
             }
             // Nothing failed: it was computed from an old version, or nothing was sent.
             FailureAction::RetryUncounted | FailureAction::Overloaded(_) => false,
-            FailureAction::Retry | FailureAction::RetryAfter(_) => {
+            FailureAction::Retry | FailureAction::RetryAfter(_) | FailureAction::RetryAtLeast(_) => {
                 self.core.keys.table().fail_deletion(key, &tombstone, Instant::now())
             }
         };

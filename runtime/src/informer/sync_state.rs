@@ -129,7 +129,7 @@ impl SyncState {
         self.phase == SyncPhase::Synced
     }
 
-    /// Returns whether the kind may not be listed or watched: a right is missing.
+    /// Returns whether the kind may not be listed or watched: a permission is missing.
     pub fn is_forbidden(&self) -> bool {
         self.failure.as_ref().is_some_and(|failure| failure.cause == FailureCause::Forbidden)
     }
@@ -192,7 +192,7 @@ impl fmt::Display for FetchFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = self.part;
         match self.cause {
-            FailureCause::Forbidden => write!(f, "the right to {part} it is missing")?,
+            FailureCause::Forbidden => write!(f, "permission to {part} it is missing")?,
             FailureCause::Unauthorized => f.write_str("the server does not accept the credentials")?,
             FailureCause::NotServed => f.write_str("the server does not serve it")?,
             FailureCause::Unreachable => f.write_str("the server is unreachable")?,

@@ -24,7 +24,7 @@ pub fn explain(name: &str, error: &ListWatchError) -> String {
         }
         (_, Fault::NotFound) => " is not served: install its CRD".to_owned(),
         (_, Fault::Forbidden) => format!(
-            " can't be read, a right is missing: allow `list` and `watch` in a Role or ClusterRole ({said})"
+            " can't be read, a permission is missing: allow `list` and `watch` in a Role or ClusterRole ({said})"
         ),
         (_, Fault::Unauthorized) => format!(
             " can't be read, the server does not accept the credentials: renew the token or certificate ({said})"
@@ -71,7 +71,7 @@ mod tests {
             (answer(404, "404 page not found"), "websites.web.example.dev is not served: install its CRD"),
             (
                 answer(403, "User \"viewer\" cannot list resource \"websites\""),
-                "websites.web.example.dev can't be read, a right is missing: allow `list` and `watch` in a Role or \
+                "websites.web.example.dev can't be read, a permission is missing: allow `list` and `watch` in a Role or \
                  ClusterRole (User \"viewer\" cannot list resource \"websites\")",
             ),
             (

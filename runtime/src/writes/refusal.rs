@@ -15,7 +15,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForbiddenBy {
-    /// The authorizer: this user lacks the right.
+    /// The authorizer: this user lacks the permission.
     Rights,
     /// The protection of roles: who gives permissions away must have them, or be allowed to give them.
     Escalation,
@@ -62,14 +62,14 @@ const WORDINGS: [(&str, ForbiddenBy); 5] = [
 impl fmt::Display for ForbiddenBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Rights => "; a right is missing: allow it in a Role or ClusterRole, and bind that",
+            Self::Rights => "; a permission is missing: allow it in a Role or ClusterRole, and bind that",
             Self::Escalation => {
                 "; it gives more than this user may do itself: allow this user to `bind` the role \
                  (`.uses::<ClusterRole>(Use::Bind)`), or, to write roles, to `escalate` (`Use::Escalate`), or what the role \
                  allows"
             }
             Self::OwnerProtection => {
-                "; a right is missing: allow `update` of the owner's finalizers (`<plural>/finalizers` in a Role or ClusterRole)"
+                "; a permission is missing: allow `update` of the owner's finalizers (`<plural>/finalizers` in a Role or ClusterRole)"
             }
             Self::Quota => " by a quota; raise it, or remove some of what it counts",
             Self::TerminatingNamespace => "; its namespace is being deleted, and takes nothing new",

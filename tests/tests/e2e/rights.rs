@@ -32,7 +32,7 @@ async fn a_kind_that_may_not_be_read_is_named_and_holds_up_no_other(stage: Stage
     for part in ["secrets", "forbidden", "viewer", "Role"] {
         assert!(text.contains(part), "{part:?} is not in: {text}");
     }
-    stage.log.says(&["secrets can't be read, a right is missing", "allow `list` and `watch`"]).await;
+    stage.log.says(&["secrets can't be read, a permission is missing", "allow `list` and `watch`"]).await;
 
     kit.create(&serde_json::from_value::<Secret>(json!({ "metadata": { "name": "s" } })).unwrap()).await;
     stage.server.allow_viewer(kit, "secrets").await;

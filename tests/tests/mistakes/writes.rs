@@ -68,7 +68,7 @@ pub(crate) fn mistakes() -> Vec<Mistake> {
 fn refusals() -> Vec<Mistake> {
     vec![
         (
-            "A right is missing (403)",
+            "A permission is missing (403)",
             apply_answered(
                 403,
                 "configmaps \"settings\" is forbidden: User \"operator\" cannot patch resource \"configmaps\" in API group \

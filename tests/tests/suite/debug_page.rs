@@ -161,7 +161,7 @@ async fn the_debug_page_tells_of_informers_and_what_they_fail_with() {
     assert_eq!(secrets["phase"], "syncing");
     let failure = &secrets["failure"];
     assert!(failure["attempts"].as_u64().unwrap() > 3 && failure["retryAt"].is_string(), "{failure}");
-    assert!(failure["message"].as_str().unwrap().contains("the right to list it is missing"), "{failure}");
+    assert!(failure["message"].as_str().unwrap().contains("permission to list it is missing"), "{failure}");
     let compact = of("configmaps", "labels !hidden");
     assert!(compact["objects"] == 2 && compact["bytes"].as_u64().unwrap() > 100, "{compact}");
     let page = ask(&service(&running), "/debug").await;

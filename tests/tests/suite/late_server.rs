@@ -180,7 +180,9 @@ async fn a_forbidden_kind_is_told_of_when_it_begins_and_ever_more_seldom() {
     assert!((3..=6).contains(&told.len()), "{told:#?}");
     assert!(
         told[0].0 == 0
-            && told[0].1.starts_with("secrets can't be read, a right is missing: allow `list` and `watch`"),
+            && told[0]
+                .1
+                .starts_with("secrets can't be read, a permission is missing: allow `list` and `watch`"),
         "{told:#?}"
     );
     assert!(told.iter().skip(1).all(|(_, line)| line.starts_with("still after ")), "{told:#?}");

@@ -20,6 +20,7 @@ mod events;
 mod extremes;
 mod first_list;
 mod foreign_text;
+mod from_kube_rs;
 mod half_failing;
 mod install;
 mod interleavings;

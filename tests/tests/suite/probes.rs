@@ -56,7 +56,7 @@ async fn readiness_names_each_cache_that_has_not_synced_why_and_since_when() {
     assert_eq!(line(&told, "cache/configmaps"), "[+]cache/configmaps ok");
     let secrets = line(&told, "cache/secrets");
     assert!(secrets.starts_with("[-]cache/secrets failed since 20"), "{secrets}");
-    for part in ["Z (1m ", "the right to list it is missing", "403", "allow `list` and `watch` of secrets"] {
+    for part in ["Z (1m ", "permission to list it is missing", "403", "allow `list` and `watch` of secrets"] {
         assert!(secrets.contains(part), "no {part} in {secrets}");
     }
     let controller = line(&told, "controller/configmaps");

@@ -341,7 +341,7 @@ async fn a_sync_timeout_ends_in_an_error_that_says_for_whom_it_waited() {
         .spawn();
     let error = running.ended().await.unwrap_err().to_string();
     assert!((89..=91).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
-    let begins = "controller configmaps: not synced within 90s: secrets has not listed yet: the right to list it is missing";
+    let begins = "controller configmaps: not synced within 90s: secrets has not listed yet: permission to list it is missing";
     assert!(error.starts_with(begins) && error.contains("403"), "{error}");
     assert!(record.is_empty());
     server.patch_merge::<ConfigMap>("shop/a", json!({ "data": { "k": "v" } })).await;

@@ -1,5 +1,9 @@
 //! controller-rs on watchkeeper: documents that can be hidden.
 
+#[cfg(test)]
+#[path = "tried/first_step.rs"]
+mod first_step;
+
 use watchkeeper::prelude::*;
 
 /// A text that can be hidden.

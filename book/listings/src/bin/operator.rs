@@ -1,6 +1,18 @@
 //! Keeps one Deployment for every Website.
 
 #[cfg(test)]
+#[path = "operator/clusters.rs"]
+mod clusters;
+#[cfg(test)]
+#[path = "operator/debug.rs"]
+mod debug;
+#[cfg(test)]
+#[path = "operator/health.rs"]
+mod health;
+#[cfg(test)]
+#[path = "operator/replicas.rs"]
+mod replicas;
+#[cfg(test)]
 #[path = "tried/operator.rs"]
 mod tried;
 

@@ -12,3 +12,4 @@ mod excerpts;
 mod links;
 mod marked;
 mod settings;
+mod story;

@@ -1,4 +1,4 @@
-//! What README and the book print works in a new crate in an empty folder, with the crates that they name.
+//! What README prints works in a new crate in an empty folder, with the crates that it names.
 //!
 //! It builds crates, so it is left out unless asked for: `cargo test --workspace --test programs -- --ignored`. What these
 //! are made of is built in the target folder of the workspace, by the versions of its lock file.
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{
     packages::UNPACKED,
-    printed::{Folder, Printed},
+    printed::{self, Folder},
     repository::{self, blocks, root, target},
 };
 
@@ -29,7 +29,7 @@ pub(crate) fn cargo_with_this_watchkeeper(folder: &Path, arguments: &[&str]) {
     println!("  cargo {}: {:.1} s", arguments.join(" "), began.elapsed().as_secs_f64());
 }
 
-/// Makes a crate in an empty folder; in its manifest stands the block that README and the book print.
+/// Makes a crate in an empty folder; in its manifest stands the block that README prints.
 fn new_crate(folder: &Path, name: &str, block: &str) -> PathBuf {
     cargo_with_this_watchkeeper(folder, &["new", "--quiet", "--vcs", "none", name]);
     let krate = folder.join(name);
@@ -43,17 +43,17 @@ fn new_crate(folder: &Path, name: &str, block: &str) -> PathBuf {
 }
 
 /// Builds and tests a crate, and runs its program with arguments.
-pub(crate) async fn works(krate: &Path, printed: Printed, arguments: &[&str]) {
+pub(crate) async fn works(krate: &Path, arguments: &[&str]) {
     cargo_with_this_watchkeeper(krate, &["build", "--all-targets"]);
     cargo_with_this_watchkeeper(krate, &["test"]);
     let program = krate.file_name().unwrap();
-    let [served, made, healed] = printed.runs(&target().join("debug").join(program), arguments).await;
+    let [served, made, healed] = printed::runs(&target().join("debug").join(program), arguments).await;
     println!("  definition served after {served:?}, child made after {made:?}, made again after {healed:?}");
 }
 
 #[tokio::test]
 #[ignore = "builds crates"]
-async fn what_is_printed_works_in_a_new_crate_in_an_empty_folder() {
+async fn what_readme_prints_works_in_a_new_crate_in_an_empty_folder() {
     let folder = Folder::empty();
     let block = &blocks("README.md", "toml")[0];
     println!("README");
@@ -61,13 +61,20 @@ async fn what_is_printed_works_in_a_new_crate_in_an_empty_folder() {
     // README prints the reconciler, and links to the file that it is part of.
     fs::copy(root().join("book/listings/src/bin/operator.rs"), readme.join("src/main.rs")).unwrap();
     let main = fs::read_to_string(readme.join("src/main.rs")).unwrap();
-    let without_tests = main.replace("#[cfg(test)]\n#[path = \"tried/operator.rs\"]\nmod tried;\n", "");
-    fs::write(readme.join("src/main.rs"), without_tests).unwrap();
-    works(&readme, Printed::Websites, &[]).await;
+    fs::write(readme.join("src/main.rs"), without_tests(&main)).unwrap();
+    works(&readme, &[]).await;
+}
 
-    println!("Ten minutes, no cluster");
-    let greetings = new_crate(folder.path(), "pasted-greetings", block);
-    let main = blocks("book/src/ten-minutes.md", "rust").join("\n");
-    fs::write(greetings.join("src/main.rs"), &main).unwrap();
-    works(&greetings, Printed::Greetings, &[]).await;
+/// Leaves out the modules of tests in other files.
+fn without_tests(program: &str) -> String {
+    let mut kept = String::new();
+    let mut lines = program.lines();
+    while let Some(line) = lines.next() {
+        if line == "#[cfg(test)]" {
+            while lines.next().is_some_and(|next| next.starts_with("#[")) {}
+        } else {
+            kept += &format!("{line}\n");
+        }
+    }
+    kept
 }

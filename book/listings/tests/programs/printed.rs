@@ -9,14 +9,14 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::ConfigMap},
+    api::apps::v1::Deployment,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api,
     api::{ApiResource, DeleteParams, DynamicObject, PostParams},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 use watchkeeper_apiserver::{ApiServer, OverHttp};
 
@@ -55,95 +55,55 @@ impl Drop for Process {
     }
 }
 
-/// What an operator looks after.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Printed {
-    /// README's operator: a Deployment for every Website.
-    Websites,
-    /// The book's operator: a ConfigMap for every Greeting.
-    Greetings,
+fn websites() -> ApiResource {
+    let (group, kind, plural) = ("web.example.dev", "Website", "websites");
+    ApiResource {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        api_version: format!("{group}/v1"),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    }
 }
 
-impl Printed {
-    fn resource(self) -> ApiResource {
-        let (group, kind, plural) = match self {
-            Self::Websites => ("web.example.dev", "Website", "websites"),
-            Self::Greetings => ("cards.example.dev", "Greeting", "greetings"),
-        };
-        ApiResource {
-            group: group.to_owned(),
-            version: "v1".to_owned(),
-            api_version: format!("{group}/v1"),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-        }
-    }
+/// Waits until the child is there, and is what it should be.
+async fn child_is_there(server: &ApiServer<OverHttp>) {
+    let replicas = |child: &Deployment| child.spec.as_ref().and_then(|spec| spec.replicas);
+    server.eventually("default/a", |child| child.and_then(replicas) == Some(2)).await;
+}
 
-    fn spec(self) -> Value {
-        match self {
-            Self::Websites => json!({ "spec": { "domain": "a.example", "replicas": 2 } }),
-            Self::Greetings => json!({ "spec": { "who": "Ada", "language": "en" } }),
-        }
-    }
+/// Runs an operator that keeps a Deployment for every Website against an embedded server: its definition is served, its child
+/// is made, and made again.
+///
+/// Returns how long each took.
+pub(crate) async fn runs(program: &Path, arguments: &[&str]) -> [Duration; 3] {
+    let server = ApiServer::http().namespace("default").start().await.unwrap();
+    let folder = Folder::empty();
+    let kubeconfig = folder.path().join("kubeconfig");
+    fs::write(&kubeconfig, server.kubeconfig_yaml()).unwrap();
+    let mut began = Instant::now();
+    let mut lap = || std::mem::replace(&mut began, Instant::now()).elapsed();
+    let mut command = Command::new(program);
+    let process = command.args(arguments).env("KUBECONFIG", &kubeconfig).stdout(Stdio::null()).spawn();
+    let _process = Process(process.unwrap_or_else(|error| panic!("{}: {error}", program.display())));
 
-    /// Waits until the child is there, and is what it should be.
-    async fn child_is_there(self, server: &ApiServer<OverHttp>) {
-        match self {
-            Self::Websites => {
-                let replicas = |child: &Deployment| child.spec.as_ref().and_then(|spec| spec.replicas);
-                server.eventually("default/a", |child| child.and_then(replicas) == Some(2)).await;
-            }
-            Self::Greetings => {
-                let says =
-                    |child: &ConfigMap| child.data.as_ref().is_some_and(|data| data["text"] == "Hello, Ada!");
-                server.eventually("default/a-card", |child| child.is_some_and(says)).await;
-            }
-        }
-    }
-
-    async fn delete_child(self, server: &ApiServer<OverHttp>) {
-        let (client, params) = (server.client(), DeleteParams::default());
-        match self {
-            Self::Websites => {
-                Api::<Deployment>::namespaced(client, "default").delete("a", &params).await.map(drop)
-            }
-            Self::Greetings => {
-                Api::<ConfigMap>::namespaced(client, "default").delete("a-card", &params).await.map(drop)
-            }
-        }
-        .unwrap();
-    }
-
-    /// Runs a program against an embedded server: its definition is served, its child is made, and made again.
-    ///
-    /// Returns how long each took.
-    pub(crate) async fn runs(self, program: &Path, arguments: &[&str]) -> [Duration; 3] {
-        let server = ApiServer::http().namespace("default").start().await.unwrap();
-        let folder = Folder::empty();
-        let kubeconfig = folder.path().join("kubeconfig");
-        fs::write(&kubeconfig, server.kubeconfig_yaml()).unwrap();
-        let mut began = Instant::now();
-        let mut lap = || std::mem::replace(&mut began, Instant::now()).elapsed();
-        let mut command = Command::new(program);
-        let process = command.args(arguments).env("KUBECONFIG", &kubeconfig).stdout(Stdio::null()).spawn();
-        let _process = Process(process.unwrap_or_else(|error| panic!("{}: {error}", program.display())));
-
-        // The operator installs the definition; until then there is nothing to create.
-        let resource = self.resource();
-        let name = format!("{}.{}", resource.plural, resource.group);
-        server.eventually(&name, |definition| definition.is_some_and(is_established)).await;
-        let served = lap();
-        let objects = Api::<DynamicObject>::namespaced_with(server.client(), "default", &resource);
-        let object = DynamicObject::new("a", &resource).data(self.spec());
-        objects.create(&PostParams::default(), &object).await.unwrap();
-        self.child_is_there(&server).await;
-        let made = lap();
-        self.delete_child(&server).await;
-        self.child_is_there(&server).await;
-        let healed = lap();
-        server.stop().await;
-        [served, made, healed]
-    }
+    // The operator installs the definition; until then there is nothing to create.
+    let resource = websites();
+    let name = format!("{}.{}", resource.plural, resource.group);
+    server.eventually(&name, |definition| definition.is_some_and(is_established)).await;
+    let served = lap();
+    let objects = Api::<DynamicObject>::namespaced_with(server.client(), "default", &resource);
+    let spec = json!({ "spec": { "domain": "a.example", "replicas": 2 } });
+    let object = DynamicObject::new("a", &resource).data(spec);
+    objects.create(&PostParams::default(), &object).await.unwrap();
+    child_is_there(&server).await;
+    let made = lap();
+    let deployments = Api::<Deployment>::namespaced(server.client(), "default");
+    deployments.delete("a", &DeleteParams::default()).await.map(drop).unwrap();
+    child_is_there(&server).await;
+    let healed = lap();
+    server.stop().await;
+    [served, made, healed]
 }
 
 fn is_established(definition: &CustomResourceDefinition) -> bool {

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     pasted::{cargo_with_this_watchkeeper, works},
-    printed::{Folder, Printed},
+    printed::Folder,
     repository::{as_published, blocks, root},
 };
 
@@ -56,7 +56,7 @@ async fn the_template_becomes_an_operator_that_works() {
     println!("template, copied");
     cargo_with_this_watchkeeper(&operator, &["fmt", "--check"]);
     // Other programs of this machine may use its port.
-    works(&operator, Printed::Websites, &["--http", "off"]).await;
+    works(&operator, &["--http", "off"]).await;
 
     // The same files, whichever way they were made.
     if Command::new("cargo-generate").arg("--version").output().is_err() {

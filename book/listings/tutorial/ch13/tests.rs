@@ -280,7 +280,7 @@ async fn a_missing_permission_is_named() {
 
     let key = ObjectKey::new("shop", "hello");
     let why = running.why::<Website>(&key).to_string();
-    assert!(why.contains("secrets (the right to list it is missing"), "{why}");
+    assert!(why.contains("secrets (permission to list it is missing"), "{why}");
 
     refused.disarm();
     server.eventually::<Deployment>("shop/hello", |found| found.is_some()).await;

@@ -208,7 +208,7 @@ async fn a_forbidden_kind_is_named_at_once_and_recovers_when_it_is_allowed() {
     let lag = factory.wait_for_sync(Duration::from_secs(1)).await.unwrap_err();
     assert!(lag.laggards[0].is_forbidden(), "{lag}");
     assert!(
-        lag.to_string().contains("secrets has not listed yet: the right to list it is missing, for "),
+        lag.to_string().contains("secrets has not listed yet: permission to list it is missing, for "),
         "{lag}"
     );
 

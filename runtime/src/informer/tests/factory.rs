@@ -307,7 +307,7 @@ async fn waiting_for_sync_names_who_lags_why_since_when_and_what_to_do() {
     let text = error.to_string();
     for part in [
         "secrets has not listed yet",
-        "the right to list it is missing",
+        "permission to list it is missing",
         "may not list",
         "in a Role or ClusterRole",
         "was never started",

@@ -1,18 +1,16 @@
 //! The same operator as several replicas; one of them works.
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
 use watchkeeper::{LeaderElection, prelude::*};
 
-use crate::{Greeting, Greetings};
+use crate::{Website, Websites};
 
 /// Builds a manager that may run in any number of replicas.
 pub(crate) fn replica(client: Client, name: &str) -> Manager {
     Manager::new(client)
-        .leader_election(
-            LeaderElection::new("greetings").namespace("home").identity(name),
-        )
-        .controller(Controller::<Greeting, _>::new(Greetings).owns::<ConfigMap>())
+        .leader_election(LeaderElection::new("websites").namespace("shop").identity(name))
+        .controller(Controller::<Website, _>::new(Websites).owns::<Deployment>())
         .leader_task("sweep", |stopping| async move {
             // Work that only the leader may do, until the program stops.
             stopping.wait().await;
@@ -26,12 +24,12 @@ mod tests {
     use watchkeeper_apiserver::ApiServer;
 
     use super::*;
-    use crate::GreetingSpec;
+    use crate::WebsiteSpec;
 
     #[tokio::test(start_paused = true)]
     async fn another_replica_takes_over_from_one_that_stops() {
         let server =
-            ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
+            ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
         let first = replica(server.client(), "first");
         let mut leadership = first.leadership().unwrap();
         let first = first.spawn();
@@ -40,9 +38,9 @@ mod tests {
         let second = replica(server.client(), "second").spawn();
         first.stop().await.unwrap();
 
-        let spec = GreetingSpec { who: "Ada".into(), language: "en".into() };
-        server.create(&Greeting::new("ada", spec)).await;
-        server.eventually::<ConfigMap>("home/ada-card", |card| card.is_some()).await;
+        let spec = WebsiteSpec { domain: "hello.example".into(), replicas: 2 };
+        server.create(&Website::new("hello", spec)).await;
+        server.eventually::<Deployment>("shop/hello", |found| found.is_some()).await;
         second.stop().await.unwrap();
     }
 }
