@@ -249,3 +249,16 @@ pub fn client(kit: &Kit) -> kube::Client {
 pub fn path<K: Kind>(kit: &Kit, namespace: Option<&str>) -> String {
     kit.path::<K>(namespace)
 }
+
+/// Stores an object under a path as it is, but for its version; without one the object there goes. False for a path that the
+/// server does not serve, and where nothing goes.
+#[must_use]
+pub fn put(server: &ApiServer, path: &str, value: Option<Value>) -> bool {
+    let Ok(uri) = path.parse() else { return false };
+    server.core().put(&RequestInfo::of(&http::Method::PUT, &uri), value)
+}
+
+/// Deletes what nothing owns any more.
+pub fn collect_garbage(server: &ApiServer) {
+    server.core().collect_garbage();
+}

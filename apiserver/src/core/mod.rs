@@ -334,6 +334,11 @@ impl Core {
         target::bump(&mut self.inner.lock(), info);
     }
 
+    /// Stores an object as it is, or removes it: see [`crate::inside::put`].
+    pub(crate) fn put(&self, info: &RequestInfo, value: Option<serde_json::Value>) -> bool {
+        target::put(&mut self.inner.lock(), info, value)
+    }
+
     /// Runs the controllers (garbage, namespaces, CRDs) until they have nothing left to do, delays included.
     pub(crate) fn settle(&self) {
         run_controllers(&mut self.inner.lock(), crd::Due::All);

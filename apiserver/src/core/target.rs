@@ -79,6 +79,18 @@ pub(super) fn peek(state: &State, info: &RequestInfo) -> Option<Value> {
     Some(target.served.show_stored(state.store.get(&target.resource.storage, &target.key())?))
 }
 
+/// Stores the named object as it is, or removes it.
+pub(super) fn put(state: &mut State, info: &RequestInfo, value: Option<Value>) -> bool {
+    let Ok(target) = find(state, info) else { return false };
+    match value {
+        Some(value) => {
+            state.store.put(&target.resource.storage, &target.key(), value);
+            true
+        }
+        None => state.store.delete(&target.resource.storage, &target.key()).is_some(),
+    }
+}
+
 /// Updates the named object as another client would: an annotation changes, and so does its version.
 pub(super) fn bump(state: &mut State, info: &RequestInfo) {
     let Ok(target) = find(state, info) else { return };
