@@ -1,6 +1,6 @@
 //! One vocabulary for requests to the API server: verb, resource, path and media type.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use http::{HeaderMap, Method, Uri, header};
 
@@ -8,6 +8,10 @@ use crate::object::{Kind, cut_to};
 
 /// Most bytes of a resource that are shown: a program may send a request to any path.
 const LONGEST: usize = 253;
+
+/// Which controller sends a request, in an extension of it; only a dry run asks.
+#[derive(Clone, Debug)]
+pub(crate) struct SentBy(pub(crate) Arc<str>);
 
 /// A verb, as roles name it; in the order in which people list them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

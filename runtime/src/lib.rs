@@ -94,6 +94,7 @@ pub mod backoff;
 pub mod clock;
 pub mod conditions;
 pub mod metrics;
+mod flight_recorder;
 // fetch
 pub mod list_watch;
 pub mod reflector;
@@ -125,6 +126,7 @@ pub mod prelude;
 pub use cli::{Program, cli};
 pub use controller::{Action, Cleanup, Context, Controller, Panics, Reconciler, Terminal};
 pub use error::Error;
+pub use flight_recorder::FlightRecorder;
 pub use informer::{SharedInformer, SharedInformerFactory, Watched};
 pub use leader_election::LeaderElection;
 pub use manager::{Manager, Running};

@@ -10,6 +10,7 @@ use std::{
     io::{self, IsTerminal, Write},
     path::Path,
     process::ExitCode,
+    time::Duration,
 };
 
 use serde_json::json;
@@ -19,13 +20,15 @@ use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::Subscriber
 use self::options::{CliCommand, MOST_USED_PORT, MadeManifests, RunOptions, parse};
 use crate::{
     error::Error,
-    manager::{Http, Manager, Manifests, write_documents},
+    manager::{Http, Manager, Manifests, Rehearsal, write_documents},
 };
 
 /// The exit status of a command that failed.
 const FAILED: u8 = 1;
-/// The exit status of a command that can't be read.
-const NOT_READ: u8 = 2;
+/// The exit status of a rehearsal after which something would be written.
+const WOULD_WRITE: u8 = 2;
+/// The exit status of a command that can't be read; as `sysexits.h` has it.
+const NOT_READ: u8 = 64;
 
 /// A program's name, and its version: `"websites"`, or `("websites", env!("CARGO_PKG_VERSION"))`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +60,7 @@ type Build<'a> = Box<dyn FnOnce(Manager) -> Manager + 'a>;
 /// | `crd` | prints the CRDs of the kinds |
 /// | `rbac` | prints the least roles |
 /// | `manifests` | prints everything that a cluster needs: YAML, `--kustomize DIR`, or a chart by `--helm DIR` |
-/// | `rehearse` | runs against the cluster without a write, and logs what would change |
+/// | `rehearse` | runs against the cluster without a write until it is at rest, and prints what it would change |
 /// | `why KIND KEY` | asks the running operator why it does not reconcile an object |
 ///
 /// The function gets a manager, and adds what the program is made of. For commands that print, the manager is
@@ -66,7 +69,8 @@ type Build<'a> = Box<dyn FnOnce(Manager) -> Manager + 'a>;
 ///
 /// `run` logs to the standard error, as text or as JSON (`--log-format json`). `RUST_LOG` filters by targets and levels,
 /// such as `info,watchkeeper=debug`. A subscriber that the program has set before stays. The exit status is 0 after a stop
-/// by a signal, 1 after an error, and 2 for a command line that can't be read. After a second signal see
+/// by a signal, 1 after an error, and 64 for a command line that can't be read. That of `rehearse` is 0 if nothing would be
+/// written, 2 if something would, and 1 if it did not come to rest, or runs failed. After a second signal see
 /// [`Manager::run`].
 ///
 /// ```no_run
@@ -100,7 +104,7 @@ fn run(program: &Program, build: Build<'_>, arguments: impl Iterator<Item = OsSt
         }
     };
     match program.obey(command, build) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(Failure::Usage(problem)) => {
             complain(&format!("{name}: {problem}"));
             NOT_READ.into()
@@ -126,20 +130,31 @@ impl<E: Into<Error>> From<E> for Failure {
 }
 
 impl Program {
-    fn obey(&self, command: CliCommand, build: Build<'_>) -> Result<(), Failure> {
-        let threads = || Builder::new_multi_thread().enable_all().build();
+    fn obey(&self, command: CliCommand, build: Build<'_>) -> Result<ExitCode, Failure> {
+        if let CliCommand::Rehearse { at_most, logs_json } = command {
+            // The report says what each write would change.
+            log(logs_json, "warn")?;
+            let rehearsal = threads()?.block_on(rehearse(at_most, build))?;
+            print(&rehearsal.to_string())?;
+            return Ok(match (rehearsal.is_whole(), rehearsal.would_write()) {
+                (false, _) => FAILED.into(),
+                (true, true) => WOULD_WRITE.into(),
+                (true, false) => ExitCode::SUCCESS,
+            });
+        }
+        self.do_or_print(command, build).map(|()| ExitCode::SUCCESS)
+    }
+
+    fn do_or_print(&self, command: CliCommand, build: Build<'_>) -> Result<(), Failure> {
         match command {
             CliCommand::Help => print(&options::help(&self.name)),
             CliCommand::Version => print(&self.versions()),
             CliCommand::Run(served) => {
-                log(served.logs_json)?;
+                log(served.logs_json, "info")?;
                 threads()?.block_on(operate(served, build)).map_err(Failure::from)
             }
-            CliCommand::Rehearse(served) => {
-                log(served.logs_json)?;
-                let rehearsed = move |manager: Manager| build(manager.dry_run());
-                threads()?.block_on(operate(served, Box::new(rehearsed))).map_err(Failure::from)
-            }
+            // It has an exit status of its own.
+            CliCommand::Rehearse { .. } => Ok(()),
             CliCommand::Crd => self.offline(None, build, |manager| {
                 let definitions = manager.definitions()?;
                 print(&write_documents(&definitions.iter().map(|one| json!(one)).collect::<Vec<_>>()))
@@ -199,17 +214,23 @@ async fn operate(served: RunOptions, build: Build<'_>) -> Result<(), Error> {
     });
     let manager = Manager::infer().await?;
     // What the program itself says counts more than the default, and less than the command line.
-    let manager = match served.serves_unless_said {
-        true => build(manager.http(options::DEFAULT_ADDRESS)),
-        false => build(manager.http(Http::off())),
-    };
+    let manager = build(manager.http(options::DEFAULT_ADDRESS));
     http.into_iter().fold(manager, Manager::http).run().await
 }
 
+/// Runs the operator without a write until it is at rest.
+async fn rehearse(at_most: Duration, build: Build<'_>) -> Result<Rehearsal, Error> {
+    build(Manager::infer().await?).http(Http::off()).rehearse(at_most).await
+}
+
+fn threads() -> io::Result<Runtime> {
+    Builder::new_multi_thread().enable_all().build()
+}
+
 /// Logs to the standard error from now on.
-fn log(as_json: bool) -> Result<(), Failure> {
+fn log(as_json: bool, default: &str) -> Result<(), Failure> {
     let filter = std::env::var("RUST_LOG").ok().filter(|filter| !filter.trim().is_empty());
-    let filter = filter.unwrap_or_else(|| "info".to_owned());
+    let filter = filter.unwrap_or_else(|| default.to_owned());
     let targets = filter.parse::<Targets>().map_err(|error| {
         Failure::Usage(format!(
             "RUST_LOG is {filter:?}, which can't be read ({error}): write it as `info` or `info,watchkeeper=debug`"

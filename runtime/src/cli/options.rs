@@ -1,11 +1,14 @@
 //! Reads a command line: a command, its operands and its options.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, time::Duration};
 
 /// Where probes, metrics and the debug page are served, unless that is said.
 pub(super) const DEFAULT_ADDRESS: &str = ":8080";
 /// Where `why` asks, unless that is said.
 pub(super) const MOST_USED_PORT: &str = "127.0.0.1:8080";
+
+/// For how many seconds a rehearsal goes on at most, unless that is said.
+const REHEARSAL: u64 = 300;
 
 /// What the program is to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,7 +16,7 @@ pub(super) enum CliCommand {
     Help,
     Version,
     Run(RunOptions),
-    Rehearse(RunOptions),
+    Rehearse { at_most: Duration, logs_json: bool },
     Crd,
     Rbac { namespace: Option<String> },
     Manifests { namespace: Option<String>, image: Option<String>, made: MadeManifests },
@@ -25,8 +28,6 @@ pub(super) enum CliCommand {
 pub(super) struct RunOptions {
     /// The address that was said; `off` is none.
     pub(super) http: Option<String>,
-    /// Whether HTTP is served unless somebody says otherwise.
-    pub(super) serves_unless_said: bool,
     /// Whether lines of the log are JSON.
     pub(super) logs_json: bool,
 }
@@ -51,7 +52,7 @@ const FORMS: [CommandForm; 6] = [
     CommandForm { name: "crd", operands: &[], options: &[] },
     CommandForm { name: "rbac", operands: &[], options: &["namespace"] },
     CommandForm { name: "manifests", operands: &[], options: &["helm", "kustomize", "image", "namespace"] },
-    CommandForm { name: "rehearse", operands: &[], options: &["http", "log-format"] },
+    CommandForm { name: "rehearse", operands: &[], options: &["at-most", "log-format"] },
     CommandForm { name: "why", operands: &["KIND", "KEY"], options: &["http"] },
 ];
 
@@ -72,8 +73,8 @@ Usage: {name} [COMMAND] [OPTIONS]
     --kustomize DIR     writes a kustomization into a folder
     --image IMAGE       the operator's image, such as registry.example.dev/{name}:1.0.0
     --namespace NAME    where the operator runs: {name}
-  rehearse            runs against the cluster without a write, and logs what would change
-    --http, --log-format as for run; HTTP is off by default
+  rehearse            runs against the cluster without a write; prints what would change
+    --at-most SECONDS   for how long: {REHEARSAL}; --log-format as for run
   why KIND KEY        asks the running operator why it does not reconcile an object, such as shop/a
     --http ADDRESS      where it serves HTTP: {MOST_USED_PORT}
 
@@ -141,13 +142,12 @@ impl Options {
         Some(self.0.remove(at).1)
     }
 
-    fn served(&mut self, serves_unless_said: bool) -> Result<RunOptions, String> {
-        let logs_json = match self.take("log-format").as_deref() {
-            None | Some("text") => false,
-            Some("json") => true,
-            Some(other) => return Err(format!("--log-format is {other:?}: write text or json")),
-        };
-        Ok(RunOptions { http: self.take("http"), serves_unless_said, logs_json })
+    fn logs_json(&mut self) -> Result<bool, String> {
+        match self.take("log-format").as_deref() {
+            None | Some("text") => Ok(false),
+            Some("json") => Ok(true),
+            Some(other) => Err(format!("--log-format is {other:?}: write text or json")),
+        }
     }
 }
 
@@ -186,13 +186,19 @@ fn command_of(name: &str, operands: Vec<String>, mut options: Options) -> Result
             };
             CliCommand::Manifests { namespace, image, made }
         }
-        "rehearse" => CliCommand::Rehearse(options.served(false)?),
+        "rehearse" => {
+            let seconds = options.take("at-most").unwrap_or_else(|| REHEARSAL.to_string());
+            let seconds = seconds
+                .parse()
+                .map_err(|_| format!("--at-most is {seconds:?}: write seconds, such as 60"))?;
+            CliCommand::Rehearse { at_most: Duration::from_secs(seconds), logs_json: options.logs_json()? }
+        }
         "why" => {
             let mut operands = operands.into_iter();
             let (kind, key) = (operands.next().unwrap_or_default(), operands.next().unwrap_or_default());
             CliCommand::Why { kind, key, http: options.take("http") }
         }
-        _ => CliCommand::Run(options.served(true)?),
+        _ => CliCommand::Run(RunOptions { logs_json: options.logs_json()?, http: options.take("http") }),
     })
 }
 
@@ -206,18 +212,17 @@ mod tests {
 
     #[test]
     fn a_command_line_says_what_to_do() {
-        let served = |http: Option<&str>, serves_unless_said, logs_json| RunOptions {
-            http: http.map(str::to_owned),
-            serves_unless_said,
-            logs_json,
-        };
+        let served = |http: Option<&str>, logs_json| RunOptions { http: http.map(str::to_owned), logs_json };
+        let rehearse =
+            |seconds, logs_json| CliCommand::Rehearse { at_most: Duration::from_secs(seconds), logs_json };
         let some = |text: &str| Some(text.to_owned());
         let why = |http| CliCommand::Why { kind: "Website".to_owned(), key: "shop/a".to_owned(), http };
         for (line, wanted) in [
-            ("", CliCommand::Run(served(None, true, false))),
-            ("run --http off", CliCommand::Run(served(Some("off"), true, false))),
-            ("--log-format=json", CliCommand::Run(served(None, true, true))),
-            ("rehearse", CliCommand::Rehearse(served(None, false, false))),
+            ("", CliCommand::Run(served(None, false))),
+            ("run --http off", CliCommand::Run(served(Some("off"), false))),
+            ("--log-format=json", CliCommand::Run(served(None, true))),
+            ("rehearse", rehearse(300, false)),
+            ("rehearse --at-most 5 --log-format json", rehearse(5, true)),
             ("crd", CliCommand::Crd),
             ("rbac --namespace x", CliCommand::Rbac { namespace: some("x") }),
             (
@@ -252,7 +257,8 @@ mod tests {
             ("--fast", "unknown option \"--fast\""),
             ("-http", "unknown option \"-http\""),
             ("crd --image a", "`crd` has no option --image, which is for: manifests"),
-            ("crd --http a", "`crd` has no option --http, which is for: run, rehearse, why"),
+            ("crd --http a", "`crd` has no option --http, which is for: run, why"),
+            ("rehearse --at-most soon", "--at-most is \"soon\": write seconds, such as 60"),
             ("crd all", "`crd` does not take \"all\": leave it out"),
             ("why Website", "`why` needs KIND and KEY, as in `ops why Website shop/a`"),
             ("why a b c", "`why` does not take \"c\": leave it out"),

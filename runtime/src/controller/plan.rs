@@ -54,6 +54,7 @@ pub(crate) struct ControllerEnv<'a> {
     pub(crate) leftovers: &'a Arc<Leftovers>,
     /// Whether the server only tries writes: no cache ever shows them.
     pub(crate) is_dry_run: bool,
+    pub(crate) recorder: Option<&'a crate::flight_recorder::Recorder>,
     pub(crate) trace_id: &'a Option<FindTraceId>,
 }
 
@@ -192,14 +193,14 @@ fn core(
         counts.deletions_dropped.clone(),
     );
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
+    let sender = if env.is_dry_run { env.sender.of(name.clone()) } else { env.sender.clone() };
     let author = Author { controller: name, field_manager, declared: rights };
     let seed = env.seed.unwrap_or_else(random_seed);
-    let (sender, dropped) = (env.sender.clone(), counts.events_dropped.clone());
-    let recorder = Recorder::new(sender, &author, env.factory.clock(), seed, dropped);
+    let dropped = counts.events_dropped.clone();
+    let recorder = Recorder::new(sender.clone(), &author, env.factory.clock(), seed, dropped);
     let counters = Counters { overdue: counts.overdue.clone(), contradicted: counts.contradicted.clone() };
     let waits_for_own = settings.waits_for_own && !env.is_dry_run;
-    let writer =
-        Writer::new(env.sender.clone(), author, sources.views, keys.clone(), waits_for_own, counters);
+    let writer = Writer::new(sender, author, sources.views, keys.clone(), waits_for_own, counters);
     Arc::new(ControllerCore {
         settings,
         base: Arc::new(ContextBase { kind, writer, recorder, keys: keys.clone(), _events: None }),
@@ -209,7 +210,7 @@ fn core(
         waits: Arc::new(waits),
         keys,
         metrics,
-        recent: RecentRuns::default(),
+        recent: RecentRuns::new(env.recorder.cloned()),
         runs: AtomicU64::new(0),
         jitter: Mutex::new(SmallRng::seed_from_u64(seed)),
         trace_id: env.trace_id.clone(),

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::{Reason, context::RunInfo};
 use crate::{
     clock::Moment,
+    flight_recorder::Recorder,
     metrics::Ended,
     object::{ObjectKey, cut_to},
 };
@@ -20,7 +21,10 @@ const LONGEST_ERROR: usize = 1_000;
 
 /// The last runs that ended; bounded, so that it costs a controller the same whatever it does.
 #[derive(Debug, Default)]
-pub(crate) struct RecentRuns(Mutex<VecDeque<RunReport>>);
+pub(crate) struct RecentRuns {
+    runs: Mutex<VecDeque<RunReport>>,
+    recorder: Option<Recorder>,
+}
 
 /// A run that ended, as debug pages show it.
 #[derive(Clone, Debug, Serialize)]
@@ -49,9 +53,14 @@ pub(crate) struct RunReport {
 }
 
 impl RecentRuns {
+    pub(crate) fn new(recorder: Option<Recorder>) -> Self {
+        Self { runs: Mutex::default(), recorder }
+    }
+
     /// Keeps a run that ended.
     pub(crate) fn note(
         &self,
+        controller: &str,
         run_info: &RunInfo,
         (began, took): (Instant, Duration),
         (ended, error): (Option<Ended>, Option<&str>),
@@ -69,7 +78,10 @@ impl RecentRuns {
             writes,
             error: error.map(|error| cut_to(error.to_owned(), LONGEST_ERROR)),
         };
-        let mut runs = self.0.lock();
+        if let Some(recorder) = &self.recorder {
+            recorder.run(controller, &run);
+        }
+        let mut runs = self.runs.lock();
         if runs.len() == KEPT {
             runs.pop_back();
         }
@@ -78,7 +90,7 @@ impl RecentRuns {
 
     /// Shows the runs, the last first.
     pub(crate) fn report(&self) -> Vec<RunReport> {
-        self.0.lock().iter().cloned().collect()
+        self.runs.lock().iter().cloned().collect()
     }
 }
 
@@ -118,7 +130,7 @@ mod tests {
             let (took_client, moments) = (AtomicBool::default(), RunMoments::default());
             let run_info = RunInfo { key, attempt, reason, id, trace_id: None, took_client, moments };
             let took = Duration::from_millis(id);
-            recent.note(&run_info, (Instant::now(), took), (Some(Ended::Error), Some(&long)), 2);
+            recent.note("maps", &run_info, (Instant::now(), took), (Some(Ended::Error), Some(&long)), 2);
         }
         let runs = recent.report();
         assert_eq!((runs.len(), runs[0].id, runs[KEPT - 1].id), (KEPT, KEPT as u64 + 7, 8));

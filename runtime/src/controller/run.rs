@@ -109,7 +109,7 @@ impl<'a> Run<'a> {
             self.report_storm(key, cost);
         }
         let error = outcome.as_ref().err().map(|failure| &*failure.report);
-        core.recent.note(info, (self.started, took), (ended, error), done.writes);
+        core.recent.note(&core.settings.name, info, (self.started, took), (ended, error), done.writes);
         if let Some(failures) = recovered {
             tracing::info!(failures, "reconciled again");
         }

@@ -26,8 +26,10 @@ use super::{
     watched::Watched,
 };
 use crate::{
+    api_request::ResourcePath,
     clock::WallClock,
     delta_fifo::{Extent, Transform, Transformed},
+    flight_recorder::SnapshotObject,
     list_watch::{ClientSource, ItemForm, ListOptions, ManagedFields, OptionsHook},
     object::Scope,
     reflector::{FirstList, ReflectorConfig, Server, WatchError, WatchErrorHandler},
@@ -156,6 +158,29 @@ impl SharedInformerFactory {
         let used: Vec<_> = used.collect();
         drop(known);
         used.iter().map(|(informer, selector)| informer.core.report().selecting(selector)).collect()
+    }
+
+    /// Gives each object that is cached whole to a function, until that has enough.
+    pub(crate) fn cached(&self, take: &mut dyn FnMut(SnapshotObject) -> bool) {
+        for informer in self.informers() {
+            let kind = &informer.core.kind;
+            for cached in informer.core.indexer.lister().list_cached() {
+                let Some(json) = cached.any().ok().and_then(|object| object.to_json().ok()) else { continue };
+                let key = cached.key();
+                let mut path = ResourcePath::of(kind, key.namespace());
+                path.name = Some(key.name().to_owned());
+                let path = path.url();
+                let object = SnapshotObject {
+                    path,
+                    group: kind.group.to_string(),
+                    plural: kind.plural.to_string(),
+                    json,
+                };
+                if !take(object) {
+                    return;
+                }
+            }
+        }
     }
 
     /// Stops every informer for good, and waits until no task is left.

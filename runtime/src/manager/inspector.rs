@@ -16,7 +16,7 @@ use super::{
 use crate::informer::{SyncPhase, SyncState};
 use crate::{
     clock::Moment,
-    controller::{ControllerCore, KeyReport, KeyReports, Why},
+    controller::{ControllerCore, ControllerReport, KeyReport, KeyReports, Why},
     informer::Watched,
     object::ObjectKey,
 };
@@ -140,9 +140,14 @@ impl Inspector {
             health: self.health(),
             readiness: self.readiness(),
             search,
-            controllers: self.live().iter().map(|controller| controller.overview(LISTED)).collect(),
+            controllers: self.overviews(LISTED),
             informers: process.map(|process| process.clusters.reports()).unwrap_or_default(),
         }
+    }
+
+    /// Tells how each controller that runs stands, with at most this number of keys of each sort.
+    pub(super) fn overviews(&self, each: usize) -> Vec<ControllerReport> {
+        self.live().iter().map(|controller| controller.overview(each)).collect()
     }
 
     /// Returns how each controller stands to a key, whatever it reconciles.

@@ -5,6 +5,8 @@
 //! SIGTERM and SIGINT stop; a second signal ends the process.
 
 mod process;
+mod recorded;
+mod rehearse;
 mod health;
 mod debug_report;
 mod inspector;
@@ -50,6 +52,7 @@ use std::{
 };
 
 use dry_run::DryRun;
+pub use dry_run::Rehearsal;
 use futures::future::BoxFuture;
 #[cfg(feature = "cli")]
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -57,6 +60,7 @@ use kube::CustomResourceExt;
 use parking_lot::Mutex;
 use process::{ClientOrigin, Clusters, ManagerProcess};
 use prometheus_client::registry::Registry;
+use recorded::RecordedManager;
 use running::ManagerEnd;
 use serve::Serve;
 use tasks::Task;
@@ -68,6 +72,7 @@ use crate::{
     clock::{Moment, WallClock},
     controller::{Controller, ControllerEnv, FindTraceId, Leftovers, Plan, RunningController, Watch},
     error::Error,
+    flight_recorder::{FlightRecorder, Recorder, RecorderSlot},
     informer::{InformerBuilder, Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
     metrics::Metrics,
@@ -130,6 +135,8 @@ pub struct Manager {
     inspector: Inspector,
     seed: Option<u64>,
     dry_run: Arc<DryRun>,
+    flight_recorder: Option<FlightRecorder>,
+    recorder: RecorderSlot,
     trace_id: Option<FindTraceId>,
     cluster: ClientOrigin,
     serve: Serve,
@@ -160,8 +167,8 @@ impl Manager {
     pub fn with_config(client: kube::Client, config: ReflectorConfig) -> Self {
         let metrics = config.metrics.clone().unwrap_or_default();
         let config = ReflectorConfig { metrics: Some(metrics.clone()), ..config };
-        let dry_run = Arc::default();
-        let client = client::observed(client, &metrics, &dry_run);
+        let (dry_run, recorder) = (Arc::default(), RecorderSlot::default());
+        let client = client::observed(client, &metrics, &dry_run, &recorder);
         Self {
             seed: config.seed,
             clock: config.clock.clone(),
@@ -177,6 +184,8 @@ impl Manager {
             metrics,
             inspector: Inspector::default(),
             dry_run,
+            flight_recorder: None,
+            recorder,
             trace_id: None,
             cluster: ClientOrigin::default(),
             serve: Serve::default(),
@@ -283,6 +292,55 @@ impl Manager {
         self.dry_run.begin();
         self.client = self.direct.clone();
         self
+    }
+
+    /// Runs as a [dry run](Self::dry_run) until all is at rest, then stops, and reports what it would have written.
+    ///
+    /// At rest is what has synced, has run for each of its objects, and has had nothing to do for two seconds; what waits for
+    /// a timer or a retry counts as at rest. After `at_most` it stops all the same: the report says what was still moving.
+    /// If one write builds on another, only the first is shown: what is not stored is not there.
+    ///
+    /// Next to a running older version that is at rest itself, what would change is where the two disagree; the report names
+    /// who set the fields until now.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// ```no_run
+    /// # use watchkeeper::prelude::*;
+    /// # async fn rehearsed<R: Reconciler<k8s_openapi::api::core::v1::ConfigMap>>(reconciler: R) -> Result<(), watchkeeper::Error> {
+    /// let manager = Manager::infer().await?.controller(Controller::new(reconciler));
+    /// let rehearsal = manager.rehearse(Duration::from_secs(300)).await?;
+    /// println!("{rehearsal}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn rehearse(self, at_most: Duration) -> Result<Rehearsal, Error> {
+        let manager = self.dry_run();
+        let dry_run = manager.dry_run.clone();
+        dry_run.rehearse();
+        rehearse::until_rest(manager.spawn(), &dry_run, at_most).await
+    }
+
+    /// Records all requests, answers, events and runs into a [bounded file](FlightRecorder), from the start on.
+    ///
+    /// A crash of the process loses at most the last second. `GET /debug/recording` downloads it, where `/debug` is shown.
+    /// `Trials::replay` of the crate `watchkeeper-trials` plays it again.
+    pub fn flight_recorder(mut self, recorder: FlightRecorder) -> Self {
+        self.flight_recorder = Some(recorder);
+        self
+    }
+
+    /// Opens the recording, and gives the task that writes it.
+    fn open_recorder(&self) -> Result<Option<Recorder>, Error> {
+        let Some(settings) = &self.flight_recorder else { return Ok(None) };
+        let recorder = settings.open(&self.clock).map_err(|error| {
+            Error::other(format!(
+                "the flight recorder's file {} can't be written: {error}",
+                settings.path().display()
+            ))
+        })?;
+        Ok(Some(self.recorder.get_or_init(|| recorder).clone()))
     }
 
     /// Returns the metrics of everything that this manager runs.
@@ -485,7 +543,7 @@ impl Manager {
     /// nothing.
     #[cfg(feature = "http")]
     pub fn http_service(&self) -> HttpService {
-        self.serve.service((&self.inspector, &self.metrics, &self.direct))
+        self.serve.service((&self.inspector, &self.metrics, &self.direct, &self.recorder))
     }
 
     /// Names the trace of a run: its id is in the run's log lines, and in the annotations of its events.
@@ -562,6 +620,7 @@ impl Manager {
             install::Installer::new(self.direct.clone(), K::crd(), version, seed, dry_run).install();
         let (serve, in_a_pod) = (self.serve.clone(), self.cluster.in_a_pod);
         let (inspector, metrics, client) = (self.inspector(), self.metrics(), self.direct.clone());
+        let recorder = self.recorder.clone();
         // Boxed, so that the futures of programs that await it stay small.
         Box::pin(async move {
             tokio::pin!(install);
@@ -573,7 +632,7 @@ impl Manager {
                 tracing::warn!(%error, "probes are not answered while CRDs are installed");
                 Default::default()
             });
-            let mut served = serve.start(port, (&inspector, &metrics, &client));
+            let mut served = serve.start(port, (&inspector, &metrics, &client, &recorder));
             let installed = install.await;
             served.stop().await;
             installed
@@ -760,6 +819,7 @@ impl Manager {
         if let Some(sent) = self.dry_run.written_before().filter(|_| self.dry_run.is_on()) {
             return Err(Error::WroteBeforeDryRun(sent.to_owned()));
         }
+        let recorder = self.open_recorder()?;
         let http = self.serve.bind(self.cluster.in_a_pod)?;
         let others = self.clusters.into_inner();
         process::check(&others, &self.plans)?;
@@ -778,6 +838,7 @@ impl Manager {
             is_elected: candidate.is_some(),
             leftovers: &leftovers,
             is_dry_run: self.dry_run.is_on(),
+            recorder: recorder.as_ref(),
             trace_id: &self.trace_id,
         };
         let mut planned: Vec<RunningController> = Vec::new();
@@ -790,6 +851,14 @@ impl Manager {
         planned.iter().for_each(|controller| self.inspector.add(controller.core()));
         let clusters = Clusters::new(self.own, others);
         let end = ManagerEnd::new(clusters.clone(), self.grace_period);
+        if let Some(recorder) = &recorder {
+            let recorded = RecordedManager {
+                clusters: clusters.clone(),
+                leadership: leadership.clone(),
+                inspector: self.inspector.clone(),
+            };
+            end.spawn(recorder.clone().write(recorded, end.stop.finish.clone()));
+        }
         let inspector = self.inspector;
         inspector.begin(ManagerProcess {
             started: Moment::now(),
@@ -801,7 +870,7 @@ impl Manager {
             converted,
             version: Default::default(),
         });
-        let served = self.serve.start(http, (&inspector, &self.metrics, &self.direct));
+        let served = self.serve.start(http, (&inspector, &self.metrics, &self.direct, &self.recorder));
         clusters.start();
         let running = Running::start(end, planned, self.tasks, candidate, inspector, leftovers, served);
         #[cfg(feature = "webhooks")]
@@ -830,7 +899,7 @@ impl Manager {
     /// ```
     pub fn cluster(&self, name: impl Into<String>, client: kube::Client) -> Cluster {
         let name: Arc<str> = name.into().into();
-        let client = client::observed(client, &self.metrics, &self.dry_run);
+        let client = client::observed(client, &self.metrics, &self.dry_run, &self.recorder);
         let factory = self.own.factory().of_cluster(Arc::clone(&name), client);
         let cluster = Cluster::new(name, factory);
         self.clusters.lock().push(cluster.clone());

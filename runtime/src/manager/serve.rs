@@ -6,7 +6,12 @@ pub(super) use built_in::{Serve, Served};
 pub(super) use left_out::{Serve, Served};
 
 /// What answers are made of: a client that does not depend on leadership is the last.
-type Sources<'a> = (&'a super::Inspector, &'a crate::metrics::Metrics, &'a kube::Client);
+type Sources<'a> = (
+    &'a super::Inspector,
+    &'a crate::metrics::Metrics,
+    &'a kube::Client,
+    &'a crate::flight_recorder::RecorderSlot,
+);
 
 #[cfg(feature = "http")]
 mod built_in {
@@ -47,9 +52,9 @@ mod built_in {
             }
         }
 
-        pub(crate) fn service(&self, (inspector, metrics, client): Sources<'_>) -> HttpService {
+        pub(crate) fn service(&self, (inspector, metrics, client, recorder): Sources<'_>) -> HttpService {
             let settings = self.http.clone().unwrap_or_else(Http::off);
-            HttpService::new(&settings, inspector.clone(), metrics.clone(), client)
+            HttpService::new(&settings, inspector.clone(), metrics.clone(), client, recorder.clone())
         }
 
         /// Answers from now on.

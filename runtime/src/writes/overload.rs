@@ -18,6 +18,7 @@ use super::{
     refusal::RetryAfter,
     request::{ApiResponse, ApiVerb, ObjectRequest},
 };
+use crate::api_request::SentBy;
 
 /// Sends the requests of all controllers of a manager; clones share what the server asked for.
 #[derive(Clone)]
@@ -36,6 +37,18 @@ struct SenderState {
 impl Sender {
     pub(crate) fn new(client: kube::Client) -> Self {
         Self { client, state: Arc::default() }
+    }
+
+    /// Returns the same sender for one controller: its requests say who sends them.
+    pub(crate) fn of(&self, controller: Arc<str>) -> Self {
+        let (client, by) = (self.client.clone(), SentBy(controller));
+        let namespace = client.default_namespace().to_owned();
+        let service = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
+            request.extensions_mut().insert(by.clone());
+            let client = client.clone();
+            async move { client.send(request).await }
+        });
+        Self { client: kube::Client::new(service, namespace), state: self.state.clone() }
     }
 
     pub(crate) fn client(&self) -> &kube::Client {

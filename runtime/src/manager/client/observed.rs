@@ -1,15 +1,16 @@
-//! Looks at all requests of a manager: counts them, logs what the server warns of, and keeps a dry run's from writing.
+//! Looks at all requests of a manager: counts them, logs what the server warns of, and keeps a dry run's from writing; records them.
 
 use std::sync::Arc;
 
 use futures::FutureExt;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Either};
 use kube::{Client, client::Body};
 use tower::BoxError;
 
 use super::{direct, warnings::Warnings};
 use crate::{
+    flight_recorder::{RecorderSlot, sent},
     manager::dry_run::DryRun,
     metrics::{Metrics, RequestMetrics},
 };
@@ -18,19 +19,37 @@ use crate::{
 ///
 /// # Panics
 /// Outside a tokio runtime, as every client that is made.
-pub(in crate::manager) fn observed(client: Client, metrics: &Metrics, dry_run: &Arc<DryRun>) -> Client {
+pub(in crate::manager) fn observed(
+    client: Client,
+    metrics: &Metrics,
+    dry_run: &Arc<DryRun>,
+    recorder: &RecorderSlot,
+) -> Client {
     let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
     let observer = Arc::new(RequestObserver {
         requests: metrics.shared.requests.clone(),
         warnings: Warnings::default(),
         dry_run: dry_run.clone(),
+        recorder: recorder.clone(),
     });
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, observer) = (client.clone(), observer.clone());
         async move {
             let send = |request| observer.send(&client, request).boxed();
+            let (request, recorded) = match observer.recorder.get() {
+                None => (request, None),
+                Some(recorder) => {
+                    let (request, recorded) = sent(recorder, request).await.map_err(unwrapped)?;
+                    (request, Some(recorded))
+                }
+            };
             let answer = observer.dry_run.send(&send, request).await.map_err(unwrapped)?;
-            Ok::<_, BoxError>(answer.map(|body| body.map_err(unwrapped)))
+            Ok::<_, BoxError>(match recorded {
+                None => answer.map(|body| Either::Left(body.map_err(unwrapped))),
+                Some(recorded) => {
+                    recorded.answered(answer).map(|body| Either::Right(body.map_err(unwrapped)))
+                }
+            })
         }
     });
     Client::new(service, namespace).with_valid_until(valid_until)
@@ -48,6 +67,7 @@ struct RequestObserver {
     requests: RequestMetrics,
     warnings: Warnings,
     dry_run: Arc<DryRun>,
+    recorder: RecorderSlot,
 }
 
 impl RequestObserver {

@@ -3,6 +3,7 @@
 //! What the write would change is logged. A request that the server can't be asked to try is refused here, and not sent.
 
 mod diff;
+mod rehearsal;
 
 use std::{
     collections::HashMap,
@@ -23,7 +24,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::api_request::{ApiRequest, ApiVerb, MediaType, ResourcePath};
+pub use self::rehearsal::Rehearsal;
+use self::rehearsal::TriedWrite;
+use crate::api_request::{ApiRequest, ApiVerb, MediaType, ResourcePath, SentBy};
 
 /// How long the server may take to answer what an object is before a write.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -49,12 +52,24 @@ pub(super) struct DryRun {
     stores: AtomicBool,
     /// A digest of the last log line about each object: the same line is not logged again.
     logged: Mutex<HashMap<String, u64>>,
+    /// What would be written, where somebody wants to know.
+    rehearsal: Mutex<Option<Rehearsal>>,
 }
 
 impl DryRun {
     /// Begins it, also for clones of the client that were made before.
     pub(super) fn begin(&self) {
         self.on.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps what would be written from now on.
+    pub(super) fn rehearse(&self) {
+        *self.rehearsal.lock() = Some(Rehearsal::default());
+    }
+
+    /// Takes what would have been written.
+    pub(super) fn rehearsed(&self) -> Rehearsal {
+        self.rehearsal.lock().take().unwrap_or_default()
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -99,12 +114,14 @@ impl DryRun {
             None => Some(Value::Null),
         };
         let (answered, body) = send(trial).await?.into_parts();
-        let bytes = body.collect().await?.to_bytes();
+        let mut bytes = body.collect().await?.to_bytes();
         if answered.status.is_success() {
-            let after = serde_json::from_slice::<Value>(&bytes).ok();
+            let mut after = serde_json::from_slice::<Value>(&bytes).ok();
             let created = answered.status == StatusCode::CREATED && write.path.subresource.is_none();
             let version = after.as_ref().and_then(|after| after["metadata"]["resourceVersion"].as_str());
-            if created && version.is_some_and(|version| !version.is_empty()) {
+            // A version alone says little: an apply that creates gets one, also where nothing is stored.
+            let has_version = version.is_some_and(|version| !version.is_empty());
+            if created && has_version && is_stored(send, write, head, after.as_ref()).await {
                 self.stores.store(true, Ordering::Relaxed);
                 tracing::error!(
                     object = %write.path,
@@ -112,17 +129,42 @@ impl DryRun {
                 );
                 return Ok(refusal(head));
             }
-            self.log(write, diff_of(write, before.as_ref(), after));
+            if created && has_version {
+                // No cache will ever show this version.
+                if let Some(meta) = after.as_mut().and_then(|after| after["metadata"].as_object_mut()) {
+                    meta.remove("resourceVersion");
+                }
+                bytes = after.as_ref().map_or(bytes, |after| after.to_string().into());
+            }
+            let diff = diff_of(write, before.as_ref(), after);
+            self.keep(head, write, |diff| TriedWrite::new(write, before.as_ref(), diff), diff.as_deref());
+            self.log(write, diff);
+        } else if !matches!(answered.status, StatusCode::CONFLICT | StatusCode::NOT_FOUND) {
+            self.keep(head, write, |_| TriedWrite::refused(write, &bytes), None);
         }
         Ok(Response::from_parts(answered, Body::from(bytes.to_vec())))
     }
 
+    /// Keeps what would become of a write, unless nothing would change.
+    fn keep(
+        &self,
+        head: &Parts,
+        write: &ApiRequest,
+        tried: impl FnOnce(Vec<String>) -> TriedWrite,
+        diff: Option<&[String]>,
+    ) {
+        let mut rehearsal = self.rehearsal.lock();
+        let Some(rehearsal) = rehearsal.as_mut() else { return };
+        let by =
+            head.extensions.get::<SentBy>().map_or_else(|| "the program itself".into(), |by| by.0.clone());
+        let changes = diff.is_none_or(|diff| !diff.is_empty());
+        let tried = changes.then(|| tried(diff.map(<[String]>::to_vec).unwrap_or_default()));
+        rehearsal.keep(by, write.path.to_string(), verb(write), tried);
+    }
+
     /// Logs what would be written, unless nothing would change or the last line about the object was the same.
     fn log(&self, write: &ApiRequest, diff: Option<Vec<String>>) {
-        let verb = match write.media_type {
-            Some(MediaType::Apply) => "apply",
-            _ => write.verb.as_str(),
-        };
+        let verb = verb(write);
         let object = write.path.to_string();
         if diff.as_ref().is_some_and(Vec::is_empty) {
             return tracing::debug!(object, verb, "dry run: nothing would change");
@@ -139,6 +181,14 @@ impl DryRun {
             true => tracing::debug!(object, verb, "dry run: not written, as before"),
             false => tracing::info!(object, verb, diff, "dry run: not written"),
         }
+    }
+}
+
+/// Names what a write does, as people say it.
+fn verb(write: &ApiRequest) -> &'static str {
+    match write.media_type {
+        Some(MediaType::Apply) => "apply",
+        _ => write.verb.as_str(),
     }
 }
 
@@ -203,6 +253,15 @@ async fn find(send: &SendRequest<'_>, path: &str, head: &Parts) -> Option<Value>
         }
     };
     timeout(DEADLINE, answer).await.ok().flatten()
+}
+
+/// Returns whether an object that a trial created is there.
+async fn is_stored(send: &SendRequest<'_>, write: &ApiRequest, head: &Parts, made: Option<&Value>) -> bool {
+    let Some(uid) = made.and_then(|made| made["metadata"]["uid"].as_str()) else { return false };
+    let mut path = write.path.clone();
+    path.name = made.and_then(|made| made["metadata"]["name"].as_str()).map(str::to_owned);
+    let found = find(send, &path.url(), head).await;
+    found.is_some_and(|found| found["metadata"]["uid"] == *uid)
 }
 
 /// Lists what a write would change; `None` if that is not known.

@@ -6,6 +6,7 @@
 //! | `/readyz` | 200 once every cache has synced, else 503; names each that has not |
 //! | `/metrics` | all metrics, as OpenMetrics text |
 //! | `/debug` | a page for people, and the same as JSON (`?format=json`); `?key=shop/a` says why an object is not reconciled |
+//! | `/debug/recording` | what the [flight recorder](crate::FlightRecorder) keeps; 404 where there is none |
 //!
 //! Both probes say why a check fails, and since when, only to clients that may see `/debug`: errors name objects, users
 //! and servers. All others get the name of the check. The log also says why.

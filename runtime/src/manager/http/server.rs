@@ -355,7 +355,8 @@ mod tests {
             tower::service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
         let http = Http::on("127.0.0.1:0").max_connections(most_connections);
         let client = Client::new(nobody, "default");
-        let service = HttpService::new(&http, Inspector::default(), Metrics::new(), &client);
+        let service =
+            HttpService::new(&http, Inspector::default(), Metrics::new(), &client, Default::default());
         Bound::take(&http).unwrap().unwrap().serve(service)
     }
 

@@ -28,6 +28,7 @@ use super::{
     settings::Http,
 };
 use crate::{
+    flight_recorder::RecorderSlot,
     manager::{HealthReport, Inspector},
     metrics::{self, Metrics},
     users_code::contained_in,
@@ -73,6 +74,7 @@ struct HttpPaths {
     debug_for_all: bool,
     /// `None`: nobody is asked for a token.
     reviewer: Option<Reviewer>,
+    recorder: RecorderSlot,
 }
 
 /// The pairs of a query, decoded.
@@ -84,9 +86,11 @@ impl HttpService {
         inspector: Inspector,
         metrics: Metrics,
         client: &kube::Client,
+        recorder: RecorderSlot,
     ) -> Self {
         let reviewer = http.reviewed.then(|| Reviewer::new(client.clone()));
-        Self { site: Arc::new(HttpPaths { inspector, metrics, debug_for_all: http.debug_for_all, reviewer }) }
+        let debug_for_all = http.debug_for_all;
+        Self { site: Arc::new(HttpPaths { inspector, metrics, debug_for_all, reviewer, recorder }) }
     }
 
     /// Answers in time, and for code that panics.
@@ -126,7 +130,7 @@ impl HttpPaths {
             Some((probe @ ("healthz" | "readyz"), check)) if !check.is_empty() => (probe, Some(check)),
             _ => (path, None),
         };
-        if !["healthz", "readyz", "metrics", "debug"].contains(&place) {
+        if !["healthz", "readyz", "metrics", "debug", "debug/recording"].contains(&place) {
             return line(StatusCode::NOT_FOUND, "there are /healthz, /readyz, /metrics and /debug");
         }
         if !matches!(request.method, Method::GET | Method::HEAD) {
@@ -140,6 +144,10 @@ impl HttpPaths {
             "readyz" => self.probes(self.inspector.readiness(), check, &asked, request).await,
             "metrics" => match self.may(request, "/metrics").await {
                 Ok(()) => answer(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.encode()),
+                Err(refusal) => refused(&refusal),
+            },
+            "debug/recording" => match self.may_see_why(request).await {
+                Ok(()) => self.recording(),
                 Err(refusal) => refused(&refusal),
             },
             _ => match self.may_see_why(request).await {
@@ -161,6 +169,19 @@ impl HttpPaths {
         let page = answer(StatusCode::OK, "text/html; charset=utf-8", page::render(&report));
         let page = with(page, header::CONTENT_SECURITY_POLICY, POLICY);
         with(page, header::REFERRER_POLICY, "no-referrer")
+    }
+
+    fn recording(&self) -> Answer {
+        let Some(recorder) = self.recorder.get() else {
+            return line(StatusCode::NOT_FOUND, "nothing is recorded: see `Manager::flight_recorder`");
+        };
+        match recorder.read() {
+            Ok(recording) => {
+                let found = answer(StatusCode::OK, "application/x-ndjson", recording);
+                with(found, header::CONTENT_DISPOSITION, "attachment; filename=\"recording.wkr\"")
+            }
+            Err(error) => line(StatusCode::INTERNAL_SERVER_ERROR, error),
+        }
     }
 
     /// Answers for all checks, or for the one that the path names; reasons are for those who may see the debug page.

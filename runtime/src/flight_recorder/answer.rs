@@ -1,0 +1,197 @@
+//! Records a request and its answer: a watch line by line, any other at its end.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, header};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde::{Serialize, de::IgnoredAny};
+use serde_json::value::RawValue;
+
+use super::{hidden, recorder::Recorder};
+use crate::api_request::is_watch;
+
+/// Records a request, and its answer as far as that is read.
+///
+/// # Errors
+/// The request's body can't be read.
+pub(crate) async fn sent(
+    recorder: &Recorder,
+    request: Request<Body>,
+) -> kube::Result<(Request<Body>, RecordedRequest)> {
+    let (head, body) = request.into_parts();
+    let id = recorder.next_request();
+    let uri = head.uri.path_and_query().map_or_else(String::new, ToString::to_string);
+    let (group, plural) = hidden::kind_in(head.uri.path());
+    let (is_stream, reads) = (is_watch(&head.uri), head.method == Method::GET);
+    let (mut sent, mut bytes) = (None, None);
+    let body = match reads {
+        true => body,
+        false => {
+            let read = body.collect().await?.to_bytes();
+            sent = serde_json::from_slice::<Box<RawValue>>(&recorder.shown(&group, &plural, &read)).ok();
+            bytes = Some(read.clone());
+            Body::from(read.to_vec())
+        }
+    };
+    let media = head.headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
+    // An apply may be sent as YAML.
+    let text = bytes.filter(|bytes| sent.is_none() && !bytes.is_empty());
+    let is_shown = !recorder.hides(&group, &plural);
+    let text = text.filter(|_| is_shown).and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
+    recorder.line(&RequestLine {
+        request: id,
+        method: head.method.as_str(),
+        uri: &uri,
+        r#type: media,
+        body: sent.as_deref(),
+        text,
+    });
+    let request = Request::from_parts(head, body);
+    Ok((request, RecordedRequest { recorder: recorder.clone(), id, group, plural, is_stream }))
+}
+
+/// A request whose answer is to be recorded.
+pub(crate) struct RecordedRequest {
+    recorder: Recorder,
+    id: u64,
+    group: String,
+    plural: String,
+    is_stream: bool,
+}
+
+impl RecordedRequest {
+    /// Records an answer as it is read.
+    pub(crate) fn answered(self, answer: Response<Body>) -> Response<RecordedBody> {
+        let (head, body) = answer.into_parts();
+        let code = head.status.as_u16();
+        let is_stream = self.is_stream && head.status.is_success();
+        if is_stream {
+            self.recorder.line(&AnswerLine { answer: self.id, code });
+        }
+        let body = RecordedBody::new(body, self, code, is_stream);
+        Response::from_parts(head, body)
+    }
+
+    /// Records an event of a watch.
+    fn event(&self, line: &[u8]) {
+        let shown = self.recorder.shown(&self.group, &self.plural, line);
+        self.recorder.push(&[format!("\"event\":{},\"line\":", self.id).as_bytes(), &shown, b"}"]);
+    }
+
+    /// Records a body that has been read whole; `None`: it was too large.
+    fn whole(&self, code: u16, body: Option<&[u8]>) {
+        let head = format!("\"answer\":{},\"code\":{code}", self.id);
+        match body.filter(|body| !body.is_empty()) {
+            Some(body) => {
+                let shown = self.recorder.shown(&self.group, &self.plural, body);
+                // What is not JSON would make the line unreadable.
+                match serde_json::from_slice::<IgnoredAny>(&shown) {
+                    Ok(_) => self.recorder.push(&[head.as_bytes(), b",\"body\":", &shown, b"}"]),
+                    Err(_) => self.recorder.push(&[head.as_bytes(), b"}"]),
+                }
+            }
+            None => self.recorder.push(&[head.as_bytes(), b"}"]),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct RequestLine<'a> {
+    request: u64,
+    method: &'a str,
+    uri: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+}
+
+#[derive(Serialize)]
+struct AnswerLine {
+    answer: u64,
+    code: u16,
+}
+
+/// A body that is recorded: a watch line by line, any other at its end.
+pub(crate) struct RecordedBody {
+    body: Body,
+    request: RecordedRequest,
+    code: u16,
+    is_stream: bool,
+    /// What has been read and not recorded; `None`: too much.
+    read: Option<Vec<u8>>,
+}
+
+impl RecordedBody {
+    fn new(body: Body, request: RecordedRequest, code: u16, is_stream: bool) -> Self {
+        Self { body, request, code, is_stream, read: Some(Vec::new()) }
+    }
+
+    fn take(&mut self, chunk: &[u8]) {
+        let most = self.request.recorder.largest();
+        if !self.is_stream {
+            self.read = self.read.take().filter(|read| read.len() + chunk.len() <= most);
+            if let Some(read) = &mut self.read {
+                read.extend_from_slice(chunk);
+            }
+            return;
+        }
+        let mut rest = chunk;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let (line, more) = (&rest[..end], &rest[end + 1..]);
+            // Most events come in one chunk; an event that was too large ends here.
+            match self.read.replace(Vec::new()) {
+                Some(before) if before.is_empty() => self.request.event(line),
+                Some(before) => self.request.event(&[&before, line].concat()),
+                None => {}
+            }
+            rest = more;
+        }
+        self.read = self.read.take().filter(|read| read.len() + rest.len() <= most);
+        if let Some(read) = &mut self.read {
+            read.extend_from_slice(rest);
+        }
+    }
+}
+
+impl http_body::Body for RecordedBody {
+    type Data = Bytes;
+    type Error = kube::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, kube::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let Some(chunk) = frame.data_ref() {
+                    self.take(chunk);
+                }
+            }
+            None if !self.is_stream => {
+                self.request.whole(self.code, self.read.as_deref());
+                self.is_stream = true;
+            }
+            Some(Err(_)) | None => {}
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // The end is to be seen here.
+        false
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

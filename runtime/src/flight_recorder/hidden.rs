@@ -1,0 +1,110 @@
+//! Fields that a recording never shows.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::api_request::ResourcePath;
+
+/// A field of a kind.
+#[derive(Clone, Debug)]
+pub(super) struct HiddenField {
+    group: String,
+    plural: String,
+    steps: Vec<String>,
+}
+
+impl HiddenField {
+    pub(super) fn new(group: &str, plural: &str, pointer: &str) -> Self {
+        assert!(pointer.starts_with('/'), "a JSON pointer begins with `/`, and {pointer:?} does not");
+        let step = |step: &str| step.replace("~1", "/").replace("~0", "~");
+        let steps = pointer.split('/').skip(1).map(step).collect();
+        Self { group: group.to_owned(), plural: plural.to_owned(), steps }
+    }
+
+    /// What no recording shows of Secrets; tools keep in annotations what they applied.
+    pub(super) fn of_secrets() -> Vec<Self> {
+        let all = ["/data/*", "/stringData/*", "/metadata/annotations/*", "/metadata/managedFields"];
+        all.iter().map(|pointer| Self::new("", "secrets", pointer)).collect()
+    }
+
+    pub(super) fn is_of(&self, group: &str, plural: &str) -> bool {
+        self.group == group && self.plural == plural
+    }
+}
+
+/// Returns the group and the plural that a path names; empty where it names none.
+pub(super) fn kind_in(path: &str) -> (String, String) {
+    ResourcePath::parse(path).map_or_else(Default::default, |path| (path.group, path.plural))
+}
+
+/// Returns JSON without what is hidden, in one line; an object, a list, or an event.
+pub(super) fn shown<'f, 'j>(hidden: impl Iterator<Item = &'f HiddenField>, json: &'j [u8]) -> Cow<'j, [u8]> {
+    let mut hidden = hidden.peekable();
+    if hidden.peek().is_none() && !json.contains(&b'\n') {
+        return Cow::Borrowed(json);
+    }
+    let Ok(mut value) = serde_json::from_slice::<Value>(json) else {
+        // What can't be parsed could hold anything.
+        return Cow::Borrowed(if hidden.peek().is_some() { b"null" } else { json });
+    };
+    for field in hidden {
+        hide(&mut value, &field.steps);
+        if let Some(object) = value.get_mut("object") {
+            hide(object, &field.steps);
+        }
+        if let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
+            items.iter_mut().for_each(|item| hide(item, &field.steps));
+        }
+    }
+    Cow::Owned(value.to_string().into_bytes())
+}
+
+fn hide(value: &mut Value, steps: &[String]) {
+    let Some((step, rest)) = steps.split_first() else {
+        if !value.is_null() {
+            *value = Value::String(String::new());
+        }
+        return;
+    };
+    match value {
+        Value::Object(fields) if step == "*" => fields.values_mut().for_each(|value| hide(value, rest)),
+        Value::Array(items) if step == "*" => items.iter_mut().for_each(|value| hide(value, rest)),
+        Value::Object(fields) => {
+            if let Some(value) = fields.get_mut(step) {
+                hide(value, rest);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown_as(fields: &[HiddenField], json: &str) -> String {
+        String::from_utf8(shown(fields.iter(), json.as_bytes()).into_owned()).unwrap()
+    }
+
+    // P25
+    #[test]
+    fn what_is_hidden_is_in_no_object_event_or_list() {
+        let secrets = HiddenField::of_secrets();
+        for json in [
+            r#"{"kind":"Secret","data":{"a":"aHVudGVyMg=="},"metadata":{"annotations":{"b":"hunter2"}}}"#,
+            r#"{"type":"ADDED","object":{"data":{"a":"aHVudGVyMg=="}}}"#,
+            r#"{"items":[{"stringData":{"a":"hunter2"}},{"data":{"a":"aHVudGVyMg=="}}]}"#,
+            "{\"data\": hunter2",
+        ] {
+            let shown = shown_as(&secrets, json);
+            assert!(!shown.contains("hunter2") && !shown.contains("aHVu"), "{shown}");
+        }
+        let token = [HiddenField::new("web.example.dev", "sites", "/spec/users/*/token")];
+        let shown = shown_as(&token, r#"{"spec":{"users":[{"name":"a","token":"t1"},{"token":"t2"}]}}"#);
+        assert_eq!(shown, r#"{"spec":{"users":[{"name":"a","token":""},{"token":""}]}}"#);
+        assert_eq!(shown_as(&[], "{\n\"a\": 1}"), r#"{"a":1}"#);
+        assert_eq!(kind_in("/api/v1/namespaces/shop/secrets/a"), (String::new(), "secrets".to_owned()));
+        assert_eq!(kind_in("/healthz"), Default::default());
+    }
+}

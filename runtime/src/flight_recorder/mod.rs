@@ -1,0 +1,98 @@
+//! Keeps what came in and what went out in a bounded file, so that an incident can be played again.
+//!
+//! Each line of the file is a JSON object with the milliseconds `t` since the recording began:
+//!
+//! | Line | Says |
+//! |---|---|
+//! | `{"t":0,"watchkeeper":"0.1.0","began":"…"}` | a recording begins |
+//! | `{"t":1,"settings":{…}}` | the program, and its controllers with their kinds and workers |
+//! | `{"t":0,"path":"/apis/…","object":{…}}` | an object that was there when this part of the file began |
+//! | `{"t":5,"request":7,"method":"PATCH","uri":"/apis/…","type":"…","body":…}` | a request is sent |
+//! | `{"t":9,"answer":7,"code":200,"body":{…}}` | its answer; a body that was too large is missing |
+//! | `{"t":9,"event":7,"line":{…}}` | an event of the watch that it opened |
+//! | `{"t":9,"run":{…},"controller":"…"}` | a run ended |
+//! | `{"t":9,"state":"…"}` | the replica leads, or stands by |
+//! | `{"t":9,"missing":3}` | lines that were left out, because the disk was too slow |
+
+mod answer;
+mod hidden;
+mod recorder;
+mod ring;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use self::hidden::HiddenField;
+pub(crate) use self::{
+    answer::sent,
+    recorder::{Recorded, Recorder, RecorderSlot, SnapshotObject},
+};
+use crate::clock::WallClock;
+
+/// The size of a recording, unless it is set.
+const AT_MOST: u64 = 64 << 20;
+
+/// Where and what a manager [records](crate::Manager::flight_recorder).
+///
+/// The file is a ring of two parts, `op.wkr` and `op.wkr.old`; each begins with the objects that were cached then. Together they
+/// take at most the size that is set, and at least half of that once there is so much. A process that starts goes on behind
+/// what an earlier one left. The file is readable for its owner alone.
+///
+/// Never recorded: the data of Secrets, their annotations, tokens and other headers, and what [`hide`](Self::hide) names.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// use watchkeeper::{FlightRecorder, Manager};
+///
+/// # fn recorded(manager: Manager) -> Manager {
+/// let recorder = FlightRecorder::new("/var/run/websites.wkr").at_most(64 << 20).hide::<ConfigMap>("/data/token");
+/// manager.flight_recorder(recorder)
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct FlightRecorder {
+    path: PathBuf,
+    at_most: u64,
+    hidden: Vec<HiddenField>,
+}
+
+impl FlightRecorder {
+    /// Records into a file.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), at_most: AT_MOST, hidden: HiddenField::of_secrets() }
+    }
+
+    /// Bounds the file, in bytes; 64 MiB unless set, and never less than 1 MiB.
+    #[must_use]
+    pub fn at_most(mut self, bytes: u64) -> Self {
+        self.at_most = bytes.max(1 << 20);
+        self
+    }
+
+    /// Keeps a field out of the recording: a JSON pointer in which `*` is any key or item, such as `/spec/users/*/token`.
+    ///
+    /// Each event of the kind is then parsed once more.
+    ///
+    /// # Panics
+    /// When the pointer does not begin with `/`.
+    #[must_use]
+    pub fn hide<K: kube::Resource<DynamicType = ()>>(mut self, pointer: &str) -> Self {
+        self.hidden.push(HiddenField::new(&K::group(&()), &K::plural(&()), pointer));
+        self
+    }
+
+    /// Names the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub(crate) fn open(&self, clock: &WallClock) -> io::Result<Recorder> {
+        Recorder::open(&self.path, self.at_most, self.hidden.clone(), clock)
+    }
+}

@@ -1,0 +1,244 @@
+//! Gathers lines, and writes them to the file twice a second.
+
+use std::{
+    borrow::Cow,
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    hidden::{self, HiddenField},
+    ring::{self, Ring},
+};
+use crate::{chain::one_line, clock::WallClock};
+
+/// How often what was recorded is written to the file.
+const FLUSH: Duration = Duration::from_millis(500);
+/// With this many bytes it is written at once.
+const SOON: usize = 256 << 10;
+/// With this many bytes that could not be written yet, lines are left out.
+const FULL: usize = 8 << 20;
+
+/// Records; clones record into one file.
+#[derive(Clone)]
+pub(crate) struct Recorder(Arc<RecorderCore>);
+
+struct RecorderCore {
+    /// `None` after an error.
+    ring: Mutex<Option<Ring>>,
+    /// Most bytes of a body.
+    largest: usize,
+    path: PathBuf,
+    hidden: Vec<HiddenField>,
+    pending: Mutex<Pending>,
+    due: Notify,
+    began: Instant,
+    requests: AtomicU64,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Recorder({})", self.0.path.display())
+    }
+}
+
+/// Where the recorder of a manager is, once it has started with one; all its clients look here.
+pub(crate) type RecorderSlot = Arc<OnceLock<Recorder>>;
+
+/// What is not yet written.
+#[derive(Default)]
+struct Pending {
+    text: Vec<u8>,
+    missing: u64,
+}
+
+/// An object that is cached, as a part of the file begins with it.
+pub(crate) struct SnapshotObject {
+    pub(crate) path: String,
+    pub(crate) group: String,
+    pub(crate) plural: String,
+    pub(crate) json: Vec<u8>,
+}
+
+/// What a recorder asks its manager.
+pub(crate) trait Recorded: Send + Sync {
+    /// Lists the cached objects, until the function says that it has enough.
+    fn objects(&self, take: &mut dyn FnMut(SnapshotObject) -> bool);
+
+    /// Shows how it is set up.
+    fn settings(&self) -> serde_json::Value;
+
+    /// Says whether the replica leads.
+    fn state(&self) -> Option<&'static str>;
+}
+
+impl Recorder {
+    /// # Errors
+    /// The file can't be written.
+    pub(super) fn open(
+        path: &Path,
+        at_most: u64,
+        hidden: Vec<HiddenField>,
+        clock: &WallClock,
+    ) -> io::Result<Self> {
+        let began = jiff::Timestamp::try_from(clock.now()).map(|now| now.to_string()).unwrap_or_default();
+        let core = RecorderCore {
+            ring: Mutex::new(Some(Ring::open(path, at_most, &began)?)),
+            largest: usize::try_from(at_most / 4).unwrap_or(usize::MAX),
+            path: path.to_owned(),
+            hidden,
+            pending: Mutex::default(),
+            due: Notify::new(),
+            began: Instant::now(),
+            requests: AtomicU64::new(0),
+        };
+        Ok(Self(Arc::new(core)))
+    }
+
+    /// Returns most bytes of a body that are recorded.
+    pub(super) fn largest(&self) -> usize {
+        self.0.largest
+    }
+
+    /// Numbers a request.
+    pub(super) fn next_request(&self) -> u64 {
+        self.0.requests.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Returns whether something of a kind is hidden.
+    pub(super) fn hides(&self, group: &str, plural: &str) -> bool {
+        self.0.hidden.iter().any(|field| field.is_of(group, plural))
+    }
+
+    /// Writes what is recorded until the token is cancelled, and a last time then.
+    pub(crate) async fn write(self, manager: impl Recorded, stop: CancellationToken) {
+        let mut state = None;
+        self.line(&SettingsLine { settings: manager.settings() });
+        loop {
+            let is_over = tokio::select! {
+                () = stop.cancelled() => true,
+                () = sleep(FLUSH) => false,
+                () = self.0.due.notified() => false,
+            };
+            let now = manager.state();
+            if now != state {
+                state = now;
+                self.line(&StateLine { state: now.unwrap_or("no election") });
+            }
+            self.flush(&manager);
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    fn flush(&self, manager: &dyn Recorded) {
+        let Pending { mut text, missing } = std::mem::take(&mut *self.0.pending.lock());
+        if missing > 0 {
+            text.extend_from_slice(format!("{{\"t\":{},\"missing\":{missing}}}\n", self.millis()).as_bytes());
+        }
+        let mut ring = self.0.ring.lock();
+        let Some(open) = ring.as_mut() else { return };
+        if let Err(error) = open.write(&text, |most| self.snapshot(manager, most)) {
+            tracing::error!(file = %self.0.path.display(), error = one_line(&error), "the flight recorder stops");
+            *ring = None;
+        }
+    }
+
+    /// Writes the objects with which a part of the file begins, as far as there is room.
+    fn snapshot(&self, manager: &dyn Recorded, most: usize) -> Vec<u8> {
+        let (mut text, mut missing, t) = (Vec::new(), 0, self.millis());
+        manager.objects(&mut |object| {
+            let json = self.shown(&object.group, &object.plural, &object.json);
+            if text.len() + json.len() > most {
+                missing += 1;
+                return true;
+            }
+            text.extend_from_slice(
+                format!("{{\"t\":{t},\"path\":\"{}\",\"object\":", object.path).as_bytes(),
+            );
+            text.extend_from_slice(&json);
+            text.extend_from_slice(b"}\n");
+            true
+        });
+        if missing > 0 {
+            text.extend_from_slice(format!("{{\"t\":{t},\"missing\":{missing}}}\n").as_bytes());
+        }
+        text
+    }
+
+    /// Returns what is recorded of an object, an event or a list: without what is hidden, and in one line.
+    pub(super) fn shown<'j>(&self, group: &str, plural: &str, json: &'j [u8]) -> Cow<'j, [u8]> {
+        hidden::shown(self.0.hidden.iter().filter(|field| field.is_of(group, plural)), json)
+    }
+
+    fn millis(&self) -> u128 {
+        self.0.began.elapsed().as_millis()
+    }
+
+    pub(super) fn line(&self, value: &impl Serialize) {
+        if let Ok(json) = serde_json::to_vec(value) {
+            // The first brace is of the line that the time is put into.
+            self.push(&[json.get(1..).unwrap_or_default()]);
+        }
+    }
+
+    /// Adds a line, whose time is put before these parts.
+    pub(super) fn push(&self, parts: &[&[u8]]) {
+        let t = self.millis();
+        let mut pending = self.0.pending.lock();
+        let size: usize = parts.iter().map(|part| part.len()).sum();
+        if pending.text.len() + size > FULL {
+            pending.missing += 1;
+            return;
+        }
+        pending.text.extend_from_slice(format!("{{\"t\":{t},").as_bytes());
+        parts.iter().for_each(|part| pending.text.extend_from_slice(part));
+        pending.text.push(b'\n');
+        if pending.text.len() >= SOON {
+            self.0.due.notify_one();
+        }
+    }
+
+    /// Records a run of a controller that ended.
+    pub(crate) fn run(&self, controller: &str, run: &impl Serialize) {
+        self.line(&RunLine { run, controller });
+    }
+
+    /// Reads the file, the older part first.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub(crate) fn read(&self) -> io::Result<Vec<u8>> {
+        ring::read(&self.0.path)
+    }
+}
+
+#[derive(Serialize)]
+struct SettingsLine {
+    settings: serde_json::Value,
+}
+
+#[derive(Serialize)]
+struct StateLine {
+    state: &'static str,
+}
+
+#[derive(Serialize)]
+struct RunLine<'a, R> {
+    run: &'a R,
+    controller: &'a str,
+}

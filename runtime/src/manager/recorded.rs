@@ -1,0 +1,39 @@
+//! What a flight recorder asks of its manager.
+
+use serde_json::json;
+
+use super::{debug_report::ProgramReport, inspector::Inspector, process::Clusters};
+use crate::{
+    flight_recorder::{Recorded, SnapshotObject},
+    leader_election::{LeaderState, Leadership},
+};
+
+/// What a flight recorder asks.
+pub(super) struct RecordedManager {
+    pub(super) clusters: Clusters,
+    pub(super) leadership: Option<Leadership>,
+    pub(super) inspector: Inspector,
+}
+
+impl Recorded for RecordedManager {
+    fn objects(&self, take: &mut dyn FnMut(SnapshotObject) -> bool) {
+        self.clusters.own().factory().cached(take);
+    }
+
+    fn settings(&self) -> serde_json::Value {
+        let controllers = self.inspector.overviews(0).into_iter();
+        let controllers = controllers.map(|controller| {
+            json!({"name": controller.name, "kind": controller.kind, "workers": controller.workers.total})
+        });
+        json!({"program": ProgramReport::new(None), "controllers": controllers.collect::<Vec<_>>()})
+    }
+
+    fn state(&self) -> Option<&'static str> {
+        self.leadership.as_ref().map(|leadership| match leadership.state() {
+            LeaderState::Leads => "leads",
+            LeaderState::StandsBy { .. } => "stands by",
+            LeaderState::Ends => "ends",
+            LeaderState::Idle => "idle",
+        })
+    }
+}
