@@ -7,6 +7,8 @@ use watchkeeper_apiserver::inside::{RequestInfo, object};
 
 use crate::diff::{self, changed_fields};
 use crate::harness::{DELETED, Harness, RunState};
+use crate::life::Version;
+use crate::recording;
 use crate::timeline::Actor;
 use crate::world::{MACHINERY, seen_as};
 
@@ -51,11 +53,25 @@ impl Exchange<'_> {
                 self.harness.written(&self.info.resource, before, after, version);
             }
         }
-        let often = self.harness.state().count(self.name) > TOLD;
+        let is_told = self.harness.state().tell && self.hears.is_operator();
+        if changed && is_told && !is_machinery {
+            let kind = |value: &Value| value["kind"].clone();
+            let alike = before.is_none_or(|before| answer.is_some_and(|after| kind(after) == kind(before)));
+            let lines = match after.filter(|_| !deletes) {
+                Some(after) if alike => recording::effect(before, after),
+                Some(_) => Vec::new(),
+                None => vec!["- the whole object".to_owned()],
+            };
+            if !lines.is_empty() {
+                self.harness.keep_effect(self.name, lines);
+            }
+        }
+        let version = if self.hears == Actor::New { Version::New } else { Version::Old };
+        let often = self.harness.state().count(&version.request(self.name)) > TOLD;
         if !(is_machinery && often && code < 300) {
             self.harness.tell(self.hears, || self.line(code, before, answer, changed));
         }
-        if self.hears == Actor::Operator && code < 300 {
+        if self.hears.is_operator() && code < 300 {
             self.saw(answer);
         }
     }
@@ -63,7 +79,7 @@ impl Exchange<'_> {
     /// Keeps what was made, what was sent, and whose it was.
     fn wrote(&self, before: Option<&Value>, after: &Value, changed: bool, deletes: bool) {
         let mut state = self.harness.state();
-        if changed && self.hears == Actor::Operator {
+        if changed && self.hears.is_operator() {
             self.take_for_its_own(&mut state, before, after, deletes);
         }
         let uid = object::uid(after).to_owned();

@@ -29,7 +29,7 @@ fn outcome(trials: Trials, schedule: &str) -> RunOutcome {
     let baseline = run_schedule(&plan, &Schedule::default(), None, true);
     assert_eq!(baseline.faults, [], "{}", told(&baseline));
     let schedule: Schedule = schedule.parse().unwrap();
-    run_schedule(&plan, &schedule, Some(&baseline.baseline), true)
+    run_schedule(&plan, &schedule, Some(&baseline.baseline.clone().into()), true)
 }
 
 fn told(outcome: &RunOutcome) -> String {
@@ -305,6 +305,27 @@ fn what_goes_wrong_for_longer_than_the_patience_is_not_blamed_on_the_operator() 
     }
 }
 
+/// Counts for ever.
+async fn counts(client: kube::Client) {
+    let maps = Api::<ConfigMap>::namespaced(client, "default");
+    for count in 0_u64.. {
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "count": count.to_string() } });
+        drop(maps.patch("count", &PatchParams::apply("counts"), &Patch::Apply(map)).await);
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+// T30
+#[test]
+fn what_never_comes_to_rest_is_named() {
+    let report = Trials::of(counts).patience(Duration::from_secs(60)).run();
+    let Violation::NeverAtRest { moving, .. } = failed(&report) else { panic!("{report}") };
+    let [(name, times)] = moving.as_slice() else { panic!("{moving:?}") };
+    assert!(name == "patch configmaps default/count" && *times > 50, "{moving:?}");
+    let told = report.failures[0].to_string();
+    assert!(told.contains("what was still moving") && told.contains("default/count ("), "{told}");
+}
+
 /// A copier that ends where it can't reach the server when it starts.
 async fn checks_first(client: kube::Client) -> Result<(), kube::Error> {
     Api::<ConfigMap>::namespaced(client.clone(), "default").list(&ListParams::default()).await?;
@@ -435,7 +456,7 @@ fn a_replay_tells_every_step() {
         let earlier = ends.fetch_add(1, Ordering::Relaxed);
         assert!(earlier < 2, "the runs without trouble were two");
     })
-    .replay("get configmaps default/none #1: lost")
+    .trial("get configmaps default/none #1: lost")
     .run();
     failed(&report);
     let failure = &report.failures[0];

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use watchkeeper_apiserver::inside::{AnswerBody, Interrupted, object};
 
 use crate::harness::Harness;
+use crate::life::Life;
 use crate::timeline::Actor;
 use crate::world::seen_as;
 
@@ -18,7 +19,7 @@ use crate::world::seen_as;
 #[derive(Debug)]
 pub(crate) struct Heard {
     pub(crate) harness: Harness,
-    pub(crate) generation: u64,
+    pub(crate) life: Life,
     pub(crate) of: String,
 }
 
@@ -69,7 +70,7 @@ impl Body for HarnessBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
-        if self.heard.as_ref().is_some_and(|heard| heard.harness.is_dead(heard.generation)) {
+        if self.heard.as_ref().is_some_and(|heard| heard.harness.is_dead(heard.life)) {
             return Poll::Pending;
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));

@@ -19,15 +19,17 @@ use crate::body::{HarnessBody, Heard};
 use crate::event;
 use crate::foreign;
 use crate::harness::{Denied, Harness};
+use crate::life::Life;
+use crate::replace;
 use crate::timeline::Actor;
-use crate::trouble::{AWAY, Event, Moment, RequestTargets, SLOW, Trouble};
+use crate::trouble::{AWAY, Event, Moment, Replacement, RequestTargets, SLOW, Trouble};
 
 /// How late a request is carried out whose connection broke first.
 const LATE: Duration = Duration::from_secs(3);
 
 /// Makes the client of one life of the operator.
-pub(crate) fn client(harness: &Harness, generation: u64) -> kube::Client {
-    let service = HarnessService { harness: harness.clone(), generation };
+pub(crate) fn client(harness: &Harness, life: Life) -> kube::Client {
+    let service = HarnessService { harness: harness.clone(), life };
     client_over(service, Some("admin-token"), inside::namespace(harness.server.kit()))
 }
 
@@ -35,7 +37,7 @@ pub(crate) fn client(harness: &Harness, generation: u64) -> kube::Client {
 #[derive(Clone, Debug)]
 struct HarnessService {
     harness: Harness,
-    generation: u64,
+    life: Life,
 }
 
 impl Service<Request<kube::client::Body>> for HarnessService {
@@ -48,28 +50,28 @@ impl Service<Request<kube::client::Body>> for HarnessService {
     }
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
-        Box::pin(carry(self.harness.clone(), self.generation, request))
+        Box::pin(carry(self.harness.clone(), self.life, request))
     }
 }
 
 /// Carries a request to the server, under the trouble that is planned for it.
 async fn carry(
     harness: Harness,
-    generation: u64,
+    life: Life,
     request: Request<kube::client::Body>,
 ) -> Result<Response<HarnessBody>, Interrupted> {
     let info = RequestInfo::of(request.method(), request.uri());
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| Interrupted::Cut)?.to_bytes();
-    let arrival = harness.arrive(generation, &parts.method, &info, &body);
+    let arrival = harness.arrive(life, &parts.method, &info, &body);
     let Some(arrival) = arrival else { return pending().await };
-    let (name, at, hears) = (arrival.name, arrival.at, Actor::Operator);
-    let mut call = Call { harness, generation, info, name, at, hears, parts, body };
+    let (name, at, hears) = (arrival.name, arrival.at, life.of.actor());
+    let mut call = Call { harness, life, info, name, at, hears, parts, body };
     call.take_a_page();
     let answer = call.under(arrival.trouble, arrival.denied).await;
     drop(arrival.in_flight);
     // A dead operator never gets an answer.
-    if call.harness.is_dead(generation) {
+    if call.harness.is_dead(life) {
         return pending().await;
     }
     answer
@@ -78,7 +80,7 @@ async fn carry(
 /// One request under way.
 struct Call {
     harness: Harness,
-    generation: u64,
+    life: Life,
     info: RequestInfo,
     name: String,
     /// Its place among those that were sent.
@@ -104,6 +106,7 @@ impl Call {
         if self.page_expired() {
             return Ok(self.refuse(410));
         }
+        replace::both_write(&self.harness, self.life.of, &self.info, &self.name);
         let Some((at, trouble)) = trouble else { return self.serve_and_look().await };
         self.harness.tell(Actor::Trouble, || format!("{}: {}", self.name, trouble.tell()));
         match trouble {
@@ -118,7 +121,7 @@ impl Call {
             }
             Trouble::Frozen => {
                 self.arrives_after(AWAY);
-                self.harness.kill(None);
+                self.harness.kill(self.life.of, None);
                 Err(Interrupted::Cut)
             }
             Trouble::Slow => {
@@ -132,7 +135,7 @@ impl Call {
                 if moment == Moment::After {
                     drop(self.again().serve().await);
                 }
-                self.harness.kill(matches!(trouble, Trouble::Down(_)).then_some(AWAY));
+                self.harness.kill(self.life.of, matches!(trouble, Trouble::Down(_)).then_some(AWAY));
                 Err(Interrupted::Cut)
             }
             Trouble::Stranger(change, whose, moment) => {
@@ -150,6 +153,7 @@ impl Call {
                 }
                 Ok(answer.0)
             }
+            Trouble::Replaced(how) => self.replaced(how).await,
             Trouble::Webhooks(how) => {
                 self.harness.trouble_webhooks(how);
                 self.serve().await
@@ -165,6 +169,15 @@ impl Call {
                 }
             }
         }
+    }
+
+    /// Lets the other version take over.
+    async fn replaced(&self, how: Replacement) -> Result<Response<HarnessBody>, Interrupted> {
+        if how == Replacement::Killed(Moment::After) {
+            drop(self.again().serve().await);
+        }
+        replace::at_request(&self.harness, self.life.of, how).await;
+        if how == Replacement::Rolling { self.serve().await } else { Err(Interrupted::Cut) }
     }
 
     /// Carries it out; the baseline run records what somebody else could have touched.
@@ -221,7 +234,7 @@ impl Call {
         parts.headers = self.parts.headers.clone();
         Self {
             harness: self.harness.clone(),
-            generation: self.generation,
+            life: self.life,
             info: self.info.clone(),
             name: self.name.clone(),
             at: self.at,
@@ -244,13 +257,13 @@ impl Call {
 
     fn broken(&self, how: &str) -> Interrupted {
         self.harness.disturb(|| format!("{}: {how}", self.name));
-        self.harness.tell(Actor::Operator, || format!("{} → {how}", self.name));
+        self.harness.tell(self.life.of.actor(), || format!("{} → {how}", self.name));
         Interrupted::Cut
     }
 
     fn refuse(&self, code: u16) -> Response<HarnessBody> {
         self.harness.disturb(|| format!("{}: {code}", self.name));
-        self.harness.tell(Actor::Operator, || format!("{} → {code}", self.name));
+        self.harness.tell(self.life.of.actor(), || format!("{} → {code}", self.name));
         let message = format!("a trial refuses this request with {code}");
         inside::refusal(code, &self.info, message).map(HarnessBody::whole)
     }
@@ -278,11 +291,8 @@ impl Call {
                 "" | "0" => self.name.clone(),
                 version => format!("{} from version {version}", self.name),
             });
-            let heard = Heard {
-                harness: self.harness.clone(),
-                generation: self.generation,
-                of: self.info.resource.clone(),
-            };
+            let heard =
+                Heard { harness: self.harness.clone(), life: self.life, of: self.info.resource.clone() };
             return Ok((response.map(|body| HarnessBody { body, heard: Some(heard) }), None));
         }
         let (parts, body) = response.into_parts();

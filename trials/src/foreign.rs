@@ -9,10 +9,9 @@ use watchkeeper_apiserver::inside::{self, RequestInfo, Schema, StoredObject, obj
 
 use crate::diff::{self, changed_fields};
 use crate::edits::{self, Additions, Numbers};
-use crate::harness::{ForeignAddition, Harness};
+use crate::harness::{ForeignAddition, Harness, in_short};
 use crate::timeline::Actor;
 use crate::trouble::{AWAY, ForeignChange, Targets, Whose};
-use crate::visit::in_short;
 use crate::world::{CONDITION, MARK, everything};
 
 /// What a request is about.

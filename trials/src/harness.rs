@@ -13,11 +13,15 @@ use watchkeeper_apiserver::inside::{RequestInfo, object};
 use watchkeeper_apiserver::{ApiServer, Verb, inside};
 
 use crate::diff::changed_fields;
-use crate::schedule::{PlannedTrouble, RequestPoint, Schedule, describe};
+
+use crate::life::{Life, Lives, Version};
+use crate::recording::Effect;
+use crate::records::Records;
+use crate::schedule::{Place, PlannedTrouble, RequestPoint, Schedule, describe};
 use crate::timeline::{Actor, Line};
 use crate::times;
 use crate::trouble::{AWAY, ForeignChange, RequestTargets, SLOW, Trouble, WebhookTrouble};
-use crate::world::seen_as;
+use crate::world::{Difference, seen_as};
 
 /// How many writes of others lie between two of a trial whose server will be restored.
 const CROWD: usize = 60;
@@ -27,9 +31,16 @@ const CROWD: usize = 60;
 pub(crate) struct Sent {
     pub(crate) place: RequestPoint,
     pub(crate) info: RequestInfo,
+    /// When.
+    pub(crate) at: Instant,
+    /// The new version sent it, in an upgrade.
+    pub(crate) is_of_new: bool,
     /// What was there, in the baseline run.
     pub(crate) there: RequestTargets,
 }
+
+/// The most sorts of requests that are named as still moving.
+const MOVING: usize = 5;
 
 /// What stands for the field where an object was deleted.
 pub(crate) const DELETED: &str = "(deleted)";
@@ -49,14 +60,10 @@ pub(crate) enum ForeignAddition {
 /// What is known of a run while it goes on.
 #[derive(Debug)]
 pub(crate) struct RunState {
-    /// Rises with each start of the operator; requests of earlier ones go nowhere.
-    pub(crate) generation: u64,
-    /// Until when a killed operator stays down.
-    pub(crate) down: Option<Instant>,
-    /// It ended by itself, and is not yet started again.
-    pub(crate) ended_now: bool,
+    /// Who lives, and is to live.
+    pub(crate) lives: Lives,
     /// Until when what goes wrong goes on: the operator's time begins then.
-    wrong_until: Instant,
+    pub(crate) wrong_until: Instant,
     planned: Vec<(PlannedTrouble, Fate)>,
     counts: HashMap<String, u32>,
     pub(crate) sent: Vec<Sent>,
@@ -81,6 +88,18 @@ pub(crate) struct RunState {
     pub(crate) additions: Vec<(String, ForeignAddition)>,
     /// What of it is missing.
     pub(crate) undone: BTreeSet<String>,
+    /// What the API outside the cluster keeps.
+    pub(crate) external: Records,
+    /// How many steps of the script are over.
+    pub(crate) steps: usize,
+    /// What the new version changed as it took over at rest.
+    pub(crate) changed_by_upgrade: Vec<Difference>,
+    /// The definitions of the new version that the server refused.
+    pub(crate) refused_definitions: Vec<String>,
+    /// What the new version wrote while both ran: resource, namespace, name.
+    pub(crate) written_by_new: HashSet<(String, String, String)>,
+    /// The first write of the old version to what the new one had written.
+    pub(crate) both_at_work: Option<String>,
     pub(crate) denied: Option<Denied>,
     pub(crate) paging: Option<Paging>,
     /// The trouble that webhooks are in, and until when.
@@ -105,6 +124,8 @@ pub(crate) struct RunState {
     pub(crate) changes: usize,
     pub(crate) tell: bool,
     pub(crate) lines: Vec<Line>,
+    /// What the operator changed, if there is to be a story.
+    pub(crate) effects: Vec<Effect>,
     /// The last version of each object that a watch or a read has shown to the operator.
     pub(crate) seen: HashMap<String, (u64, Instant)>,
     /// The version before each write.
@@ -117,6 +138,27 @@ impl RunState {
     /// Says how many requests of a sort there were.
     pub(crate) fn count(&self, name: &str) -> u32 {
         self.counts.get(name).copied().unwrap_or_default()
+    }
+
+    /// Names what was sent most often since a time, and how often.
+    pub(crate) fn moving_since(&self, since: Instant) -> Vec<(String, usize)> {
+        let mut times = HashMap::<&str, usize>::new();
+        for sent in self.sent.iter().rev().take_while(|sent| sent.at >= since) {
+            *times.entry(&sent.place.request).or_default() += 1;
+        }
+        let mut times: Vec<_> = times.into_iter().map(|(name, times)| (name.to_owned(), times)).collect();
+        times.sort_by(|one, other| (other.1, &one.0).cmp(&(one.1, &other.0)));
+        times.truncate(MOVING);
+        times
+    }
+
+    /// Takes what is planned for a place, and its number.
+    pub(crate) fn strike(&mut self, place: &Place) -> Option<(usize, Trouble)> {
+        let mut all = self.planned.iter_mut().enumerate();
+        let (at, (planned, fate)) =
+            all.find(|(_, (planned, fate))| *fate == Fate::Waits && planned.place == *place)?;
+        *fate = Fate::Struck;
+        Some((at, planned.trouble))
     }
 }
 
@@ -164,6 +206,8 @@ pub(crate) struct Harness {
     copies: bool,
     /// How long the operator may take to put things right.
     pub(crate) patience: Duration,
+    /// The definitions that come with the new version.
+    pub(crate) upgraded: Arc<Vec<Value>>,
 }
 
 impl fmt::Debug for Harness {
@@ -205,15 +249,13 @@ impl Harness {
     pub(crate) fn new(
         server: Arc<ApiServer>,
         schedule: &Schedule,
+        (patience, upgraded): (Duration, Arc<Vec<Value>>),
         bound: usize,
-        patience: Duration,
         tell: bool,
     ) -> Self {
         let now = Instant::now();
         let state = RunState {
-            generation: 0,
-            down: None,
-            ended_now: false,
+            lives: Lives::with(schedule.begins),
             wrong_until: now,
             planned: schedule.planned.iter().map(|planned| (planned.clone(), Fate::Waits)).collect(),
             counts: HashMap::new(),
@@ -231,6 +273,12 @@ impl Harness {
             foreign_objects_written: Vec::new(),
             additions: Vec::new(),
             undone: BTreeSet::new(),
+            external: Records::default(),
+            steps: 0,
+            changed_by_upgrade: Vec::new(),
+            refused_definitions: Vec::new(),
+            written_by_new: HashSet::new(),
+            both_at_work: None,
             denied: None,
             paging: None,
             webhooks: None,
@@ -245,13 +293,14 @@ impl Harness {
             changes: 0,
             tell,
             lines: Vec::new(),
+            effects: Vec::new(),
             seen: HashMap::new(),
             before_writes: Vec::new(),
             written: HashMap::new(),
         };
         let stranger = inside::client(server.kit());
         let moved = Arc::default();
-        let baseline = schedule.planned.is_empty() && schedule.without.is_empty();
+        let baseline = schedule.is_calm() && schedule.without.is_empty();
         let crowded = schedule.planned.iter().any(|one| one.trouble.changes_the_end());
         let replaces =
             |one: &PlannedTrouble| matches!(one.trouble, Trouble::Stranger(ForeignChange::Replaces, ..));
@@ -270,6 +319,7 @@ impl Harness {
             crowded,
             copies,
             patience,
+            upgraded,
         }
     }
 
@@ -283,6 +333,12 @@ impl Harness {
             let line = Line { at: self.began.elapsed(), who, text: times::since(&text(), self.start) };
             self.state().lines.push(line);
         }
+    }
+
+    /// Keeps what the operator changed.
+    pub(crate) fn keep_effect(&self, request: &str, lines: Vec<String>) {
+        let (at, request) = (self.began.elapsed(), request.to_owned());
+        self.state().effects.push(Effect { at, request, lines });
     }
 
     /// Adds to the last line that tells of somebody.
@@ -333,7 +389,7 @@ impl Harness {
         loop {
             let (busy, disturbed) = {
                 let state = self.state();
-                let down = whose == Rest::OfAll && (state.down.is_some() || state.ended_now);
+                let down = whose == Rest::OfAll && state.lives.is_any_down();
                 (state.in_flight > 0 || down, state.disturbed)
             };
             if self.is_flooded() {
@@ -367,56 +423,45 @@ impl Harness {
     }
 
     /// Kills the operator: from now on it sends and receives nothing.
-    pub(crate) fn kill(&self, down_for: Option<Duration>) {
+    pub(crate) fn kill(&self, version: Version, down_for: Option<Duration>) {
         self.wrong_for(down_for.unwrap_or_default());
-        {
-            let mut state = self.state();
-            state.generation += 1;
-            state.down = down_for.map(|time| Instant::now() + time);
-        }
-        self.tell(Actor::Operator, || "dies".into());
+        self.state().lives.kill(version, down_for);
+        self.tell(version.actor(), || "dies".into());
         self.disturb(|| "the operator's death".into());
     }
 
     /// Ends the time for which it is down.
     pub(crate) fn up(&self) {
-        if self.state().down.take().is_some() {
+        if self.state().lives.all_up() {
             self.moved.notify_waiters();
         }
     }
 
-    pub(crate) fn is_dead(&self, generation: u64) -> bool {
-        self.state().generation != generation
+    pub(crate) fn is_dead(&self, life: Life) -> bool {
+        self.state().lives.is_over(life)
     }
 
     /// Counts a request; `None` if the life that sent it is over, or it sends more than it may.
     pub(crate) fn arrive(
         &self,
-        generation: u64,
+        life: Life,
         method: &http::Method,
         info: &RequestInfo,
         body: &[u8],
     ) -> Option<Arrival> {
         let name = describe(method, info, body);
         let mut state = self.state();
-        if state.generation != generation || state.sent.len() > state.bound {
+        if state.lives.is_over(life) || state.sent.len() > state.bound {
             return None;
         }
-        let nth = state.counts.entry(name.clone()).or_default();
+        let request = life.of.request(&name);
+        let nth = state.counts.entry(request.clone()).or_default();
         *nth += 1;
-        let place = RequestPoint { request: name.clone(), nth: *nth };
-        let struck = state
-            .planned
-            .iter_mut()
-            .enumerate()
-            .find(|(_, (planned, fate))| *fate == Fate::Waits && planned.place == place);
-        let trouble = struck.map(|(at, (planned, fate))| {
-            *fate = Fate::Struck;
-            (at, planned.trouble)
-        });
-        let at = state.sent.len();
-        state.sent.push(Sent { place, info: info.clone(), there: RequestTargets::default() });
-        let now = Instant::now();
+        let place = RequestPoint { request, nth: *nth };
+        let trouble = state.strike(&Place::Request(place.clone()));
+        let (at, now) = (state.sent.len(), Instant::now());
+        let (info_of, there) = (info.clone(), RequestTargets::default());
+        state.sent.push(Sent { place, info: info_of, at: now, is_of_new: life.of == Version::New, there });
         if trouble.is_some() {
             state.wrong_until = state.wrong_until.max(now);
         }
@@ -503,4 +548,12 @@ impl Harness {
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_else(|| "?".into())
+}
+
+/// Says why a request was refused, and nothing twice.
+pub(crate) fn in_short(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("{} {}", status.code, status.message),
+        error => error.to_string(),
+    }
 }

@@ -27,6 +27,7 @@
 //! - Deleted objects are gone.
 //! - What somebody else made is neither changed nor deleted, but as in the run without trouble.
 //! - Labels, annotations and conditions of others stay.
+//! - What it keeps in [another system](External) is as in the run without trouble, and nothing of it is deleted in between.
 //! - The number of requests stays within bounds, and the operator does not end by itself, unless it [may](Trials::may_end).
 //! - Whatever a test [claims](Trials::claim).
 //!
@@ -40,32 +41,43 @@
 mod answers;
 mod body;
 mod call;
+mod cases;
 mod changes;
 mod diff;
 mod edits;
 mod event;
 mod exit;
+mod external;
 mod foreign;
-mod harness;
 mod foreign_additions;
-
-mod plan;
+mod harness;
+mod incident;
+mod life;
 mod oracle;
+mod plan;
+mod played;
+mod recording;
+mod records;
+mod replace;
 mod replay;
 mod report;
 mod schedule;
 mod search;
+mod settings;
 mod share;
 mod supervise;
 mod timeline;
 mod times;
 mod trouble;
+mod upgrade;
 mod visit;
 mod webhooks;
 mod world;
 
 #[cfg(test)]
 mod blame_tests;
+#[cfg(test)]
+mod external_tests;
 #[cfg(test)]
 mod tests;
 
@@ -75,22 +87,27 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use watchkeeper_apiserver::Kit;
 use watchkeeper_apiserver::kit::Kind;
 
 pub use changes::{By, Change, Changes};
+pub use external::{ConnectionBroke, External};
+pub use incident::{ReplayDifference, Replayed};
 pub use oracle::Violation;
 pub use replay::{REPLAY, SHARE};
 pub use report::{Failure, Report};
-pub use trouble::{Event, ForeignChange, Moment, Trouble, WebhookTrouble, Whose};
+pub use trouble::{Event, ForeignChange, Moment, Replacement, Trouble, WebhookTrouble, Whose};
 pub use visit::Visit;
 pub use webhooks::Webhooks;
 pub use world::Difference;
 
-use self::plan::{Operator, Plan};
-use self::search::{Settings, Wanted};
+use self::plan::{Operator, Plan, Surroundings};
+use self::played::play;
+use self::recording::Recording;
+use self::settings::{Settings, Wanted};
 use self::share::Share;
-use self::world::RandomField;
+use self::world::{Hidden, RandomField};
 
 /// What an operator is tried with.
 #[must_use = "nothing is tried before `check` or `run`"]
@@ -146,22 +163,130 @@ impl Trials {
         F: Future + 'static,
         F::Output: fmt::Debug,
     {
-        let operator: Operator = Arc::new(move |client, webhooks| {
-            let running = operator(client, webhooks);
-            Box::pin(async move { format!("{:?}", running.await) })
-        });
+        Self::with(boxed(move |client, around| operator(client, around.webhooks())), None)
+    }
+
+    /// Tries an operator that calls an [API outside the cluster](External), as [`of`](Self::of) does any.
+    pub fn of_calling<O, F>(operator: O) -> Self
+    where
+        O: Fn(kube::Client, External) -> F + Send + Sync + 'static,
+        F: Future + 'static,
+        F::Output: fmt::Debug,
+    {
+        Self::with(boxed(move |client, around| operator(client, around.external())), None)
+    }
+
+    /// Tries an upgrade: the old version works and the new one takes over; then the old one comes back.
+    ///
+    /// There is a run without trouble for each version alone. Then one version replaces the other:
+    ///
+    /// - at rest, after each step of the script; back again at rest, after each later one; and once more;
+    /// - at each request of the old version, which is killed before it or after it;
+    /// - as in a rolling update, from each request of the old version on, for two more steps of the script, where the old
+    ///   version elects a leader;
+    /// - back again at each request of the new version, which is killed before it or after it;
+    /// - and while somebody deletes what the new version looks after.
+    ///
+    /// Then pairs of a replacement and of any other [`Trouble`], by seed.
+    ///
+    /// The end must be that of the version that is at work at the end. So a child that the new version does not know any
+    /// more, a field that it no longer sets, or a finalizer that nobody removes is found. More is wrong in an upgrade:
+    ///
+    /// - The new version changes what is there, although nobody changed anything: children that are changed or made again,
+    ///   fields of users that a conversion loses. The status, finalizers and the version of an owner reference may change;
+    ///   what else is meant, [`may_change`](Self::may_change).
+    /// - A rollback does not come to the old version's end. Fields of the status that only the new version knows may stay,
+    ///   and so may what [`may_change`](Self::may_change).
+    /// - Both versions write the same object while both run.
+    /// - The server refuses a [definition of the new version](Self::new_definition).
+    ///
+    /// ```no_run
+    /// # async fn old_version(client: kube::Client) {}
+    /// # async fn new_version(client: kube::Client) {}
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use watchkeeper_trials::Trials;
+    ///
+    /// Trials::upgrade(old_version, new_version)
+    ///     .visitor(async |visit| {
+    ///         visit.create(&ConfigMap::default()).await;
+    ///         visit.delete::<ConfigMap>("a").await;
+    ///     })
+    ///     .check();
+    /// ```
+    pub fn upgrade<O, F, N, G>(old: O, new: N) -> Self
+    where
+        O: Fn(kube::Client) -> F + Send + Sync + 'static,
+        F: Future + 'static,
+        F::Output: fmt::Debug,
+        N: Fn(kube::Client) -> G + Send + Sync + 'static,
+        G: Future + 'static,
+        G::Output: fmt::Debug,
+    {
+        Self::upgrade_served(move |client, _| old(client), move |client, _| new(client))
+    }
+
+    /// Tries an upgrade of an operator that serves webhooks, as [`of_served`](Self::of_served) has it.
+    pub fn upgrade_served<O, F, N, G>(old: O, new: N) -> Self
+    where
+        O: Fn(kube::Client, Webhooks) -> F + Send + Sync + 'static,
+        F: Future + 'static,
+        F::Output: fmt::Debug,
+        N: Fn(kube::Client, Webhooks) -> G + Send + Sync + 'static,
+        G: Future + 'static,
+        G::Output: fmt::Debug,
+    {
+        let old = boxed(move |client, around| old(client, around.webhooks()));
+        let new = boxed(move |client, around| new(client, around.webhooks()));
+        Self::with(old, Some(new))
+    }
+
+    /// Plays what a flight recorder of watchkeeper recorded, with this build of the operator.
+    ///
+    /// A server starts with the recorded objects, others do what they did at the same times, and this build does what it
+    /// does. What it writes is compared with what the recorded one wrote. So a recording of an incident becomes a test.
+    ///
+    /// Kinds that the recorded operator did not watch are not there, nor are what Secrets hold and what was hidden. Who
+    /// deleted what belonged to something that is gone, the server, does so again.
+    ///
+    /// ```no_run
+    /// # async fn operator(client: kube::Client) {}
+    /// use watchkeeper_trials::Trials;
+    ///
+    /// Trials::replay("incidents/march.wkr", operator).expect_no_differences();
+    /// Trials::replay("incidents/march.wkr", operator).expect(|replayed| assert!(replayed.replayed < 100));
+    /// Trials::replay("incidents/march.wkr", operator).with_troubles().check();
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When the recording can't be read.
+    pub fn replay<O, F>(file: impl Into<PathBuf>, operator: O) -> Replay
+    where
+        O: Fn(kube::Client) -> F + Send + Sync + 'static,
+        F: Future + 'static,
+        F::Output: fmt::Debug,
+    {
+        Replay::new(file.into(), Self::of(operator))
+    }
+
+    fn with(operator: Operator, successor: Option<Operator>) -> Self {
+        let hidden = Hidden { definitions: successor.is_some(), ..Hidden::default() };
         let plan = Plan {
             operator,
+            successor,
             visitor: Arc::new(|_| Box::pin(async {})),
             claims: Vec::new(),
             change_claims: Vec::new(),
             patience: Duration::from_secs(600),
-            random: Vec::new(),
+            hidden,
+            may_change: Vec::new(),
             may_delete: BTreeSet::new(),
             may_end: false,
             crds: Vec::new(),
+            upgraded: Arc::default(),
             namespaces: Vec::new(),
-            prepared: OnceLock::new(),
+            initial: None,
+            prepared: [OnceLock::new(), OnceLock::new()],
         };
         let wanted: Wanted = Arc::new(|_| true);
         let (at_most, diagram, replay, share) = (None, None, None, Share::default());
@@ -171,6 +296,40 @@ impl Trials {
     /// Serves a custom resource.
     pub fn crd<K: kube::CustomResourceExt>(mut self) -> Self {
         self.settings.plan.crds.push(serde_json::to_value(K::crd()).expect("a definition is JSON"));
+        self
+    }
+
+    /// Installs a definition with the new version of an [upgrade](Self::upgrade); a rollback leaves it.
+    ///
+    /// It is not needed where the new version installs its definitions itself. `kube::core::crd::merge_crds` makes
+    /// one definition of several versions of one kind.
+    ///
+    /// # Panics
+    ///
+    /// When this is not a trial of an upgrade.
+    pub fn new_definition(mut self, definition: &CustomResourceDefinition) -> Self {
+        assert!(
+            self.settings.plan.successor.is_some(),
+            "a new definition comes with an upgrade: Trials::upgrade"
+        );
+        let definition = serde_json::to_value(definition).expect("a definition is JSON");
+        Arc::make_mut(&mut self.settings.plan.upgraded).push(definition);
+        self
+    }
+
+    /// Allows the new version of an [upgrade](Self::upgrade) to change this of objects that are there, without anybody
+    /// asking; a rollback may leave it as the new version has it.
+    ///
+    /// The field, with all that is in it, is named as in [`random`](Self::random); an empty pointer stands for the objects
+    /// themselves, which then may also be made, deleted, or made again.
+    ///
+    /// # Panics
+    ///
+    /// When the pointer is neither empty nor begins with `/`.
+    pub fn may_change<K: Kind>(mut self, pointer: &str) -> Self {
+        let is_pointer = pointer.is_empty() || pointer.starts_with('/');
+        assert!(is_pointer, "a JSON pointer begins with `/`, and {pointer:?} does not");
+        self.settings.plan.may_change.push(RandomField::of::<K>(pointer));
         self
     }
 
@@ -232,7 +391,7 @@ impl Trials {
     /// When the pointer does not begin with `/`.
     pub fn random<K: Kind>(mut self, pointer: &str) -> Self {
         assert!(pointer.starts_with('/'), "a JSON pointer begins with `/`, and {pointer:?} does not");
-        self.settings.plan.random.push(RandomField::of::<K>(pointer));
+        self.settings.plan.hidden.random.push(RandomField::of::<K>(pointer));
         self
     }
 
@@ -313,7 +472,7 @@ impl Trials {
     }
 
     /// Plays one trial alone, as a failure prints it; so does the variable `WATCHKEEPER_TRIAL`.
-    pub fn replay(mut self, trial: impl Into<String>) -> Self {
+    pub fn trial(mut self, trial: impl Into<String>) -> Self {
         self.settings.replay = Some(trial.into());
         self
     }
@@ -340,4 +499,95 @@ impl Trials {
     pub fn run(self) -> Report {
         search::run(&self.settings)
     }
+}
+
+/// A [recording](Trials::replay) that is to be played with a build of the operator.
+#[must_use = "nothing is played before `run`, `expect` or `expect_no_differences`"]
+pub struct Replay {
+    recording: Arc<Recording>,
+    trials: Trials,
+}
+
+impl fmt::Debug for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Recording { initial, others, effects, .. } = &*self.recording;
+        f.debug_struct("Replay")
+            .field("objects", &initial.len())
+            .field("changes_of_others", &others.len())
+            .field("writes", &effects.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Replay {
+    pub(crate) fn new(file: PathBuf, trials: Trials) -> Self {
+        let recording = Recording::read(&file).unwrap_or_else(|error| panic!("{error}"));
+        Self::of(recording, trials)
+    }
+
+    fn of(recording: Recording, mut trials: Trials) -> Self {
+        let recording = Arc::new(recording);
+        for namespace in recording.namespaces() {
+            trials = trials.namespace(namespace);
+        }
+        trials.settings.plan.initial = Some(recording.clone());
+        let played = recording.clone();
+        let trials = trials.visitor(async move |visit| play(&visit, &played).await);
+        Self { recording, trials }
+    }
+
+    /// Serves a custom resource, as [`Trials::crd`] does. A recording holds no definitions.
+    pub fn crd<K: kube::CustomResourceExt>(mut self) -> Self {
+        self.trials = self.trials.crd::<K>();
+        self
+    }
+
+    /// Plays it.
+    ///
+    /// # Panics
+    ///
+    /// When the server refuses a definition.
+    #[must_use]
+    pub fn run(self) -> Replayed {
+        incident::replay(&self.trials.settings.plan, &self.recording)
+    }
+
+    /// Plays it, and expects something of what comes of it.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of the function, behind the text of the replay.
+    pub fn expect(self, check: impl FnOnce(&Replayed)) {
+        let replayed = self.run();
+        eprintln!("{replayed}");
+        check(&replayed);
+    }
+
+    /// Plays it, and expects this build to write what was recorded, and to come to rest.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not, with each difference.
+    pub fn expect_no_differences(self) {
+        let replayed = self.run();
+        assert!(replayed.differences.is_empty() && replayed.faults.is_empty(), "{replayed}");
+    }
+
+    /// Makes trials of it: what was recorded is the script, and troubles are tried at each request of this build.
+    pub fn with_troubles(self) -> Trials {
+        self.trials
+    }
+}
+
+/// Makes operators one type, which says how each ended.
+fn boxed<O, F>(operator: O) -> Operator
+where
+    O: Fn(kube::Client, Surroundings) -> F + Send + Sync + 'static,
+    F: Future + 'static,
+    F::Output: fmt::Debug,
+{
+    Arc::new(move |client, around| {
+        let running = operator(client, around);
+        Box::pin(async move { format!("{:?}", running.await) })
+    })
 }

@@ -14,7 +14,11 @@ use crate::changes;
 use crate::exit;
 use crate::foreign_additions;
 use crate::harness::{DELETED, ForeignWrite, Harness, Rest, Sent, panic_text};
+use crate::life::Version;
 use crate::plan::{Plan, paused_runtime};
+use crate::played;
+use crate::recording::Effect;
+use crate::replace::{self, KindVersions, View};
 use crate::schedule::Schedule;
 use crate::supervise::supervise;
 use crate::timeline::{Actor, Line};
@@ -43,10 +47,44 @@ const OF_PAGES: &str = "this is not the operator's fault if it lists through kub
 #[derive(Clone, Debug)]
 pub(crate) struct Baseline {
     pub(crate) world: World,
+    /// The same, as the end of a rollback is compared with it; none where there is nothing to roll back.
+    pub(crate) rolled_back: Option<World>,
+    /// The versions in which the kinds are read.
+    pub(crate) versions: KindVersions,
     pub(crate) foreign_writes: BTreeSet<ForeignWrite>,
+    /// What was deleted in another system.
+    pub(crate) external_deleted: BTreeSet<String>,
     pub(crate) requests: usize,
     /// The steps of the script that were refused.
     pub(crate) refused: BTreeSet<usize>,
+}
+
+/// The runs with which others are compared.
+#[derive(Clone, Debug)]
+pub(crate) struct Baselines {
+    /// That of the only version, or of the old one.
+    pub(crate) old: Baseline,
+    pub(crate) new: Option<Baseline>,
+}
+
+impl From<Baseline> for Baselines {
+    fn from(old: Baseline) -> Self {
+        Self { old, new: None }
+    }
+}
+
+impl Baselines {
+    fn of(&self, version: Version) -> &Baseline {
+        self.new.as_ref().filter(|_| version == Version::New).unwrap_or(&self.old)
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Baseline> {
+        std::iter::once(&self.old).chain(&self.new)
+    }
+
+    fn requests(&self) -> usize {
+        self.each().map(|baseline| baseline.requests).sum()
+    }
 }
 
 /// What a run came to.
@@ -59,6 +97,8 @@ pub(crate) struct RunOutcome {
     /// Something planned found nothing to act on.
     pub(crate) inert: bool,
     pub(crate) lines: Vec<Line>,
+    /// What the operator changed, if there is to be a story.
+    pub(crate) effects: Vec<Effect>,
 }
 
 /// What is wrong with a run.
@@ -69,6 +109,8 @@ pub enum Violation {
     NeverAtRest {
         /// What happened last.
         last: String,
+        /// What it sent most often while nothing was wrong any more, and how often.
+        moving: Vec<(String, usize)>,
     },
     /// It changes things although nothing happens.
     ChangesAtRest {
@@ -98,6 +140,14 @@ pub enum Violation {
     Ended(Vec<String>),
     /// A user waited in vain for a state to which the baseline run comes.
     InVain(Vec<String>),
+    /// The new version changes what is there as it takes over, although nobody changed anything.
+    ChangedByUpgrade(Vec<Difference>),
+    /// The server refuses a definition of the new version.
+    DefinitionRefused(Vec<String>),
+    /// It deleted in another system what was in use: the baseline run deletes none of it.
+    DeletedInUse(Vec<String>),
+    /// Both versions write the same object while both run.
+    BothAtWork(String),
     /// Two runs without trouble differ, so that there is nothing to compare with: where, and what may be done.
     Chance(String),
     /// A claim of the test, or the script, panicked.
@@ -114,7 +164,15 @@ impl fmt::Display for Violation {
             }
         };
         match self {
-            Self::NeverAtRest { last } => write!(f, "it never comes to rest; last: {last}"),
+            Self::NeverAtRest { last, moving } => {
+                write!(f, "it never comes to rest; last: {last}")?;
+                if !moving.is_empty() {
+                    f.write_str(
+                        "\nwhat was still moving, in the time that it had when nothing was wrong any more:",
+                    )?;
+                }
+                moving.iter().try_for_each(|(name, times)| write!(f, "\n  {name} ({times} times)"))
+            }
             Self::ChangesAtRest { times, last } => {
                 write!(
                     f,
@@ -138,41 +196,62 @@ impl fmt::Display for Violation {
             Self::Flood { requests, baseline } => {
                 write!(f, "it sends {requests} requests and more, where the baseline run takes {baseline}")
             }
-            Self::Ended(how) => {
-                let mut how: Vec<(&str, usize)> = how.iter().map(|how| (how.as_str(), 1)).collect();
-                how.dedup_by(|next, one| {
-                    next.0 == one.0 && {
-                        one.1 += next.1;
-                        true
-                    }
-                });
-                let told = |(how, times): &(&str, usize)| match times {
-                    1 => (*how).to_owned(),
-                    times => format!("{how} ({times} times)"),
-                };
-                let how: Vec<String> = how.iter().map(told).collect();
+            Self::Ended(how) => show_ends(f, how),
+            Self::InVain(what) => write!(f, "a user waits in vain: {}", what.join("; ")),
+            Self::ChangedByUpgrade(differences) => {
+                f.write_str("the new version changes what is there, although nobody changed anything:")?;
+                list(f, differences)?;
+                f.write_str("\nwhere that is meant, say so by `.may_change::<Kind>(\"/path\")`")
+            }
+            Self::DeletedInUse(what) => {
                 write!(
                     f,
-                    "the operator ends by itself: {}\nwhere it may, because the kubelet starts it again, say so by \
-                     `.may_end()`",
-                    how.join("; ")
+                    "it deletes in another system what it keeps there in the baseline run: {}",
+                    what.join(", ")
                 )
             }
-            Self::InVain(what) => write!(f, "a user waits in vain: {}", what.join("; ")),
+            Self::DefinitionRefused(refused) => f.write_str(&refused.join("\n")),
+            Self::BothAtWork(last) => write!(
+                f,
+                "both versions are at work while both run: the old one sends {last} after the new one has written \
+                 the same object"
+            ),
             Self::Chance(what) => f.write_str(what),
             Self::Claim(what) => write!(f, "a claim does not hold: {what}"),
         }
     }
 }
 
+/// Says how an operator ended by itself, and how often.
+fn show_ends(f: &mut fmt::Formatter<'_>, how: &[String]) -> fmt::Result {
+    let mut how: Vec<(&str, usize)> = how.iter().map(|how| (how.as_str(), 1)).collect();
+    how.dedup_by(|next, one| {
+        next.0 == one.0 && {
+            one.1 += next.1;
+            true
+        }
+    });
+    let told = |(how, times): &(&str, usize)| match times {
+        1 => (*how).to_owned(),
+        times => format!("{how} ({times} times)"),
+    };
+    let how: Vec<String> = how.iter().map(told).collect();
+    write!(
+        f,
+        "the operator ends by itself: {}\nwhere it may, because the kubelet starts it again, say so by \
+         `.may_end()`",
+        how.join("; ")
+    )
+}
+
 /// Plays one case; without the baseline run to compare with it is one.
 pub(crate) fn run_schedule(
     plan: &Plan,
     schedule: &Schedule,
-    baseline: Option<&Baseline>,
+    baseline: Option<&Baselines>,
     tell: bool,
 ) -> RunOutcome {
-    let prepared = plan.prepared();
+    let prepared = plan.prepared(schedule.begins);
     let run_schedule = |asked| on_paused_runtime(run_under(plan, prepared, schedule, baseline, asked, tell));
     let outcome = run_schedule(Asked::AtRest);
     // The restarted operator has done the work. Only a run without that restart shows whether this one would have done it in time.
@@ -183,11 +262,11 @@ pub(crate) fn run_schedule(
 }
 
 /// Plays the baseline run again, some time later, and tells it.
-pub(crate) fn run_baseline_again(plan: &Plan) -> RunOutcome {
-    let prepared = plan.prepared();
+pub(crate) fn run_baseline_again(plan: &Plan, version: Version) -> RunOutcome {
+    let prepared = plan.prepared(version);
     on_paused_runtime(async {
         sleep(LATER).await;
-        run_under(plan, prepared, &Schedule::default(), None, Asked::AtRest, true).await
+        run_under(plan, prepared, &Schedule::calm(version), None, Asked::AtRest, true).await
     })
 }
 
@@ -200,10 +279,10 @@ fn on_paused_runtime(stage: impl Future<Output = RunOutcome>) -> RunOutcome {
 }
 
 /// Returns how many requests are too many.
-fn bound(plan: &Plan, baseline: Option<&Baseline>) -> usize {
+fn bound(plan: &Plan, baseline: Option<&Baselines>) -> usize {
     let Some(baseline) = baseline else { return 20_000 };
     let times = plan.patience.as_secs_f64() / BOUND.2.as_secs_f64();
-    ((baseline.requests * BOUND.0 + BOUND.1) as f64 * times.max(1.0)) as usize
+    ((baseline.requests() * BOUND.0 + BOUND.1) as f64 * times.max(1.0)) as usize
 }
 
 /// When the harness restarts the operator to see whether it finds work.
@@ -219,49 +298,67 @@ async fn run_under(
     plan: &Plan,
     prepared: &Prepared,
     schedule: &Schedule,
-    baseline: Option<&Baseline>,
+    baseline: Option<&Baselines>,
     asked: Asked,
     tell: bool,
 ) -> RunOutcome {
     begin_of_second().await;
     let server = Arc::new(prepared.start());
-    let harness = Harness::new(server, schedule, bound(plan, baseline), plan.patience, tell);
+    let given = (plan.patience, plan.upgraded.clone());
+    let harness = Harness::new(server, schedule, given, bound(plan, baseline), tell);
+    if let Some(recording) = &plan.initial {
+        played::set_up(&harness, recording);
+    }
     let _under_way = exit::under_way(schedule, &harness);
-    let life = tokio::task::spawn_local(supervise(harness.clone(), plan.operator.clone()));
+    let supervised = |(version, operator)| supervise(harness.clone(), version, operator);
+    let lives: Vec<_> =
+        plan.operators().into_iter().map(|one| tokio::task::spawn_local(supervised(one))).collect();
     let mut faults = Vec::new();
     harness.rest(Rest::OfAll, Duration::from_secs(1), Instant::now() + Duration::from_secs(60)).await;
     let done = Arc::new(AtomicUsize::new(0));
-    let visit =
-        Visit { harness: harness.clone(), without: Arc::new(schedule.without.clone()), done: done.clone() };
+    let hidden = Arc::new(plan.hidden.for_an_upgrade(&plan.may_change));
+    replace::after_step(&harness, 0, &hidden).await;
+    let without = Arc::new(schedule.without.clone());
+    let visit = Visit { harness: harness.clone(), without, done: done.clone(), hidden };
     if let Err(error) = tokio::task::spawn_local((plan.visitor)(visit)).await {
         faults.push(Violation::Claim(format!("the script panicked: {}", panic_text(&*error.into_panic()))));
     }
     harness.tell(Actor::User, || "is done".to_owned());
     let verdict = Oracle { plan, harness: &harness, baseline, asked };
-    let world = verdict.end(schedule, &mut faults).await;
-    life.abort();
+    let end = verdict.end(schedule, &mut faults).await;
+    lives.iter().for_each(tokio::task::JoinHandle::abort);
     verdict.explain(&faults);
     let state = harness.state();
     let (foreign_writes, requests, refused) =
         (state.foreign_writes.clone(), state.sent.len(), state.refused.clone());
-    let baseline = Baseline { world, foreign_writes, requests, refused };
-    let (sent, lines) = (state.sent.clone(), state.lines.clone());
+    let external_deleted = state.external.deleted.clone();
+    let End { world, rolled_back, versions } = end;
+    let baseline =
+        Baseline { world, rolled_back, versions, foreign_writes, external_deleted, requests, refused };
+    let (sent, lines, effects) = (state.sent.clone(), state.lines.clone(), state.effects.clone());
     drop(state);
     let steps = done.load(std::sync::atomic::Ordering::Relaxed);
-    RunOutcome { sent, steps, baseline, faults, inert: harness.is_inert(), lines }
+    RunOutcome { sent, steps, baseline, faults, inert: harness.is_inert(), lines, effects }
 }
 
 struct Oracle<'a> {
     plan: &'a Plan,
     harness: &'a Harness,
-    baseline: Option<&'a Baseline>,
+    baseline: Option<&'a Baselines>,
     asked: Asked,
+}
+
+/// The objects at the end, as they are compared, and the versions in which they were read.
+struct End {
+    world: World,
+    rolled_back: Option<World>,
+    versions: KindVersions,
 }
 
 impl Oracle<'_> {
     /// Waits for the end, and says what is wrong with it.
-    async fn end(&self, schedule: &Schedule, faults: &mut Vec<Violation>) -> World {
-        let (world, left) = self.settled(schedule, faults).await;
+    async fn end(&self, schedule: &Schedule, faults: &mut Vec<Violation>) -> End {
+        let (end, left) = self.settled(schedule, faults).await;
         if faults.is_empty()
             && let Some(fault) = left
         {
@@ -271,14 +368,20 @@ impl Oracle<'_> {
         if faults.is_empty() {
             self.claims(faults).await;
         }
-        if faults.is_empty() && self.baseline.is_none() {
+        if faults.is_empty() && schedule.is_calm() {
             self.stays_at_rest(faults).await;
         }
-        world
+        end
+    }
+
+    /// Returns the run without trouble of the version that is at work.
+    fn expected(&self) -> Option<&Baseline> {
+        let version = self.harness.state().lives.at_work();
+        self.baseline.map(|baselines| baselines.of(version))
     }
 
     /// Waits until all is at rest and as it should be, or the time is over.
-    async fn settled(&self, schedule: &Schedule, faults: &mut Vec<Violation>) -> (World, Option<Violation>) {
+    async fn settled(&self, schedule: &Schedule, faults: &mut Vec<Violation>) -> (End, Option<Violation>) {
         let began = Instant::now();
         loop {
             // What was quiet in time is looked at until that is certain.
@@ -290,52 +393,71 @@ impl Oracle<'_> {
                     continue;
                 }
                 faults.push(self.unrest());
-                return (self.world(), None);
+                return (self.world().await, None);
             }
-            let asks = self.baseline.is_some_and(|baseline| self.has_another_end(baseline, schedule));
+            let asks = self.expected().is_some_and(|baseline| self.has_another_end(baseline, schedule));
             if asks && self.asked == Asked::AfterPatience && Instant::now() < deadline() {
                 sleep_until(deadline()).await;
                 continue;
             }
-            let world = self.world();
-            let left = self.verdict(&world, schedule).await;
+            let end = self.world().await;
+            let left = self.verdict(&end, schedule).await;
             let is_answered = matches!(left, None | Some(Violation::LeftWork(_)));
             if is_answered || Instant::now() >= deadline() {
-                return (world, left);
+                return (end, left);
             }
             sleep(QUIET).await;
         }
     }
 
-    fn world(&self) -> World {
-        World::of(&self.harness.server, &self.plan.random)
+    /// Reads all objects, each kind in the version of the run with which they are compared.
+    async fn world(&self) -> End {
+        let versions = self.expected().map(|baseline| &baseline.versions);
+        let View { mut objects, versions, .. } = View::of(self.harness, versions).await;
+        objects.extend(self.harness.state().external.objects());
+        let hidden = &self.plan.hidden;
+        let is_old = self.harness.state().lives.at_work() == Version::Old;
+        let rolled_back =
+            is_old.then(|| World::hiding(&objects, &hidden.for_a_rollback(&self.plan.may_change)));
+        End { world: World::hiding(&objects, hidden), rolled_back, versions }
     }
 
     /// Says why it is never at rest.
     fn unrest(&self) -> Violation {
         let is_flooded = self.harness.is_flooded();
         let state = self.harness.state();
-        let ends = !state.ended.is_empty() && (state.ended_now || !self.plan.may_end);
+        let ends = !state.ended.is_empty() && (state.lives.has_ended() || !self.plan.may_end);
         match self.baseline {
             _ if ends => Violation::Ended(state.ended.clone()),
             Some(baseline) if is_flooded => {
-                Violation::Flood { requests: state.sent.len(), baseline: baseline.requests }
+                Violation::Flood { requests: state.sent.len(), baseline: baseline.requests() }
             }
-            _ => Violation::NeverAtRest { last: state.disturbance.clone() },
+            _ => {
+                let moving = state.moving_since(state.wrong_until);
+                Violation::NeverAtRest { last: state.disturbance.clone(), moving }
+            }
         }
     }
 
     /// Says what is wrong with a world at rest.
-    async fn verdict(&self, world: &World, schedule: &Schedule) -> Option<Violation> {
-        let terminating = world.terminating();
+    async fn verdict(&self, end: &End, schedule: &Schedule) -> Option<Violation> {
+        let terminating = end.world.terminating();
         if !terminating.is_empty() {
             return Some(Violation::NeverGone(terminating));
         }
-        let baseline = self.baseline?;
+        let baseline = self.expected()?;
         if self.has_another_end(baseline, schedule) {
-            return self.fresh(world).await;
+            return self.fresh(&end.world).await;
         }
-        let differences = world.differences(&baseline.world);
+        let differences = match (&end.rolled_back, &baseline.rolled_back) {
+            (Some(end), Some(baseline)) => {
+                let mut differences = end.differences(baseline);
+                // The old version need not clear what only the new one reports.
+                differences.retain(|one| !one.is_more_in_status());
+                differences
+            }
+            _ => end.world.differences(&baseline.world),
+        };
         (!differences.is_empty()).then_some(Violation::AnotherEnd(differences))
     }
 
@@ -351,30 +473,52 @@ impl Oracle<'_> {
     /// Restarts the operator: if it finds work, the earlier one had missed something.
     async fn fresh(&self, world: &World) -> Option<Violation> {
         self.harness.tell(Actor::User, || "restarts the operator, to see whether it finds work".to_owned());
-        self.harness.kill(None);
+        let at_work = self.harness.state().lives.at_work();
+        self.harness.kill(at_work, None);
         let deadline = self.harness.deadline(Instant::now()) + QUIET;
         self.harness.rest(Rest::OfAll, QUIET, deadline).await;
-        let again = self.world();
+        let again = self.world().await.world;
         let differences = world.differences(&again);
         (!differences.is_empty()).then_some(Violation::LeftWork(differences))
     }
 
     /// What a run must not have done on its way, however it ended.
     fn on_the_way(&self, schedule: &Schedule, faults: &mut Vec<Violation>) {
-        let depends = self.baseline.is_some_and(|baseline| self.has_another_end(baseline, schedule));
+        let depends = self.expected().is_some_and(|baseline| self.has_another_end(baseline, schedule));
         let state = self.harness.state();
         if !state.in_vain.is_empty() && faults.is_empty() && !depends {
             faults.push(Violation::InVain(state.in_vain.clone()));
         }
-        if let Some(baseline) = self.baseline {
+        if !state.refused_definitions.is_empty() {
+            faults.insert(0, Violation::DefinitionRefused(state.refused_definitions.clone()));
+        }
+        // Where something else went wrong meanwhile, that may have changed it.
+        if !state.changed_by_upgrade.is_empty() && faults.is_empty() && schedule.is_calm() {
+            faults.push(Violation::ChangedByUpgrade(state.changed_by_upgrade.clone()));
+        }
+        if let Some(last) = &state.both_at_work {
+            faults.insert(0, Violation::BothAtWork(last.clone()));
+        }
+        if let Some(baselines) = self.baseline {
+            let known: BTreeSet<&ForeignWrite> =
+                baselines.each().flat_map(|baseline| &baseline.foreign_writes).collect();
             let may = |(kind, field): &&ForeignWrite| field == DELETED && self.plan.may_delete.contains(kind);
-            let more = state.foreign_writes.difference(&baseline.foreign_writes).filter(|one| !may(one));
+            let more = state.foreign_writes.iter().filter(|one| !known.contains(one) && !may(one));
             let more: Vec<&ForeignWrite> = more.collect();
             if !more.is_empty() {
                 let shown = state.foreign_objects_written.iter();
                 let shown = shown.filter(|what| more.iter().any(|(_, field)| what.ends_with(field.as_str())));
                 faults.push(Violation::ChangedForeign(shown.cloned().collect()));
             }
+        }
+        let known = |path: &&String| {
+            self.baseline
+                .is_none_or(|all| all.each().any(|baseline| baseline.external_deleted.contains(*path)))
+        };
+        let in_use: Vec<String> =
+            state.external.deleted.iter().filter(|path| !known(path)).cloned().collect();
+        if !in_use.is_empty() && !depends {
+            faults.insert(0, Violation::DeletedInUse(in_use));
         }
         if !state.ended.is_empty() && faults.is_empty() && !self.plan.may_end {
             faults.push(Violation::Ended(state.ended.clone()));
@@ -390,7 +534,7 @@ impl Oracle<'_> {
             let state = self.harness.state();
             (state.refused.clone(), state.paged.clone())
         };
-        if self.baseline.is_some_and(|baseline| baseline.refused != refused) {
+        if self.expected().is_some_and(|baseline| baseline.refused != refused) {
             self.harness.tell(Actor::Note, || OF_REFUSED_STEPS.to_owned());
         }
         let missed = |fault: &Violation| {

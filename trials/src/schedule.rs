@@ -6,6 +6,7 @@ use std::str::FromStr;
 use watchkeeper_apiserver::Verb;
 use watchkeeper_apiserver::inside::{RequestInfo, object};
 
+use crate::life::Version;
 use crate::trouble::Trouble;
 
 /// Where a trouble strikes: at the n-th request of a sort.
@@ -23,10 +24,44 @@ impl fmt::Display for RequestPoint {
     }
 }
 
+/// Where something is planned.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// At a request of the operator.
+    Request(RequestPoint),
+    /// When all is at rest after a step of the script; 0: before the first.
+    Step(usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(point) => point.fmt(f),
+            Self::Step(number) => write!(f, "{AFTER_STEP}{number}"),
+        }
+    }
+}
+
+/// How a place after a step begins.
+const AFTER_STEP: &str = "after step ";
+
+impl FromStr for Place {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if let Some(number) = text.strip_prefix(AFTER_STEP) {
+            return Ok(Self::Step(number.parse().map_err(|_| ())?));
+        }
+        let (request, nth) = text.rsplit_once(" #").ok_or(())?;
+        let nth = nth.parse().map_err(|_| ())?;
+        Ok(Self::Request(RequestPoint { request: request.trim().to_owned(), nth }))
+    }
+}
+
 /// One trouble at one place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PlannedTrouble {
-    pub(crate) place: RequestPoint,
+    pub(crate) place: Place,
     pub(crate) trouble: Trouble,
 }
 
@@ -40,13 +75,11 @@ impl FromStr for PlannedTrouble {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.rsplit_once(": ").and_then(|(place, trouble)| {
-            let (request, nth) = place.rsplit_once(" #")?;
-            Some((request.trim().to_owned(), nth.parse().ok()?, trouble))
-        });
-        let (request, nth, trouble) =
-            parts.ok_or_else(|| format!("{text:?} is not of the form \"REQUEST #N: TROUBLE\""))?;
-        Ok(Self { place: RequestPoint { request, nth }, trouble: trouble.trim().parse()? })
+        let parts = text.rsplit_once(": ").and_then(|(place, trouble)| Some((place.parse().ok()?, trouble)));
+        let wrong =
+            || format!("{text:?} is not of the form \"REQUEST #N: TROUBLE\" or \"after step N: TROUBLE\"");
+        let (place, trouble) = parts.ok_or_else(wrong)?;
+        Ok(Self { place, trouble: trouble.trim().parse()? })
     }
 }
 
@@ -87,11 +120,23 @@ pub(crate) struct Schedule {
     pub(crate) planned: Vec<PlannedTrouble>,
     /// Counted from 1.
     pub(crate) without: Vec<usize>,
+    /// The version that is deployed at first.
+    pub(crate) begins: Version,
 }
 
 impl Schedule {
     pub(crate) fn of(planned: Vec<PlannedTrouble>) -> Self {
-        Self { planned, without: Vec::new() }
+        Self { planned, ..Self::default() }
+    }
+
+    /// Without any trouble, from this version on.
+    pub(crate) fn calm(begins: Version) -> Self {
+        Self { begins, ..Self::default() }
+    }
+
+    /// Returns whether nothing goes wrong: versions may be exchanged when all is at rest.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.planned.iter().all(|one| matches!(one.place, Place::Step(_)))
     }
 }
 
@@ -116,6 +161,7 @@ impl FromStr for Schedule {
         Ok(Self {
             planned: planned.split(" & ").map(str::parse).collect::<Result<_, _>>()?,
             without: without.split_whitespace().map(number).collect::<Result<_, _>>()?,
+            begins: Version::default(),
         })
     }
 }
@@ -132,6 +178,10 @@ mod tests {
                     stranger-adds-finalizer-to-its-owner-after | without 2 3";
         let schedule: Schedule = text.parse().expect("it is a case");
         assert_eq!(schedule.planned.len(), 2);
+        assert_eq!(schedule.to_string(), text);
+        let text = "after step 2: replaced & new: patch websites/status shop/a #1: replaced-before";
+        let schedule: Schedule = text.parse().expect("it is a case");
+        assert_eq!(schedule.planned[0].place, Place::Step(2));
         assert_eq!(schedule.to_string(), text);
     }
 

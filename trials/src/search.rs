@@ -2,59 +2,44 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
-use rand::rngs::SmallRng;
-use rand::{Rng as _, SeedableRng as _};
 use tokio::time::Instant;
 use watchkeeper_apiserver::Verb;
 
+use crate::cases::{pairs, singles};
 use crate::exit::test_name;
 use crate::harness::Sent;
-use crate::oracle::{Baseline, RunOutcome, Violation, run_baseline_again, run_schedule};
+use crate::life::Version;
+use crate::oracle::{Baseline, Baselines, RunOutcome, Violation, run_baseline_again, run_schedule};
 use crate::plan::Plan;
 use crate::replay::{REPLAY, SHARE, line};
 use crate::report::{Failure, Report};
-use crate::schedule::{PlannedTrouble, Schedule};
+use crate::schedule::Schedule;
+use crate::settings::Settings;
 use crate::share::Share;
 use crate::timeline::{self, Length};
-use crate::trouble::Trouble;
+use crate::upgrade;
 use crate::world::MACHINERY;
-
-/// How many requests of one sort are tried; later ones are like them.
-const OF_A_SORT: u32 = 3;
-
-/// Returns whether a trouble is to be tried.
-pub(crate) type Wanted = Arc<dyn Fn(Trouble) -> bool + Send + Sync>;
-
-/// What is tried, and how much of it.
-pub(crate) struct Settings {
-    pub(crate) plan: Plan,
-    pub(crate) wanted: Wanted,
-    pub(crate) pairs: usize,
-    pub(crate) seed: u64,
-    pub(crate) at_most: Option<Duration>,
-    pub(crate) diagram: Option<PathBuf>,
-    pub(crate) replay: Option<String>,
-    pub(crate) share: Share,
-}
 
 pub(crate) fn run(trials: &Settings) -> Report {
     let began = Instant::now();
     let plan = &trials.plan;
-    let first = run_schedule(plan, &Schedule::default(), None, true);
+    let alone = |version| run_schedule(plan, &Schedule::calm(version), None, true);
+    let first = alone(plan.begins());
+    let second = plan.successor.as_ref().map(|_| alone(Version::New));
     let mut report = Report { requests: first.sent.len(), ..Report::default() };
-    if let Some(failure) = baseline_failure(trials, &first) {
+    let second_failure = || baseline_failure(plan, Version::New, second.as_ref()?);
+    if let Some(failure) = baseline_failure(plan, plan.begins(), &first).or_else(second_failure) {
         report.failures.push(failure);
     } else {
-        let search = Search { trials, baseline: &first.baseline, steps: first.steps, began };
+        let baselines = Baselines { old: first.baseline.clone(), new: second.map(|second| second.baseline) };
+        let search = Search { trials, baselines: &baselines, steps: first.steps, began };
         match trials.replay.clone().or_else(|| std::env::var(REPLAY).ok()) {
             Some(trial) => search.replay(&trial, &mut report),
-            None => search.search(&singles(&first, &*trials.wanted), &mut report),
+            None => search.search(&first, &mut report),
         }
     }
     report.elapsed = began.elapsed();
@@ -62,8 +47,8 @@ pub(crate) fn run(trials: &Settings) -> Report {
 }
 
 /// Says what is wrong without any trouble: then there is nothing to compare with.
-fn baseline_failure(trials: &Settings, first: &RunOutcome) -> Option<Failure> {
-    let again = run_baseline_again(&trials.plan);
+fn baseline_failure(plan: &Plan, version: Version, first: &RunOutcome) -> Option<Failure> {
+    let again = run_baseline_again(plan, version);
     let faults = match first.faults.is_empty() {
         false => first.faults.clone(),
         true => vec![Violation::Chance(
@@ -120,32 +105,9 @@ fn failure(
     Failure { trial: schedule.to_string(), test: test_name(), faults, tried, story, steps }
 }
 
-/// Lists each trouble at each request.
-pub(crate) fn singles(baseline: &RunOutcome, wanted: &dyn Fn(Trouble) -> bool) -> Vec<PlannedTrouble> {
-    let mut all = Vec::new();
-    for sent in baseline.sent.iter().filter(|sent| sent.place.nth <= OF_A_SORT) {
-        for trouble in Trouble::at(&sent.info, &sent.there).into_iter().filter(|trouble| wanted(*trouble)) {
-            all.push(PlannedTrouble { place: sent.place.clone(), trouble });
-        }
-    }
-    all
-}
-
-fn pairs(singles: &[PlannedTrouble], count: usize, seed: u64) -> Vec<Schedule> {
-    if singles.len() < 2 {
-        return Vec::new();
-    }
-    let mut random = SmallRng::seed_from_u64(seed);
-    let mut pick = || singles[random.random_range(0..singles.len())].clone();
-    (0..count)
-        .map(|_| Schedule::of(vec![pick(), pick()]))
-        .filter(|schedule| schedule.planned[0] != schedule.planned[1])
-        .collect()
-}
-
 struct Search<'a> {
     trials: &'a Settings,
-    baseline: &'a Baseline,
+    baselines: &'a Baselines,
     steps: usize,
     began: Instant,
 }
@@ -163,9 +125,10 @@ struct Found {
 impl Search<'_> {
     /// Plays one trial alone.
     fn replay(&self, trial: &str, report: &mut Report) {
-        let schedule: Schedule =
+        let mut schedule: Schedule =
             trial.parse().unwrap_or_else(|error| panic!("the trial to replay can't be read: {error}"));
-        let outcome = run_schedule(&self.trials.plan, &schedule, Some(self.baseline), true);
+        schedule.begins = self.trials.plan.begins();
+        let outcome = run_schedule(&self.trials.plan, &schedule, Some(self.baselines), true);
         report.singles = 1;
         report.inert = usize::from(outcome.inert);
         if outcome.faults.is_empty() {
@@ -180,10 +143,12 @@ impl Search<'_> {
     }
 
     /// Tries each trouble alone, then pairs of them.
-    fn search(&self, singles: &[PlannedTrouble], report: &mut Report) {
+    fn search(&self, first: &RunOutcome, report: &mut Report) {
         let share = self.share();
-        let pairs = pairs(singles, self.trials.pairs, self.trials.seed);
-        let all = singles.iter().map(|one| Schedule::of(vec![one.clone()])).chain(pairs).collect();
+        let all = match self.trials.plan.successor {
+            Some(_) => upgrade::schedules(self.trials, self.baselines, first),
+            None => self.singles_and_pairs(first),
+        };
         let chosen =
             share.of(all).unwrap_or_else(|error| panic!("the trials to try can't be chosen: {error}"));
         let found = self.all(&chosen);
@@ -198,6 +163,12 @@ impl Search<'_> {
         if let Some((schedule, faults)) = found.failed {
             report.failures.push(self.shrunk(schedule, &faults, report.singles + report.pairs));
         }
+    }
+
+    fn singles_and_pairs(&self, first: &RunOutcome) -> Vec<Schedule> {
+        let singles = singles(first, &*self.trials.wanted);
+        let pairs = pairs(&singles, self.trials.pairs, self.trials.seed);
+        singles.into_iter().map(|one| Schedule::of(vec![one])).chain(pairs).collect()
     }
 
     fn share(&self) -> Share {
@@ -224,7 +195,7 @@ impl Search<'_> {
                     first_left.fetch_min(at, Ordering::Relaxed);
                     return;
                 }
-                let outcome = run_schedule(&self.trials.plan, schedule, Some(self.baseline), false);
+                let outcome = run_schedule(&self.trials.plan, schedule, Some(self.baselines), false);
                 tried[usize::from(schedule.planned.len() > 1)].fetch_add(1, Ordering::Relaxed);
                 inert.fetch_add(usize::from(outcome.inert), Ordering::Relaxed);
                 if !outcome.faults.is_empty() {
@@ -273,7 +244,7 @@ impl Search<'_> {
         let mut best = (schedule, None);
         let sort = faults.first().map(std::mem::discriminant);
         let shrink = |candidate: Schedule, best: &mut (Schedule, Option<RunOutcome>)| {
-            let outcome = run_schedule(&self.trials.plan, &candidate, Some(self.baseline), true);
+            let outcome = run_schedule(&self.trials.plan, &candidate, Some(self.baselines), true);
             let fails = !outcome.inert && outcome.faults.first().map(std::mem::discriminant) == sort;
             if fails {
                 *best = (candidate, Some(outcome));
@@ -281,7 +252,8 @@ impl Search<'_> {
         };
         if best.0.planned.len() > 1 {
             for one in best.0.planned.clone() {
-                shrink(Schedule::of(vec![one]), &mut best);
+                let begins = self.trials.plan.begins();
+                shrink(Schedule { begins, ..Schedule::of(vec![one]) }, &mut best);
             }
         }
         for step in (1..=self.steps).rev() {
@@ -292,7 +264,7 @@ impl Search<'_> {
         }
         let (schedule, outcome) = best;
         let mut outcome =
-            outcome.unwrap_or_else(|| run_schedule(&self.trials.plan, &schedule, Some(self.baseline), true));
+            outcome.unwrap_or_else(|| run_schedule(&self.trials.plan, &schedule, Some(self.baselines), true));
         if outcome.faults.is_empty() {
             outcome.faults = faults.to_vec();
             outcome.faults.push(Violation::Chance(
@@ -307,8 +279,8 @@ impl Search<'_> {
     /// Finds out whether another end is what two runs without trouble differ by: some write times, or draw lots.
     fn chance(&self, schedule: &Schedule, faults: &[Violation], tried: usize) -> Option<Failure> {
         faults.iter().find(|fault| matches!(fault, Violation::AnotherEnd(_)))?;
-        let again = run_baseline_again(&self.trials.plan);
-        let what = other_end(self.baseline, &again.baseline)?;
+        let again = run_baseline_again(&self.trials.plan, self.trials.plan.begins());
+        let what = other_end(&self.baselines.old, &again.baseline)?;
         let faults =
             vec![Violation::Chance(format!("{what}\nThis showed when a trial seemed to fail: {schedule}"))];
         Some(failure(&Schedule::default(), faults, tried, &again, Length::Short))

@@ -6,9 +6,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::call::client;
 use crate::harness::{Harness, panic_text};
-use crate::plan::Operator;
-use crate::timeline::Actor;
-use crate::webhooks::Webhooks;
+use crate::life::{Life, Lives, Version};
+use crate::plan::{Operator, Surroundings};
 
 /// How long an operator that ended by itself waits for its next start, as the kubelet has it: at first, and at most.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
@@ -16,25 +15,24 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_
 const LONG_LIFE: Duration = Duration::from_secs(600);
 
 /// Runs the operator for ever: what dies or ends is restarted.
-pub(crate) async fn supervise(harness: Harness, operator: Operator) {
+pub(crate) async fn supervise(harness: Harness, version: Version, operator: Operator) {
     let mut wait = BACK_OFF.0;
     loop {
+        deployed(&harness, version).await;
         let began = Instant::now();
-        let generation = {
+        let life = {
             let mut state = harness.state();
-            state.generation += 1;
             state.seen.clear();
             state.listed.clear();
-            state.generation
+            state.lives.start(version)
         };
-        harness.tell(Actor::Operator, || if generation == 1 { "starts".into() } else { "restarts".into() });
-        let mut running = tokio::task::spawn_local(operator(
-            client(&harness, generation),
-            Webhooks::new(&harness, generation),
-        ));
+        let actor = version.actor();
+        harness.tell(actor, || if Lives::is_first(life) { "starts".into() } else { "restarts".into() });
+        let around = Surroundings { harness: harness.clone(), life };
+        let mut running = tokio::task::spawn_local(operator(client(&harness, life), around));
         tokio::select! {
             biased;
-            () = dead(&harness, generation) => {
+            () = dead(&harness, life) => {
                 running.abort();
                 drop(running.await);
             }
@@ -47,34 +45,43 @@ pub(crate) async fn supervise(harness: Harness, operator: Operator) {
                 if began.elapsed() >= LONG_LIFE {
                     wait = BACK_OFF.0;
                 }
-                harness.tell(Actor::Operator, || format!("{how}; the kubelet starts it again after {wait:?}"));
+                harness.tell(actor, || format!("{how}; the kubelet starts it again after {wait:?}"));
                 {
                     let mut state = harness.state();
-                    state.generation += 1;
-                    state.ended_now = true;
+                    state.lives.ended(life);
                     state.ended.push(how.clone());
                 }
                 harness.disturb(|| how);
                 sleep(wait).await;
                 wait = (wait * 2).min(BACK_OFF.1);
-                harness.state().ended_now = false;
             }
         }
-        let down_until = || harness.state().down;
+        let down_until = || harness.state().lives.down_until(version);
         while let Some(until) = down_until() {
             tokio::select! {
-                () = sleep_until(until) => harness.state().down = None,
+                () = sleep_until(until) => harness.state().lives.up(version),
                 () = harness.moved.notified() => {}
             }
         }
     }
 }
 
-/// Waits until a life of the operator is over.
-async fn dead(harness: &Harness, generation: u64) {
+/// Waits until a version is to run.
+async fn deployed(harness: &Harness, version: Version) {
     loop {
         let moved = harness.moved.notified();
-        if harness.state().generation != generation {
+        if harness.state().lives.is_wanted(version) {
+            return;
+        }
+        moved.await;
+    }
+}
+
+/// Waits until a life of the operator is over.
+async fn dead(harness: &Harness, life: Life) {
+    loop {
+        let moved = harness.moved.notified();
+        if harness.is_dead(life) {
             return;
         }
         moved.await;

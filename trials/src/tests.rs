@@ -9,9 +9,9 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
+use crate::cases::singles;
 use crate::oracle::run_schedule;
 use crate::schedule::Schedule;
-use crate::search::singles;
 use crate::{By, Change, Changes, Difference, Event, Moment, Report, Trials, Trouble, Violation, Visit};
 
 pub(crate) fn source(name: &str) -> ConfigMap {
@@ -226,7 +226,7 @@ fn a_deletion_missed_while_down_is_found() {
 #[test]
 fn a_user_goes_on_while_the_operator_is_down() {
     let plan = trials(Bug::None).settings.plan;
-    let baseline = run_schedule(&plan, &Schedule::default(), None, false).baseline;
+    let baseline = run_schedule(&plan, &Schedule::default(), None, false).baseline.into();
     let schedule: Schedule = "patch configmaps default/b-copy #1: down-after".parse().unwrap();
     let outcome = run_schedule(&plan, &schedule, Some(&baseline), true);
     let at = |text: &str| outcome.lines.iter().position(|line| line.text.starts_with(text));
@@ -244,7 +244,7 @@ fn a_user_goes_on_while_the_operator_is_down() {
 #[test]
 fn a_trial_is_replayed_by_its_line() {
     let found = trials(Bug::GeneratesNames).run().failures.remove(0);
-    let again = trials(Bug::GeneratesNames).replay(found.trial.clone()).run();
+    let again = trials(Bug::GeneratesNames).trial(found.trial.clone()).run();
     assert_eq!(again.failures[0].faults, found.faults);
     assert_eq!(again.failures[0].story, found.story, "two runs of one trial are equal");
 }
@@ -258,7 +258,8 @@ fn two_runs_of_one_trial_are_equal_request_for_request() {
     assert!(all.len() > 100);
     for one in all.into_iter().step_by(5) {
         let schedule = Schedule::of(vec![one]);
-        let runs = [(); 2].map(|()| run_schedule(&plan, &schedule, Some(&baseline.baseline), true));
+        let runs =
+            [(); 2].map(|()| run_schedule(&plan, &schedule, Some(&baseline.baseline.clone().into()), true));
         let [first, second] = &runs;
         let places = |sent: &[super::harness::Sent]| -> Vec<String> {
             sent.iter().map(|sent| sent.place.to_string()).collect()
@@ -272,7 +273,7 @@ fn two_runs_of_one_trial_are_equal_request_for_request() {
 #[test]
 fn a_trouble_strikes_at_its_request_and_at_no_other() {
     let plan = trials(Bug::None).settings.plan;
-    let baseline = run_schedule(&plan, &Schedule::default(), None, false).baseline;
+    let baseline = run_schedule(&plan, &Schedule::default(), None, false).baseline.into();
     let schedule: Schedule = "patch configmaps default/a-copy #2: refused-500".parse().unwrap();
     let outcome = run_schedule(&plan, &schedule, Some(&baseline), true);
     let patches: Vec<&str> = outcome
@@ -290,7 +291,7 @@ fn a_trouble_strikes_at_its_request_and_at_no_other() {
 #[test]
 fn a_story_tells_whose_view_was_stale_and_what_changed() {
     let plan = trials(Bug::None).settings.plan;
-    let baseline = run_schedule(&plan, &Schedule::default(), None, false).baseline;
+    let baseline = run_schedule(&plan, &Schedule::default(), None, false).baseline.into();
     let schedule: Schedule = "patch configmaps default/a-copy #2: stranger-edits-it-before".parse().unwrap();
     let outcome = run_schedule(&plan, &schedule, Some(&baseline), true);
     let (told, _) = super::timeline::steps(&outcome.lines, super::timeline::Length::Short);
@@ -323,7 +324,7 @@ fn somebody_puts_an_earlier_copy_back() {
     assert!(all.iter().any(|one| one == back), "there is an earlier copy of what was edited");
     let none = "patch configmaps default/a-copy #1: stranger-replaces-its-owner-before";
     assert!(!all.iter().any(|one| one == none), "there is none yet");
-    let outcome = run_schedule(&plan, &back.parse().unwrap(), Some(&baseline.baseline), true);
+    let outcome = run_schedule(&plan, &back.parse().unwrap(), Some(&baseline.baseline.clone().into()), true);
     let (told, _) = super::timeline::steps(&outcome.lines, super::timeline::Length::Short);
     assert!(told.contains("somebody else replaces its owner by an earlier"), "{told}");
     let line = outcome.lines.iter().find(|line| line.who == super::timeline::Actor::Stranger).unwrap();

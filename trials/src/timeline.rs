@@ -8,6 +8,10 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Actor {
     Operator,
+    /// The version that is upgraded.
+    Old,
+    /// The version to which it is upgraded.
+    New,
     User,
     Stranger,
     /// What the server did with a request whose answer nobody hears.
@@ -21,9 +25,16 @@ pub(crate) enum Actor {
 }
 
 impl Actor {
+    /// Returns whether it is the operator, of any version.
+    pub(crate) fn is_operator(self) -> bool {
+        matches!(self, Self::Operator | Self::Old | Self::New)
+    }
+
     fn word(self) -> &'static str {
         match self {
             Self::Operator => "operator",
+            Self::Old => "old",
+            Self::New => "new",
             Self::User => "user",
             Self::Stranger => "stranger",
             Self::Server => "server",
@@ -201,7 +212,7 @@ fn folded(lines: &[Line]) -> Vec<Shown> {
 /// Counts how many requests follow one another that get no answer, or the same refusal.
 fn refused_alike(lines: &[Line]) -> usize {
     let refusal = |line: &Line| -> Option<String> {
-        let (_, answer) = line.text.split_once(" → ").filter(|_| line.who == Actor::Operator)?;
+        let (_, answer) = line.text.split_once(" → ").filter(|_| line.who.is_operator())?;
         let is_taken = answer.starts_with(['1', '2', '3']) || answer.contains('\n');
         (!is_taken).then(|| answer.to_owned())
     };
@@ -254,10 +265,15 @@ fn around_trouble(lines: &[Line], all: &[Shown], near: usize) -> usize {
 
 /// Writes the lines as a Mermaid sequence diagram.
 pub(crate) fn mermaid(lines: &[Line]) -> String {
-    let mut out =
-        "sequenceDiagram\n    autonumber\n    participant U as user\n    participant O as operator\n    \
-                   participant S as API server\n    participant X as somebody else\n"
-            .to_owned();
+    let has = |actor| lines.iter().any(|line| line.who == actor);
+    let mut out = "sequenceDiagram\n    autonumber\n    participant U as user\n".to_owned();
+    out += if has(Actor::Old) {
+        "    participant O as old version\n"
+    } else {
+        "    participant O as operator\n"
+    };
+    out += if has(Actor::New) { "    participant N as new version\n" } else { "" };
+    out += "    participant S as API server\n    participant X as somebody else\n";
     for shown in folded(lines) {
         let _infallible = match shown {
             Shown::Again { steps, times, .. } => {
@@ -276,10 +292,13 @@ fn drawn(Line { who, text, .. }: &Line) -> String {
     // Of these a diagram takes the first for an end of line, the second for the beginning of a number.
     let text = text.lines().next().unwrap_or_default().replace(';', ",").replace('#', "no. ");
     match who {
-        Actor::Operator => match text.split_once(" → ") {
-            Some((request, answer)) => format!("    O->>S: {request}\n    S-->>O: {answer}\n"),
-            None => format!("    Note over O: {text}\n"),
-        },
+        Actor::Operator | Actor::Old | Actor::New => {
+            let from = if *who == Actor::New { 'N' } else { 'O' };
+            match text.split_once(" → ") {
+                Some((request, answer)) => format!("    {from}->>S: {request}\n    S-->>{from}: {answer}\n"),
+                None => format!("    Note over {from}: {text}\n"),
+            }
+        }
         Actor::User => format!("    U->>S: {text}\n"),
         Actor::Stranger => format!("    X->>S: {text}\n"),
         Actor::Server => format!("    Note over S: {text}\n"),

@@ -42,6 +42,19 @@ pub enum Trouble {
     Server(Event),
     /// The webhooks of the operator are in trouble for 20 s, from just before a request for which one is called.
     Webhooks(WebhookTrouble),
+    /// One version of the operator takes over from the other; only in trials of an [upgrade](crate::Trials::upgrade).
+    Replaced(Replacement),
+}
+
+/// How one version of an operator takes over from the other: the new one in an upgrade, the old one in a rollback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Replacement {
+    /// All is at rest.
+    AtRest,
+    /// It is killed around one of its requests.
+    Killed(Moment),
+    /// Both run until the user's second step from then on, or for a minute, as in a rolling update.
+    Rolling,
 }
 
 /// What goes wrong with webhooks.
@@ -168,6 +181,13 @@ const WEBHOOKS: [(WebhookTrouble, &str); 3] = [
     (WebhookTrouble::Refuse, "webhooks-refuse"),
 ];
 
+const REPLACEMENTS: [(Replacement, &str); 4] = [
+    (Replacement::AtRest, "replaced"),
+    (Replacement::Killed(Moment::Before), "replaced-before"),
+    (Replacement::Killed(Moment::After), "replaced-after"),
+    (Replacement::Rolling, "rolled"),
+];
+
 fn word<T: PartialEq>(words: &[(T, &'static str)], of: &T) -> &'static str {
     words.iter().find(|(one, _)| one == of).map_or("?", |(_, word)| word)
 }
@@ -193,6 +213,7 @@ impl fmt::Display for Trouble {
             }
             Self::Server(event) => f.write_str(word(&EVENTS, event)),
             Self::Webhooks(how) => f.write_str(word(&WEBHOOKS, how)),
+            Self::Replaced(how) => f.write_str(word(&REPLACEMENTS, how)),
         }
     }
 }
@@ -210,7 +231,8 @@ impl FromStr for Trouble {
             "frozen" => Some(Self::Frozen),
             _ => {
                 let of_webhooks = || meaning(&WEBHOOKS, text).map(Self::Webhooks);
-                meaning(&EVENTS, text).map(Self::Server).or_else(of_webhooks)
+                let replaced = || meaning(&REPLACEMENTS, text).map(Self::Replaced);
+                meaning(&EVENTS, text).map(Self::Server).or_else(of_webhooks).or_else(replaced)
             }
         };
         let found = plain.or_else(|| {
@@ -273,6 +295,16 @@ impl Trouble {
                 };
                 format!("just {} it, somebody else {change}", word(&MOMENTS, &moment))
             }
+            Self::Replaced(how) => match how {
+                Replacement::AtRest => "this version is replaced by the other".to_owned(),
+                Replacement::Killed(Moment::Before) => {
+                    "this version dies before it, and the other takes over".to_owned()
+                }
+                Replacement::Killed(Moment::After) => {
+                    "it is carried out, this version dies, and the other takes over".to_owned()
+                }
+                Replacement::Rolling => "the other version starts, and both run for a while".to_owned(),
+            },
             Self::Webhooks(how) => match how {
                 WebhookTrouble::Slow => {
                     format!("from just before it, webhooks answer after {SLOW:?}, for {AWAY:?}")
@@ -335,6 +367,14 @@ impl Trouble {
                 all.extend([Self::Killed(Moment::After), Self::Down(Moment::After)]);
                 if info.name.is_some() && there.after.its {
                     all.extend(AFTER_A_READ.map(|change| Self::Stranger(change, Whose::Its, Moment::After)));
+                }
+            }
+            // To another system, which may be asked to make something by any method but GET.
+            None if info.path.starts_with("/external/") => {
+                all.extend([Self::ReplyLost, Self::DoneLate, Self::Slow]);
+                all.extend(refused(&[429, 500, 503]));
+                for moment in [Moment::Before, Moment::After] {
+                    all.extend([Self::Killed(moment), Self::Down(moment)]);
                 }
             }
             None => all.extend(refused(&[500, 503])),

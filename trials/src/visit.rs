@@ -12,8 +12,10 @@ use watchkeeper_apiserver::{Kit, Verb};
 
 use crate::diff;
 use crate::foreign_additions;
-use crate::harness::{Harness, Rest};
+use crate::harness::{Harness, Rest, in_short};
+use crate::replace;
 use crate::timeline::Actor;
+use crate::world::Hidden;
 
 /// How long after a step nothing must happen before the next.
 const QUIET: Duration = Duration::from_secs(1);
@@ -33,6 +35,8 @@ pub struct Visit {
     pub(crate) harness: Harness,
     pub(crate) without: std::sync::Arc<Vec<usize>>,
     pub(crate) done: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+    /// What an upgrade may change.
+    pub(crate) hidden: std::sync::Arc<Hidden>,
 }
 
 impl Visit {
@@ -126,9 +130,13 @@ impl Visit {
 
     async fn step(&self, what: String, act: impl AsyncFnOnce(&Self) -> Result<Value, String>) {
         let number = self.done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-        if self.without.contains(&number) {
-            return;
+        if !self.without.contains(&number) {
+            self.take(number, what, act).await;
         }
+        replace::after_step(&self.harness, number, &self.hidden).await;
+    }
+
+    async fn take(&self, number: usize, what: String, act: impl AsyncFnOnce(&Self) -> Result<Value, String>) {
         self.harness.tell(Actor::User, || what.clone());
         self.harness.disturb(|| format!("the user {what}"));
         if let Err(refused) = act(self).await {
@@ -136,6 +144,7 @@ impl Visit {
             self.harness.state().refused.insert(number);
         }
         self.harness.up();
+        self.harness.state().steps += 1;
         self.harness.rest(Rest::OfWhatIsUp, QUIET, Instant::now() + PATIENCE).await;
         foreign_additions::check(&self.harness);
     }
@@ -169,13 +178,5 @@ impl Visit {
     fn at<K: Kind>(&self, key: &str) -> (Request, String) {
         let (namespace, name) = inside::split(key);
         (self.api::<K>(namespace), name.to_owned())
-    }
-}
-
-/// Says why a request was refused, and nothing twice.
-pub(crate) fn in_short(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => format!("{} {}", status.code, status.message),
-        error => error.to_string(),
     }
 }

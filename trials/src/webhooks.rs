@@ -11,24 +11,25 @@ use tower::ServiceExt as _;
 use watchkeeper_apiserver::WebhookService;
 
 use crate::harness::Harness;
+use crate::life::Life;
 use crate::trouble::{SLOW, WebhookTrouble};
 
 /// Where an operator under trial serves its webhooks; each life of it has its own.
 #[derive(Clone)]
 pub struct Webhooks {
     harness: Harness,
-    generation: u64,
+    life: Life,
 }
 
 impl fmt::Debug for Webhooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Webhooks").field("generation", &self.generation).finish_non_exhaustive()
+        f.debug_struct("Webhooks").field("life", &self.life).finish_non_exhaustive()
     }
 }
 
 impl Webhooks {
-    pub(crate) fn new(harness: &Harness, generation: u64) -> Self {
-        Self { harness: harness.clone(), generation }
+    pub(crate) fn new(harness: &Harness, life: Life) -> Self {
+        Self { harness: harness.clone(), life }
     }
 
     /// Has the server call these webhooks, in the process, until this life of the operator ends.
@@ -47,7 +48,7 @@ impl Webhooks {
     async fn answer(&self, program: WebhookService, request: Request<Bytes>) -> Response<Bytes> {
         self.harness.state().webhook_calls += 1;
         match self.harness.trouble_of_webhooks() {
-            _ if self.harness.is_dead(self.generation) => return gone(),
+            _ if self.harness.is_dead(self.life) => return gone(),
             Some(WebhookTrouble::Down) => return gone(),
             Some(WebhookTrouble::Refuse) => return refusal(request.body()),
             Some(WebhookTrouble::Slow) => sleep(SLOW).await,

@@ -1,6 +1,6 @@
 //! The objects of a server, made comparable: what servers choose is named alike.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -16,6 +16,8 @@ pub(crate) const CONDITION: &str = "StrangerWasHere";
 
 /// What is not compared: kept by the server itself, or by machinery that is not the operator's purpose.
 const LEFT_OUT: [&str; 4] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io", "namespaces"];
+/// The kind that defines kinds.
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// Kinds whose changes don't count as unrest: leaders renew their leases for ever.
 pub(crate) const MACHINERY: [&str; 2] = ["leases", "events"];
 /// Metadata that servers choose.
@@ -60,6 +62,56 @@ impl RandomField {
     }
 }
 
+/// What is not compared.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hidden {
+    /// Compared by whether it is there.
+    pub(crate) random: Vec<RandomField>,
+    /// Left out; where the path is empty, all objects of the kind.
+    pub(crate) left_out: Vec<RandomField>,
+    /// The definitions of kinds are left out: two versions of an operator have their own.
+    pub(crate) definitions: bool,
+}
+
+impl Hidden {
+    /// Hides what a new version of an operator may leave behind when the old one comes back.
+    pub(crate) fn for_a_rollback(&self, may_change: &[RandomField]) -> Self {
+        let left_out = self.left_out.iter().chain(may_change).cloned().collect();
+        Self { left_out, ..self.clone() }
+    }
+
+    /// Hides what a new version of an operator may change of what is there as it takes over.
+    pub(crate) fn for_an_upgrade(&self, may_change: &[RandomField]) -> Self {
+        let always = ["status", "metadata/finalizers", "metadata/ownerReferences/*/apiVersion", "apiVersion"];
+        let path = |path: &str| path.split('/').map(str::to_owned).collect();
+        let always = always.map(|field| RandomField { resource: String::new(), path: path(field) });
+        let left_out = self.left_out.iter().chain(may_change).cloned().chain(always).collect();
+        Self { left_out, ..self.clone() }
+    }
+}
+
+impl RandomField {
+    fn is_of(&self, resource: &str) -> bool {
+        self.resource.is_empty() || self.resource == resource
+    }
+}
+
+/// Takes out what is not compared at all.
+fn leave_out(value: &mut Value, path: &[String]) {
+    let Some((step, rest)) = path.split_first() else { return };
+    match value {
+        Value::Object(fields) if rest.is_empty() => drop(fields.remove(step)),
+        Value::Object(fields) if step == "*" => fields.values_mut().for_each(|value| leave_out(value, rest)),
+        Value::Array(items) if step == "*" => items.iter_mut().for_each(|value| leave_out(value, rest)),
+        Value::Object(fields) => {
+            if let Some(value) = fields.get_mut(step) {
+                leave_out(value, rest);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Puts one word in the place of what is random.
 fn hide(value: &mut Value, path: &[String]) {
     let Some((step, rest)) = path.split_first() else {
@@ -88,36 +140,62 @@ fn hide(value: &mut Value, path: &[String]) {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct World {
     objects: BTreeMap<String, Vec<Value>>,
+    /// The UIDs of the objects of each name.
+    uids: Uids,
+}
+
+/// UIDs by name. What servers choose makes no two worlds differ.
+#[derive(Clone, Debug, Default)]
+struct Uids(BTreeMap<String, BTreeSet<String>>);
+
+impl PartialEq for Uids {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl World {
-    pub(crate) fn of(server: &ApiServer, random: &[RandomField]) -> Self {
-        Self::from_objects(&everything(server), random)
-    }
-
-    fn from_objects(all: &[StoredObject], random: &[RandomField]) -> Self {
-        let compared: Vec<&StoredObject> =
-            all.iter().filter(|found| !LEFT_OUT.contains(&found.resource.as_str())).collect();
+    pub(crate) fn hiding(all: &[StoredObject], hidden: &Hidden) -> Self {
+        let is_compared = |found: &&StoredObject| {
+            let resource = found.resource.as_str();
+            let whole = |field: &RandomField| field.path.is_empty() && field.is_of(resource);
+            !(LEFT_OUT.contains(&resource)
+                || hidden.definitions && resource == DEFINITIONS
+                || hidden.left_out.iter().any(whole))
+        };
+        let compared: Vec<&StoredObject> = all.iter().filter(is_compared).collect();
         let names = Names::of(&compared);
-        let mut objects: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        let mut world = Self::default();
         for found in compared {
             let name = names.settle(&found.name());
             let mut value = found.value.clone();
-            let random = random.iter().filter(|field| field.resource == found.resource);
+            let random = hidden.random.iter().filter(|field| field.is_of(&found.resource));
             random.for_each(|field| hide(&mut value, &field.path));
-            objects.entry(name).or_default().push(settle(&value, &names));
+            let left_out = hidden.left_out.iter().filter(|field| field.is_of(&found.resource));
+            left_out.for_each(|field| leave_out(&mut value, &field.path));
+            world.uids.0.entry(name.clone()).or_default().insert(found.uid().to_owned());
+            world.objects.entry(name).or_default().push(settle(&value, &names));
         }
-        for alike in objects.values_mut() {
+        for alike in world.objects.values_mut() {
             alike.sort_by_key(ToString::to_string);
         }
-        Self { objects }
+        world
+    }
+
+    /// Lists what has been deleted and made again since an earlier view of the same server.
+    pub(crate) fn made_again(&self, before: &Self) -> Vec<Difference> {
+        let again = |(name, uids): (&String, &BTreeSet<String>)| {
+            let before = before.uids.0.get(name)?;
+            let made_again = before.len() == uids.len() && before != uids;
+            made_again.then(|| Difference::MadeAgain { name: name.clone() })
+        };
+        self.uids.0.iter().filter_map(again).collect()
     }
 
     /// Lists how this differs from what was expected.
     pub(crate) fn differences(&self, expected: &Self) -> Vec<Difference> {
         let mut all = Vec::new();
-        let names: std::collections::BTreeSet<&String> =
-            expected.objects.keys().chain(self.objects.keys()).collect();
+        let names: BTreeSet<&String> = expected.objects.keys().chain(self.objects.keys()).collect();
         for name in names {
             let none = Vec::new();
             let wanted = expected.objects.get(name).unwrap_or(&none);
@@ -160,6 +238,11 @@ pub enum Difference {
         /// How many there are.
         found: usize,
     },
+    /// Objects were deleted and made again.
+    MadeAgain {
+        /// The resource and the name.
+        name: String,
+    },
     /// A field is not as expected.
     Field {
         /// The resource and the name.
@@ -178,8 +261,15 @@ impl Difference {
     #[must_use]
     pub fn object(&self) -> &str {
         match self {
-            Self::Count { name, .. } | Self::Field { name, .. } => name,
+            Self::Count { name, .. } | Self::MadeAgain { name } | Self::Field { name, .. } => name,
         }
+    }
+}
+
+impl Difference {
+    /// Returns whether the status has a field that is not expected.
+    pub(crate) fn is_more_in_status(&self) -> bool {
+        matches!(self, Self::Field { path, expected: None, .. } if path.starts_with("status"))
     }
 }
 
@@ -189,6 +279,7 @@ impl fmt::Display for Difference {
             Self::Count { name, expected: 0, found } => write!(f, "+ {name} ({found} too many)"),
             Self::Count { name, expected: 1, found: 0 } => write!(f, "- {name} (missing)"),
             Self::Count { name, expected, found } => write!(f, "! {name}: {found}, not {expected}"),
+            Self::MadeAgain { name } => write!(f, "± {name} (deleted and made again)"),
             Self::Field { name, path, expected, found } => {
                 writeln!(f, "  {name}")?;
                 if let Some(expected) = expected {
@@ -217,7 +308,7 @@ fn compare(
         return;
     }
     if let (Some(Value::Object(before)), Some(Value::Object(after))) = (expected, found) {
-        let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
         for key in keys {
             let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
             compare(name, &inner, before.get(key), after.get(key), all);
@@ -242,6 +333,8 @@ impl Names {
             let (name, prefix) = (object::name(&found.value), object::text(&found.value, "generateName"));
             if !prefix.is_empty() && name.starts_with(prefix) && name != prefix {
                 replaced.push((name.to_owned(), format!("{prefix}*")));
+                // What another system chose is kept in a status by itself.
+                replaced.extend(name.rsplit_once('/').map(|(_, id)| (id.to_owned(), "*".to_owned())));
             }
         }
         for found in all {
@@ -321,7 +414,7 @@ fn walk_fields(fields: &mut Map<String, Value>, names: &Names, generation: Optio
     }
 }
 
-fn is_uid(text: &str) -> bool {
+pub(crate) fn is_uid(text: &str) -> bool {
     let dashes = [8, 13, 18, 23];
     text.len() == 36
         && text.bytes().enumerate().all(|(at, byte)| match dashes.contains(&at) {
@@ -343,7 +436,7 @@ mod tests {
     fn world(objects: &[(&str, Value)]) -> World {
         let all: Vec<StoredObject> =
             objects.iter().map(|(resource, value)| found(resource, value.clone())).collect();
-        World::from_objects(&all, &[])
+        World::hiding(&all, &Hidden::default())
     }
 
     const ONE: &str = "11111111-1111-4111-8111-111111111111";
@@ -401,7 +494,8 @@ mod tests {
         let secret = |data: Value| [found("secrets", json!({ "metadata": { "name": "a" }, "data": data }))];
         let random = ["/data/password", "/data/keys/*/a~1b"]
             .map(RandomField::of::<k8s_openapi::api::core::v1::Secret>);
-        let end = |data: Value| World::from_objects(&secret(data), &random);
+        let hidden = Hidden { random: random.to_vec(), ..Hidden::default() };
+        let end = |data: Value| World::hiding(&secret(data), &hidden);
         let one = end(json!({ "password": "x1", "user": "a", "keys": [{ "a/b": 1 }, { "a/b": 2 }] }));
         assert_eq!(
             end(json!({ "password": "y2", "user": "a", "keys": [{ "a/b": 3 }, { "a/b": 4 }] }))

@@ -1,0 +1,446 @@
+//! Reads what a flight recorder wrote: what was there, what others changed, and what the operator wrote.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::Path;
+use std::time::Duration;
+
+use http::{Method, Uri};
+use jiff::Timestamp;
+use serde_json::Value;
+use watchkeeper_apiserver::Verb;
+use watchkeeper_apiserver::inside::{RequestInfo, object};
+
+use crate::diff;
+use crate::schedule::describe;
+use crate::world::MACHINERY;
+
+/// A change by somebody else.
+#[derive(Clone, Debug)]
+pub(crate) struct ForeignEvent {
+    /// After the beginning of the recording.
+    pub(crate) at: Duration,
+    /// The path of the object.
+    pub(crate) path: String,
+    /// Before it; `None`: there was none, or it was not seen.
+    pub(crate) before: Option<Value>,
+    /// After it; `None`: it is gone.
+    pub(crate) after: Option<Value>,
+}
+
+/// A write of the operator that changed something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Effect {
+    pub(crate) at: Duration,
+    /// The request in words.
+    pub(crate) request: String,
+    /// What changed, without what servers choose.
+    pub(crate) lines: Vec<String>,
+}
+
+/// What a recording tells.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recording {
+    /// The objects that were there at first, by path.
+    pub(crate) initial: Vec<(String, Value)>,
+    pub(crate) others: Vec<ForeignEvent>,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) runs: usize,
+    /// Lines that the recorder left out.
+    pub(crate) missing: u64,
+    pub(crate) took: Duration,
+}
+
+/// A request of the operator.
+struct Asked {
+    method: Method,
+    uri: Uri,
+    info: RequestInfo,
+    body: Value,
+}
+
+/// A line of the file, with the time since the beginning.
+struct Line {
+    at: Duration,
+    value: Value,
+}
+
+impl Recording {
+    /// # Errors
+    ///
+    /// The file can't be read, or is not a recording.
+    pub(crate) fn read(file: &Path) -> Result<Self, String> {
+        let told = |error: &dyn std::fmt::Display| {
+            format!("the recording {} can't be read: {error}", file.display())
+        };
+        let text = std::fs::read_to_string(file).map_err(|error| told(&error))?;
+        let older = std::fs::read_to_string(format!("{}.old", file.display())).unwrap_or_default();
+        Self::parse(&(older + &text)).map_err(|error| told(&error))
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let lines = lines(text)?;
+        let mut asked = HashMap::new();
+        let mut reading = Reading::default();
+        // An event may be there before the answer to the write that caused it.
+        for line in &lines {
+            reading.note_own(&mut asked, &line.value);
+        }
+        let mut asked = HashMap::new();
+        for line in &lines {
+            reading.take(&mut asked, line);
+        }
+        let mut recording = reading.recording;
+        recording.took = lines.last().map_or(Duration::ZERO, |line| line.at);
+        Ok(recording)
+    }
+
+    /// Names the namespaces in which there is something.
+    pub(crate) fn namespaces(&self) -> BTreeSet<String> {
+        let paths = self.initial.iter().map(|(path, _)| path).chain(self.others.iter().map(|one| &one.path));
+        let namespace = |path: &String| RequestInfo::of(&Method::GET, &path.parse().ok()?).namespace;
+        paths.filter_map(namespace).collect()
+    }
+}
+
+/// Reads the lines, on one clock: a process that is started again begins at 0.
+fn lines(text: &str) -> Result<Vec<Line>, String> {
+    let mut lines: Vec<Line> = Vec::new();
+    let (mut first, mut base): (Option<Timestamp>, u64) = (None, 0);
+    let last = text.lines().count();
+    for (number, line) in text.lines().enumerate() {
+        let parsed = serde_json::from_str::<Value>(line);
+        let value = match parsed {
+            Ok(value) if value["t"].is_u64() => value,
+            // What the process was about to write when it was killed.
+            _ if number > 0 && number + 1 == last => continue,
+            Ok(_) => return Err(format!("line {} has no time `t`", number + 1)),
+            Err(error) => return Err(format!("line {}: {error}", number + 1)),
+        };
+        if let Some(began) = value["began"].as_str().and_then(|began| began.parse::<Timestamp>().ok()) {
+            let since = *first.get_or_insert(began);
+            base = u64::try_from(began.as_millisecond() - since.as_millisecond()).unwrap_or_default();
+        }
+        let at = Duration::from_millis(base + value["t"].as_u64().unwrap_or_default());
+        lines.push(Line { at, value });
+    }
+    if lines.is_empty() { Err("it is empty".to_owned()) } else { Ok(lines) }
+}
+
+/// What is known while a recording is read.
+#[derive(Default)]
+struct Reading {
+    recording: Recording,
+    /// Objects by path, as they were last seen.
+    known: HashMap<String, Value>,
+    /// The paths and versions of the operator's writes.
+    own: HashSet<(String, String)>,
+    /// What was there before a write of the operator whose event came before its answer.
+    before_own: HashMap<(String, String), Option<Value>>,
+    /// The UIDs of what it deleted.
+    deleted: HashSet<String>,
+    /// The watches and lists that have shown something.
+    listed: HashSet<String>,
+    /// The operator has written, or others have changed something.
+    began: bool,
+}
+
+impl Reading {
+    fn note_own(&mut self, asked: &mut HashMap<u64, Asked>, line: &Value) {
+        note_request(asked, line);
+        let Some(asked) = line["answer"].as_u64().and_then(|id| asked.get(&id)) else { return };
+        let (body, is_done) = (&line["body"], line["code"].as_u64().is_some_and(|code| code < 300));
+        let Some(verb) = asked.info.verb.filter(|verb| verb.writes() && is_done) else { return };
+        if verb == Verb::Delete {
+            let uid = object::uid(body);
+            let uid = if uid.is_empty() { body["details"]["uid"].as_str().unwrap_or_default() } else { uid };
+            self.deleted.insert(uid.to_owned());
+        }
+        if let Some(path) = path_of(asked, body) {
+            self.own.insert((path, object::text(body, "resourceVersion").to_owned()));
+        }
+    }
+
+    fn take(&mut self, asked: &mut HashMap<u64, Asked>, line: &Line) {
+        let value = &line.value;
+        note_request(asked, value);
+        self.recording.missing += value["missing"].as_u64().unwrap_or_default();
+        self.recording.runs += usize::from(value["run"].is_object());
+        if let (Some(path), true) = (value["path"].as_str(), value["object"].is_object()) {
+            return self.see(line.at, path.to_owned(), Some(&value["object"]), true);
+        }
+        let id = value["event"].as_u64().or_else(|| value["answer"].as_u64());
+        let Some(of) = id.and_then(|id| asked.get(&id)) else { return };
+        if MACHINERY.contains(&of.info.resource.as_str()) {
+            return;
+        }
+        if value["line"].is_object() {
+            return self.event(line.at, of, &value["line"]);
+        }
+        let is_done = value["code"].as_u64().is_some_and(|code| code < 300);
+        match of.info.verb {
+            Some(Verb::List) if is_done => self.list(line.at, of, &value["body"]),
+            Some(Verb::Get) if is_done => {
+                if let Some(path) = path_of(of, &value["body"]) {
+                    self.see(line.at, path, Some(&value["body"]), false);
+                }
+            }
+            Some(verb) if verb.writes() && is_done => self.wrote(line.at, of, &value["body"]),
+            _ => {}
+        }
+    }
+
+    fn event(&mut self, at: Duration, of: &Asked, event: &Value) {
+        let object = &event["object"];
+        let Some(path) = item_path(of.uri.path(), object) else { return };
+        // The first events of a watch may be what was there.
+        let initial = !self.began && !self.listed.contains(of.uri.path());
+        match event["type"].as_str() {
+            Some("ADDED" | "MODIFIED") => self.see(at, path, Some(object), initial),
+            Some("DELETED") => self.see(at, path, None, false),
+            Some("BOOKMARK") => drop(self.listed.insert(of.uri.path().to_owned())),
+            _ => {}
+        }
+    }
+
+    fn list(&mut self, at: Duration, of: &Asked, list: &Value) {
+        let place = of.uri.path().to_owned();
+        let initial = self.listed.insert(place.clone());
+        let mut there = HashSet::new();
+        let kind = list["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
+        for item in list["items"].as_array().into_iter().flatten() {
+            let mut item = item.clone();
+            // Items of a list do not name their kind.
+            if item["kind"].is_null() {
+                (item["kind"], item["apiVersion"]) = (kind.clone().into(), list["apiVersion"].clone());
+            }
+            let Some(path) = item_path(&place, &item) else { continue };
+            there.insert(path.clone());
+            self.see(at, path, Some(&item), initial);
+        }
+        let query = of.uri.query().unwrap_or_default();
+        let is_whole = object::text(list, "continue").is_empty()
+            && !["continue=", "labelSelector=", "fieldSelector="].iter().any(|part| query.contains(part));
+        if is_whole && !initial {
+            let (collection, end) = (place.clone(), place.rsplit('/').next().unwrap_or_default().to_owned());
+            let gone = |path: &&String| is_below(path, &collection, &end) && !there.contains(*path);
+            let gone: Vec<String> = self.known.keys().filter(gone).cloned().collect();
+            gone.into_iter().for_each(|path| self.see(at, path, None, false));
+        }
+    }
+
+    /// Takes note of a state of an object that the operator was shown.
+    fn see(&mut self, at: Duration, path: String, state: Option<&Value>, initial: bool) {
+        let before = self.known.get(&path).cloned();
+        let version =
+            |object: &Value| object::text(object, "resourceVersion").parse::<u64>().unwrap_or_default();
+        let Some(state) = state else {
+            let Some(before) = before else { return };
+            self.known.remove(&path);
+            // It goes by itself where the operator deletes it, or takes off the last finalizer.
+            let released = object::is_deleting(&before) && object::finalizers(&before).is_empty();
+            if !self.deleted.contains(object::uid(&before)) && !released {
+                self.began = true;
+                self.recording.others.push(ForeignEvent { at, path, before: Some(before), after: None });
+            }
+            return;
+        };
+        if before.as_ref().is_some_and(|before| version(before) >= version(state)) {
+            return;
+        }
+        let written = (path.clone(), object::text(state, "resourceVersion").to_owned());
+        let own = self.own.contains(&written);
+        if own {
+            self.before_own.insert(written, before.clone());
+        }
+        self.known.insert(path.clone(), state.clone());
+        match (initial && before.is_none(), own) {
+            (true, _) => self.recording.initial.push((path, state.clone())),
+            (false, true) => {}
+            (false, false) => {
+                self.began = true;
+                self.recording.others.push(ForeignEvent { at, path, before, after: Some(state.clone()) });
+            }
+        }
+    }
+
+    fn wrote(&mut self, at: Duration, of: &Asked, answer: &Value) {
+        let body = of.body.to_string();
+        let request = describe(&of.method, &of.info, body.as_bytes());
+        let path = path_of(of, answer).unwrap_or_else(|| of.uri.path().to_owned());
+        self.began = true;
+        if matches!(of.info.verb, Some(Verb::Delete | Verb::DeleteCollection)) {
+            let there = self.known.contains_key(&path);
+            if there {
+                self.recording.effects.push(Effect {
+                    at,
+                    request,
+                    lines: vec!["- the whole object".to_owned()],
+                });
+            }
+            return;
+        }
+        let written = (path.clone(), object::text(answer, "resourceVersion").to_owned());
+        let before = self.before_own.remove(&written).unwrap_or_else(|| self.known.get(&path).cloned());
+        // Answers of other subresources have a form of their own.
+        let alike = before.as_ref().is_none_or(|before| before["kind"] == answer["kind"]);
+        if !alike || answer["metadata"].is_null() {
+            return;
+        }
+        let lines = effect(before.as_ref(), answer);
+        if !lines.is_empty() {
+            self.recording.effects.push(Effect { at, request, lines });
+        }
+        self.known.insert(path, answer.clone());
+    }
+}
+
+/// Says what a write changed, so that two runs of one operator say the same.
+pub(crate) fn effect(before: Option<&Value>, after: &Value) -> Vec<String> {
+    let lines = diff::lines(before, Some(after));
+    lines.iter().map(|line| settled(line)).collect()
+}
+
+/// Puts words in the place of times and UIDs.
+fn settled(line: &str) -> String {
+    let line = crate::times::map(line, |_| "<a time>".to_owned());
+    let mut out = Vec::new();
+    for word in line.split(' ') {
+        let core = word.trim_matches(['"', '\'', ',', ')', '(']);
+        out.push(if crate::world::is_uid(core) { word.replace(core, "<uid>") } else { word.to_owned() });
+    }
+    out.join(" ")
+}
+
+fn note_request(asked: &mut HashMap<u64, Asked>, line: &Value) {
+    let Some(id) = line["request"].as_u64() else { return };
+    let method = line["method"].as_str().and_then(|method| method.parse::<Method>().ok());
+    let uri = line["uri"].as_str().and_then(|uri| uri.parse::<Uri>().ok());
+    if let (Some(method), Some(uri)) = (method, uri) {
+        let info = RequestInfo::of(&method, &uri);
+        let text = line["text"].as_str().and_then(|text| serde_yaml_ng::from_str(text).ok());
+        let body = text.unwrap_or_else(|| line["body"].clone());
+        asked.insert(id, Asked { method, uri, info, body });
+    }
+}
+
+/// Returns the path of the object that a request is about, without its subresource.
+fn path_of(asked: &Asked, answer: &Value) -> Option<String> {
+    let path = asked.uri.path();
+    match (&asked.info.name, asked.info.subresource.as_str()) {
+        (Some(_), "") => Some(path.to_owned()),
+        (Some(_), subresource) => Some(path.trim_end_matches(&format!("/{subresource}")).to_owned()),
+        (None, _) => item_path(path, answer),
+    }
+}
+
+/// Returns the path of an object that is listed, or made, at a path.
+fn item_path(collection: &str, item: &Value) -> Option<String> {
+    let (name, namespace) = (object::name(item), object::namespace(item));
+    if name.is_empty() {
+        return None;
+    }
+    if namespace.is_empty() || collection.contains("/namespaces/") {
+        return Some(format!("{collection}/{name}"));
+    }
+    let (root, plural) = collection.rsplit_once('/')?;
+    Some(format!("{root}/namespaces/{namespace}/{plural}/{name}"))
+}
+
+/// Returns whether an object is in a collection, in all namespaces or in one.
+fn is_below(path: &str, collection: &str, plural: &str) -> bool {
+    if let Some(name) = path.strip_prefix(collection).and_then(|rest| rest.strip_prefix('/')) {
+        return !name.contains('/');
+    }
+    let root = collection.trim_end_matches(plural);
+    let rest = path.strip_prefix(root).and_then(|rest| rest.strip_prefix("namespaces/"));
+    rest.and_then(|rest| rest.split_once('/')).is_some_and(|(_, rest)| {
+        rest.strip_prefix(plural)
+            .and_then(|rest| rest.strip_prefix('/'))
+            .is_some_and(|name| !name.contains('/'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
+
+    fn parsed(lines: &[&str]) -> Recording {
+        Recording::parse(&lines.join("\n")).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    // T32
+    #[test]
+    fn what_was_there_what_others_did_and_what_the_operator_did_are_told_apart() {
+        let map = |name: &str, version: u32, text: &str| {
+            format!(
+                r#"{{"kind":"ConfigMap","metadata":{{"namespace":"shop","name":"{name}","uid":"u-{name}","resourceVersion":"{version}"}},"data":{{"text":"{text}"}}}}"#
+            )
+        };
+        let lines = [
+            r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z"}"#.to_owned(),
+            r#"{"t":1,"request":1,"method":"GET","uri":"/api/v1/configmaps?limit=500"}"#.to_owned(),
+            format!(
+                r#"{{"t":2,"answer":1,"code":200,"body":{{"kind":"ConfigMapList","metadata":{{"resourceVersion":"9"}},"items":[{}]}}}}"#,
+                map("a", 5, "one")
+            ),
+            r#"{"t":3,"request":2,"method":"GET","uri":"/api/v1/configmaps?watch=true"}"#.to_owned(),
+            format!(
+                r#"{{"t":4,"request":3,"method":"PATCH","uri":"{MAPS}/a-copy?fieldManager=x","type":"application/apply-patch+yaml","body":{}}}"#,
+                map("a-copy", 0, "one")
+            ),
+            // The event comes before the answer.
+            format!(r#"{{"t":5,"event":2,"line":{{"type":"ADDED","object":{}}}}}"#, map("a-copy", 10, "one")),
+            format!(r#"{{"t":6,"answer":3,"code":201,"body":{}}}"#, map("a-copy", 10, "one")),
+            format!(r#"{{"t":900,"event":2,"line":{{"type":"MODIFIED","object":{}}}}}"#, map("a", 11, "two")),
+            format!(r#"{{"t":950,"event":2,"line":{{"type":"DELETED","object":{}}}}}"#, map("a", 12, "two")),
+            r#"{"t":960,"run":{},"controller":"x"}"#.to_owned(),
+            r#"{"t":970,"missing":2}"#.to_owned(),
+            r#"{"t":980,"cut"#.to_owned(),
+        ];
+        let recording = parsed(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(recording.initial.len(), 1);
+        assert_eq!(recording.initial[0].0, format!("{MAPS}/a"));
+        let others: Vec<_> =
+            recording.others.iter().map(|one| (one.at.as_millis(), one.after.is_some())).collect();
+        assert_eq!(others, [(900, true), (950, false)], "{recording:?}");
+        let effects: Vec<_> = recording.effects.iter().map(|one| one.request.as_str()).collect();
+        assert_eq!(effects, ["patch configmaps shop/a-copy"]);
+        assert_eq!((recording.missing, recording.runs), (2, 1));
+        assert_eq!(recording.namespaces().into_iter().collect::<Vec<_>>(), ["shop"]);
+    }
+
+    // T32
+    #[test]
+    fn what_is_not_a_recording_is_refused() {
+        for (text, wanted) in [
+            ("", "it is empty"),
+            ("nonsense\n{}", "line 1: "),
+            ("nonsense", "line 1: "),
+            ("{\"a\":1}\n{\"t\":1}", "line 1 has no time `t`"),
+        ] {
+            let error = Recording::parse(text).expect_err(text);
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_starts_again_goes_on_at_its_time() {
+        let recording = parsed(&[
+            r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z"}"#,
+            r#"{"t":7000,"missing":0}"#,
+            r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:01:00Z"}"#,
+            r#"{"t":5,"missing":0}"#,
+        ]);
+        assert_eq!(recording.took, Duration::from_millis(60_005));
+    }
+
+    #[test]
+    fn collections_are_known() {
+        assert!(is_below("/api/v1/namespaces/shop/configmaps/a", "/api/v1/configmaps", "configmaps"));
+        assert!(is_below(&format!("{MAPS}/a"), MAPS, "configmaps"));
+        assert!(!is_below("/api/v1/namespaces/ops/configmaps/a", MAPS, "configmaps"));
+        assert!(!is_below("/api/v1/namespaces/shop/secrets/a", "/api/v1/configmaps", "configmaps"));
+    }
+}
