@@ -27,6 +27,7 @@ mod own_api;
 mod own_writes;
 mod page;
 mod policies;
+mod rehearsals;
 mod restored;
 mod rights;
 mod roles;
@@ -50,6 +51,7 @@ fn main() -> std::process::ExitCode {
         own_writes::TESTS,
         page::TESTS,
         policies::TESTS,
+        rehearsals::TESTS,
         restored::TESTS,
         rights::TESTS,
         roles::TESTS,

@@ -42,6 +42,7 @@ mod policies;
 mod probes;
 mod rate;
 mod reads;
+mod recorder;
 mod refusals;
 mod restored;
 mod roles;

@@ -5,6 +5,8 @@ mod bugs;
 mod oracle;
 mod ours;
 mod patterns;
+mod replays;
 mod replicas;
+mod upgrades;
 mod usage;
 mod webhooks;

@@ -2,8 +2,13 @@
 
 #![expect(clippy::print_stdout, reason = "what came of it is the point")]
 
+use bytes::Bytes;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use http::Method;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Secret},
+};
 use kube::{
     Api, Client, Resource,
     api::{DeleteParams, Patch, PatchParams},
@@ -16,7 +21,7 @@ use kube::{
 };
 use serde_json::json;
 use watchkeeper::prelude::*;
-use watchkeeper_trials::{Event, ForeignChange, Trials, Trouble, Visit};
+use watchkeeper_trials::{Event, External, ForeignChange, Trials, Trouble, Visit};
 
 #[derive(Debug, thiserror::Error)]
 enum Failed {
@@ -24,6 +29,10 @@ enum Failed {
     Kube(#[from] kube::Error),
     #[error(transparent)]
     Finalizer(#[from] Box<kube::runtime::finalizer::Error<kube::Error>>),
+    #[error(transparent)]
+    Served(Box<kube::runtime::finalizer::Error<Failed>>),
+    #[error("the zone does not answer")]
+    Zone,
 }
 
 /// Makes one ConfigMap of its content.
@@ -144,6 +153,89 @@ async fn documents(client: Client) {
         .await;
 }
 
+/// A record in a zone that another system serves.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "patterns.example.dev", version = "v1", kind = "Record", namespaced, status = "RecordStatus")]
+struct RecordSpec {
+    target: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+struct RecordStatus {
+    id: Option<String>,
+}
+
+/// Asks the other system, and takes every answer but a success or 404 for a failure.
+async fn ask(
+    zone: &External,
+    method: Method,
+    path: &str,
+    body: serde_json::Value,
+) -> Result<serde_json::Value, Failed> {
+    let mut request = http::Request::new(Bytes::from(body.to_string()));
+    (*request.method_mut(), *request.uri_mut()) = (method, path.parse().expect("it is a path"));
+    let answer = zone.send(request).await.map_err(|_| Failed::Zone)?;
+    match answer.status().is_success() || answer.status() == 404 {
+        true => Ok(serde_json::from_slice(answer.body()).unwrap_or_default()),
+        false => Err(Failed::Zone),
+    }
+}
+
+/// Makes a record where the status names none, notes its id, and removes it by that.
+async fn serve(record: Arc<Record>, cx: Arc<(Client, External)>) -> Result<KubeAction, Failed> {
+    let (client, zone) = &*cx;
+    let records = Api::<Record>::namespaced(client.clone(), "shop");
+    let all = &records;
+    let served = finalizer(all, "patterns.example.dev/record", record, |event| async move {
+        let (FinalizerEvent::Apply(record) | FinalizerEvent::Cleanup(record)) = &event;
+        let id = record.status.as_ref().and_then(|status| status.id.clone());
+        match (&event, id) {
+            (FinalizerEvent::Apply(_), Some(id)) => {
+                ask(zone, Method::PUT, &format!("/records/{id}"), json!({ "target": record.spec.target }))
+                    .await?;
+            }
+            (FinalizerEvent::Apply(_), None) => {
+                let made =
+                    ask(zone, Method::POST, "/records", json!({ "target": record.spec.target })).await?;
+                let status = Patch::Merge(json!({ "status": { "id": made["id"] } }));
+                all.patch_status(&record.name_any(), &PatchParams::default(), &status).await?;
+            }
+            (FinalizerEvent::Cleanup(_), Some(id)) => {
+                ask(zone, Method::DELETE, &format!("/records/{id}"), json!(null)).await?;
+            }
+            (FinalizerEvent::Cleanup(_), None) => {}
+        }
+        Ok::<_, Failed>(KubeAction::await_change())
+    });
+    served.await.map_err(|error| Failed::Served(Box::new(error)))
+}
+
+async fn zone(client: Client, external: External) {
+    let records = Api::<Record>::namespaced(client.clone(), "shop");
+    KubeController::new(records, watcher::Config::default())
+        .run(serve, |_, _, _| KubeAction::requeue(Duration::from_secs(1)), Arc::new((client, external)))
+        .for_each(|_| std::future::ready(()))
+        .await;
+}
+
+/// Writes what a map holds into the template of the Deployment that it names, so that this restarts its Pods.
+async fn reload(map: Arc<ConfigMap>, client: Arc<Client>) -> Result<KubeAction, Failed> {
+    let deployments = Api::<Deployment>::namespaced((*client).clone(), "shop");
+    let text = format!("{:?}", map.data);
+    let template = json!({ "metadata": { "annotations": { "patterns.example.dev/map": text } } });
+    let patch = Patch::Merge(json!({ "spec": { "template": template } }));
+    deployments.patch(&map.labels()["reloads"], &PatchParams::default(), &patch).await?;
+    Ok(KubeAction::await_change())
+}
+
+async fn reloader(client: Client) {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "shop");
+    KubeController::new(maps, watcher::Config::default().labels("reloads"))
+        .run(reload, |_, _, _| KubeAction::requeue(Duration::from_secs(1)), Arc::new(client))
+        .for_each(|_| std::future::ready(()))
+        .await;
+}
+
 /// kube's runtime does not notice that a server went back to an older state.
 fn noticed(trouble: Trouble) -> bool {
     trouble != Trouble::Server(Event::Restored)
@@ -186,6 +278,32 @@ fn of_documents() -> Trials {
             visit.delete::<Document>("a").await;
         },
     )
+}
+
+fn of_the_zone() -> Trials {
+    Trials::of_calling(zone).crd::<Record>().namespace("shop").pairs(0).only(noticed).visitor(
+        async |visit: Visit| {
+            visit.create(&Record::new("a", RecordSpec { target: "one".into() })).await;
+            visit.edit::<Record>("a", |record| record.spec.target = "two".into()).await;
+            visit.create(&Record::new("b", RecordSpec { target: "one".into() })).await;
+            visit.delete::<Record>("a").await;
+        },
+    )
+}
+
+fn of_the_reloader() -> Trials {
+    Trials::of(reloader).namespace("shop").pairs(0).only(noticed).visitor(async |visit: Visit| {
+        let labels = json!({ "app": "web" });
+        let web = serde_json::from_value::<Deployment>(json!({ "metadata": { "name": "web" }, "spec": {
+            "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels },
+                "spec": { "containers": [{ "name": "web", "image": "web:1" }] } } } }));
+        visit.create(&web.expect("it is a Deployment")).await;
+        let map = serde_json::from_value::<ConfigMap>(json!({ "metadata": { "name": "settings",
+            "labels": { "reloads": "web" } }, "data": { "key": "one" } }));
+        visit.create(&map.expect("it is a map")).await;
+        visit.patch::<ConfigMap>("settings", json!({ "data": { "key": "two" } })).await;
+    })
 }
 
 /// Says what came of a pattern, and returns the trial that it fails.
@@ -231,4 +349,17 @@ fn a_syncer_holds_where_nobody_touches_its_secrets() {
 #[test]
 fn a_document_with_a_finalizer_and_an_applied_status_holds() {
     of_documents().check();
+}
+
+// T28
+#[test]
+fn a_record_whose_id_the_status_holds_is_made_twice() {
+    let failed = outcome("zone", of_the_zone());
+    assert!(failed.contains("post /external/records") || failed.contains("patch records/status"), "{failed}");
+}
+
+#[test]
+fn a_reloader_that_watches_the_maps_alone_misses_what_becomes_of_the_deployment() {
+    let failed = outcome("reloader", of_the_reloader());
+    assert!(failed.contains("patch deployments shop/web") && failed.contains("stranger-"), "{failed}");
 }

@@ -1,0 +1,110 @@
+//! The flight recorder of a manager.
+
+use std::{fs, path::PathBuf};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::ObjectMeta;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use watchkeeper::{FlightRecorder, manager::Http, prelude::*};
+use watchkeeper_apiserver::ApiServer;
+use watchkeeper_tests::{ask::ask, does};
+
+fn file(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("watchkeeper-recorder-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    folder.join(name)
+}
+
+fn map(name: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
+        ..ConfigMap::default()
+    }
+}
+
+/// Makes a Secret for each map.
+fn manager(server: &ApiServer) -> Manager {
+    let run = |map: Arc<ConfigMap>, cx: Context<ConfigMap>| async move {
+        let mut secret = Secret::default();
+        secret.metadata.name = Some(map.name_any());
+        secret.string_data = Some([("password".to_owned(), "hunter2".to_owned())].into());
+        cx.apply(secret).await?;
+        Ok::<_, anyhow::Error>(Action::await_change())
+    };
+    Manager::new(server.client()).controller(Controller::new(does::<ConfigMap, _, _>(run).0).owns::<Secret>())
+}
+
+async fn shop() -> ApiServer {
+    ApiServer::in_memory().namespace("shop").start().await
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
+}
+
+// P25 P27
+#[tokio::test(start_paused = true)]
+async fn a_crash_loses_at_most_the_last_second_and_no_secret_is_recorded() {
+    let (server, file) = (shop().await, file("crash.wkr"));
+    let running = manager(&server).flight_recorder(FlightRecorder::new(&file)).spawn();
+    sleep(Duration::from_secs(5)).await;
+    server.create(&map("late")).await;
+    sleep(Duration::from_secs(1)).await;
+    // The process ends here.
+    let text = fs::read_to_string(&file).unwrap();
+    drop(running);
+    let all = lines(&text);
+    let has = |what: &dyn Fn(&Value) -> bool| assert!(all.iter().any(what), "{text}");
+    has(&|line| line["line"]["type"] == "ADDED" && line["line"]["object"]["metadata"]["name"] == "late");
+    has(&|line| line["method"] == "PATCH" && line["uri"].as_str().unwrap().contains("/secrets/late"));
+    has(&|line| line["code"] == 201 && line["body"]["kind"] == "Secret");
+    has(&|line| line["run"]["key"] == "shop/late" && line["run"]["reason"] == "changed");
+    has(&|line| line["settings"]["controllers"][0]["kind"].is_string());
+    assert!(!text.contains("hunter2") && !text.contains("aHVudGVyMg"), "a password is there");
+}
+
+// P26
+#[tokio::test(start_paused = true)]
+async fn a_recording_stays_within_its_bound_and_begins_with_what_was_cached() {
+    let (server, file) = (shop().await, file("bound.wkr"));
+    let recorder = FlightRecorder::new(&file).at_most(1 << 20);
+    let running = manager(&server).flight_recorder(recorder).spawn();
+    server.create(&map("first")).await;
+    let large = "x".repeat(20_000);
+    for round in 0..100 {
+        let data = json!({ "data": { "large": format!("{round} {large}") } });
+        server.patch_merge::<ConfigMap>("shop/first", data).await;
+        sleep(Duration::from_secs(1)).await;
+    }
+    running.stop().await.unwrap();
+    let (new, old) =
+        (fs::read_to_string(&file).unwrap(), fs::read_to_string(file.with_extension("wkr.old")).unwrap());
+    assert!(new.len() + old.len() <= 1 << 20, "{} and {}", new.len(), old.len());
+    assert!(new.len() + old.len() >= 1 << 19);
+    let first = &lines(&new)[0];
+    assert!(first["path"].as_str().unwrap().starts_with("/api/v1/namespaces/shop/"), "{first}");
+    assert!(first["object"]["metadata"]["resourceVersion"].is_string(), "{first}");
+}
+
+// P27
+#[tokio::test(start_paused = true)]
+async fn a_recording_is_downloaded_and_a_file_that_can_t_be_written_ends_the_start() {
+    let (server, file) = (shop().await, file("download.wkr"));
+    let without = manager(&server).http(Http::off().debug_for_all()).spawn();
+    let answer = ask(&without.http_service().unwrap(), "/debug/recording").await;
+    assert_eq!(answer.status, 404);
+    without.stop().await.unwrap();
+    let recorder = FlightRecorder::new(&file);
+    let running = manager(&server).http(Http::off().debug_for_all()).flight_recorder(recorder).spawn();
+    sleep(Duration::from_secs(2)).await;
+    let answer = ask(&running.http_service().unwrap(), "/debug/recording").await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.body, fs::read_to_string(&file).unwrap());
+    running.stop().await.unwrap();
+    let nowhere = FlightRecorder::new("/nowhere/at/all.wkr");
+    let error = manager(&server).flight_recorder(nowhere).spawn().ended().await.unwrap_err().to_string();
+    assert!(error.contains("/nowhere/at/all.wkr can't be written"), "{error}");
+}
