@@ -104,6 +104,8 @@ pub(crate) enum Mode {
     Mapped,
     /// With caches that no run reads.
     Untracked,
+    /// With a flight recorder.
+    Recorded,
     /// By a server in another process.
     Socket,
     /// With bodies and answers in protobuf.
@@ -147,6 +149,8 @@ pub(crate) enum Question {
     Together,
     /// Server: the memory of an object.
     Memory,
+    /// Changes: in a manager, with or without a flight recorder.
+    Recorded,
 }
 
 /// The settings of a measured process: one flat record, which the Go peers read as well.

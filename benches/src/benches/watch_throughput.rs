@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use watchkeeper::{
-    Watched,
+    FlightRecorder, Manager, Watched,
     informer::{CacheChange, Observer},
 };
 
@@ -29,7 +29,8 @@ const EVENTS_OF_GO: usize = 50_000;
 /// Runs the bench.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     handled(settings)?;
-    compact(settings)
+    compact(settings)?;
+    recorded(settings)
 }
 
 fn handled(settings: &Settings) -> anyhow::Result<()> {
@@ -68,6 +69,21 @@ fn compact(settings: &Settings) -> anyhow::Result<()> {
     .map(drop)
 }
 
+/// What a flight recorder costs.
+fn recorded(settings: &Settings) -> anyhow::Result<()> {
+    Contest::served(
+        "watch-throughput: 200000 changes of 10000 objects into the cache of a manager and one handler, recorded or not",
+        Job::new(Bench::WatchThroughput, OBJECTS).events(EVENTS).question(Question::Recorded),
+    )
+    .column(Column::rate("rate", "events/s"))
+    .column(Column::cost("cpu", "CPU an event, µs"))
+    .everywhere()
+    .variant(Side::Watchkeeper, Mode::Recorded, "recorded", &[])
+    .variant(Side::Watchkeeper, Mode::Default, "not recorded", &[("cpu", Share(1.0))])
+    .run(settings)
+    .map(drop)
+}
+
 /// Measures one side.
 pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
     let last = Arc::new(Last::default());
@@ -76,6 +92,7 @@ pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
             observed::<gadget::compact::Gadget>(job, &last).await?
         }
         (Side::Watchkeeper, Question::Keys) => observed::<Gadget>(job, &last).await?,
+        (Side::Watchkeeper, Question::Recorded) => managed(job, &last).await?,
         (Side::Watchkeeper, _) => watchkeeper(job, &last).await?,
         (Side::KubeRs, _) => kube_rs(job, &last).await?,
         (Side::Floor, _) => floor(job).await?,
@@ -97,6 +114,28 @@ async fn watchkeeper(job: &Job, last: &Arc<Last>) -> anyhow::Result<(u64, Spent)
     let spent = Spent::from_now();
     let began = kit::control(job).flood(job.events, 1).await?;
     last.told().await;
+    Ok((began, spent))
+}
+
+async fn managed(job: &Job, last: &Arc<Last>) -> anyhow::Result<(u64, Spent)> {
+    let manager = Manager::new(kit::client(job)?);
+    let file = std::env::temp_dir().join(format!("watchkeeper-bench-{}.wkr", std::process::id()));
+    let manager = match job.mode {
+        Mode::Recorded => manager.flight_recorder(FlightRecorder::new(&file)),
+        _ => manager,
+    };
+    let informer = manager.informer::<Gadget>().build();
+    let (told, objects) = (last.clone(), job.objects);
+    let registration = informer.handler().on_update(move |_, new| told.hear(&new, objects)).register();
+    let running = manager.spawn();
+    registration.synced().await?;
+    let spent = Spent::from_now();
+    let began = kit::control(job).flood(job.events, 1).await?;
+    last.told().await;
+    running.stop().await?;
+    for part in [file.clone(), file.with_extension("wkr.old")] {
+        let _not_recorded = std::fs::remove_file(part);
+    }
     Ok((began, spent))
 }
 
