@@ -51,7 +51,7 @@ pub(crate) struct Recording {
 }
 
 /// A request of the operator.
-struct Asked {
+struct RecordedRequest {
     method: Method,
     uri: Uri,
     info: RequestInfo,
@@ -59,7 +59,7 @@ struct Asked {
 }
 
 /// A line of the file, with the time since the beginning.
-struct Line {
+struct RecordedLine {
     at: Duration,
     value: Value,
 }
@@ -103,8 +103,8 @@ impl Recording {
 }
 
 /// Reads the lines, on one clock: a process that is started again begins at 0.
-fn lines(text: &str) -> Result<Vec<Line>, String> {
-    let mut lines: Vec<Line> = Vec::new();
+fn lines(text: &str) -> Result<Vec<RecordedLine>, String> {
+    let mut lines: Vec<RecordedLine> = Vec::new();
     let (mut first, mut base): (Option<Timestamp>, u64) = (None, 0);
     let last = text.lines().count();
     for (number, line) in text.lines().enumerate() {
@@ -121,7 +121,7 @@ fn lines(text: &str) -> Result<Vec<Line>, String> {
             base = u64::try_from(began.as_millisecond() - since.as_millisecond()).unwrap_or_default();
         }
         let at = Duration::from_millis(base + value["t"].as_u64().unwrap_or_default());
-        lines.push(Line { at, value });
+        lines.push(RecordedLine { at, value });
     }
     if lines.is_empty() { Err("it is empty".to_owned()) } else { Ok(lines) }
 }
@@ -145,7 +145,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn note_own(&mut self, asked: &mut HashMap<u64, Asked>, line: &Value) {
+    fn note_own(&mut self, asked: &mut HashMap<u64, RecordedRequest>, line: &Value) {
         note_request(asked, line);
         let Some(asked) = line["answer"].as_u64().and_then(|id| asked.get(&id)) else { return };
         let (body, is_done) = (&line["body"], line["code"].as_u64().is_some_and(|code| code < 300));
@@ -160,7 +160,7 @@ impl Reading {
         }
     }
 
-    fn take(&mut self, asked: &mut HashMap<u64, Asked>, line: &Line) {
+    fn take(&mut self, asked: &mut HashMap<u64, RecordedRequest>, line: &RecordedLine) {
         let value = &line.value;
         note_request(asked, value);
         self.recording.missing += value["missing"].as_u64().unwrap_or_default();
@@ -189,7 +189,7 @@ impl Reading {
         }
     }
 
-    fn event(&mut self, at: Duration, of: &Asked, event: &Value) {
+    fn event(&mut self, at: Duration, of: &RecordedRequest, event: &Value) {
         let object = &event["object"];
         let Some(path) = item_path(of.uri.path(), object) else { return };
         // The first events of a watch may be what was there.
@@ -202,7 +202,7 @@ impl Reading {
         }
     }
 
-    fn list(&mut self, at: Duration, of: &Asked, list: &Value) {
+    fn list(&mut self, at: Duration, of: &RecordedRequest, list: &Value) {
         let place = of.uri.path().to_owned();
         let initial = self.listed.insert(place.clone());
         let mut there = HashSet::new();
@@ -263,7 +263,7 @@ impl Reading {
         }
     }
 
-    fn wrote(&mut self, at: Duration, of: &Asked, answer: &Value) {
+    fn wrote(&mut self, at: Duration, of: &RecordedRequest, answer: &Value) {
         let body = of.body.to_string();
         let request = describe(&of.method, &of.info, body.as_bytes());
         let path = path_of(of, answer).unwrap_or_else(|| of.uri.path().to_owned());
@@ -311,7 +311,7 @@ fn settled(line: &str) -> String {
     out.join(" ")
 }
 
-fn note_request(asked: &mut HashMap<u64, Asked>, line: &Value) {
+fn note_request(asked: &mut HashMap<u64, RecordedRequest>, line: &Value) {
     let Some(id) = line["request"].as_u64() else { return };
     let method = line["method"].as_str().and_then(|method| method.parse::<Method>().ok());
     let uri = line["uri"].as_str().and_then(|uri| uri.parse::<Uri>().ok());
@@ -319,12 +319,12 @@ fn note_request(asked: &mut HashMap<u64, Asked>, line: &Value) {
         let info = RequestInfo::of(&method, &uri);
         let text = line["text"].as_str().and_then(|text| serde_yaml_ng::from_str(text).ok());
         let body = text.unwrap_or_else(|| line["body"].clone());
-        asked.insert(id, Asked { method, uri, info, body });
+        asked.insert(id, RecordedRequest { method, uri, info, body });
     }
 }
 
 /// Returns the path of the object that a request is about, without its subresource.
-fn path_of(asked: &Asked, answer: &Value) -> Option<String> {
+fn path_of(asked: &RecordedRequest, answer: &Value) -> Option<String> {
     let path = asked.uri.path();
     match (&asked.info.name, asked.info.subresource.as_str()) {
         (Some(_), "") => Some(path.to_owned()),

@@ -54,7 +54,7 @@ pub(crate) struct ControllerEnv<'a> {
     pub(crate) leftovers: &'a Arc<Leftovers>,
     /// Whether the server only tries writes: no cache ever shows them.
     pub(crate) is_dry_run: bool,
-    pub(crate) recorder: Option<&'a crate::flight_recorder::Recorder>,
+    pub(crate) recorder: Option<&'a crate::flight_recorder::Recording>,
     pub(crate) trace_id: &'a Option<FindTraceId>,
 }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{Reason, context::RunInfo};
 use crate::{
     clock::Moment,
-    flight_recorder::Recorder,
+    flight_recorder::Recording,
     metrics::Ended,
     object::{ObjectKey, cut_to},
 };
@@ -23,7 +23,7 @@ const LONGEST_ERROR: usize = 1_000;
 #[derive(Debug, Default)]
 pub(crate) struct RecentRuns {
     runs: Mutex<VecDeque<RunReport>>,
-    recorder: Option<Recorder>,
+    recorder: Option<Recording>,
 }
 
 /// A run that ended, as debug pages show it.
@@ -53,7 +53,7 @@ pub(crate) struct RunReport {
 }
 
 impl RecentRuns {
-    pub(crate) fn new(recorder: Option<Recorder>) -> Self {
+    pub(crate) fn new(recorder: Option<Recording>) -> Self {
         Self { runs: Mutex::default(), recorder }
     }
 

@@ -10,10 +10,11 @@ use http::{Method, Request, Response, header};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use kube::client::Body;
+use memchr::memchr;
 use serde::{Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use super::{hidden, recorder::Recorder};
+use super::{hidden, recorder::Recording};
 use crate::api_request::is_watch;
 
 /// Records a request, and its answer as far as that is read.
@@ -21,7 +22,7 @@ use crate::api_request::is_watch;
 /// # Errors
 /// The request's body can't be read.
 pub(crate) async fn sent(
-    recorder: &Recorder,
+    recorder: &Recording,
     request: Request<Body>,
 ) -> kube::Result<(Request<Body>, RecordedRequest)> {
     let (head, body) = request.into_parts();
@@ -53,16 +54,19 @@ pub(crate) async fn sent(
         text,
     });
     let request = Request::from_parts(head, body);
-    Ok((request, RecordedRequest { recorder: recorder.clone(), id, group, plural, is_stream }))
+    let hides = !is_shown;
+    Ok((request, RecordedRequest { recorder: recorder.clone(), id, group, plural, is_stream, hides }))
 }
 
 /// A request whose answer is to be recorded.
 pub(crate) struct RecordedRequest {
-    recorder: Recorder,
+    recorder: Recording,
     id: u64,
     group: String,
     plural: String,
     is_stream: bool,
+    /// Something of the kind is hidden.
+    hides: bool,
 }
 
 impl RecordedRequest {
@@ -80,23 +84,26 @@ impl RecordedRequest {
 
     /// Records an event of a watch.
     fn event(&self, line: &[u8]) {
-        let shown = self.recorder.shown(&self.group, &self.plural, line);
-        self.recorder.push(&[format!("\"event\":{},\"line\":", self.id).as_bytes(), &shown, b"}"]);
+        // A line has no line breaks, so there is nothing to be done for most kinds.
+        match self.hides {
+            false => self.recorder.push(format_args!("\"event\":{},\"line\":", self.id), line),
+            true => {
+                let shown = self.recorder.shown(&self.group, &self.plural, line);
+                self.recorder.push(format_args!("\"event\":{},\"line\":", self.id), &shown);
+            }
+        }
     }
 
     /// Records a body that has been read whole; `None`: it was too large.
     fn whole(&self, code: u16, body: Option<&[u8]>) {
-        let head = format!("\"answer\":{},\"code\":{code}", self.id);
-        match body.filter(|body| !body.is_empty()) {
-            Some(body) => {
-                let shown = self.recorder.shown(&self.group, &self.plural, body);
-                // What is not JSON would make the line unreadable.
-                match serde_json::from_slice::<IgnoredAny>(&shown) {
-                    Ok(_) => self.recorder.push(&[head.as_bytes(), b",\"body\":", &shown, b"}"]),
-                    Err(_) => self.recorder.push(&[head.as_bytes(), b"}"]),
-                }
+        let id = self.id;
+        let shown = body.map(|body| self.recorder.shown(&self.group, &self.plural, body));
+        // What is not JSON would make the line unreadable.
+        match shown.filter(|shown| serde_json::from_slice::<IgnoredAny>(shown).is_ok()) {
+            Some(shown) => {
+                self.recorder.push(format_args!("\"answer\":{id},\"code\":{code},\"body\":"), &shown);
             }
-            None => self.recorder.push(&[head.as_bytes(), b"}"]),
+            None => self.recorder.push(format_args!("\"answer\":{id},\"code\":{code}"), b""),
         }
     }
 }
@@ -145,7 +152,7 @@ impl RecordedBody {
             return;
         }
         let mut rest = chunk;
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+        while let Some(end) = memchr(b'\n', rest) {
             let (line, more) = (&rest[..end], &rest[end + 1..]);
             // Most events come in one chunk; an event that was too large ends here.
             match self.read.replace(Vec::new()) {

@@ -27,7 +27,7 @@ use std::{
 use self::hidden::HiddenField;
 pub(crate) use self::{
     answer::sent,
-    recorder::{Recorded, Recorder, RecorderSlot, SnapshotObject},
+    recorder::{Recording, RecordingSlot, RecordingSource, SnapshotObject},
 };
 use crate::clock::WallClock;
 
@@ -92,7 +92,7 @@ impl FlightRecorder {
     ///
     /// # Errors
     /// It can't be written.
-    pub(crate) fn open(&self, clock: &WallClock) -> io::Result<Recorder> {
-        Recorder::open(&self.path, self.at_most, self.hidden.clone(), clock)
+    pub(crate) fn open(&self, clock: &WallClock) -> io::Result<Recording> {
+        Recording::open(&self.path, self.at_most, self.hidden.clone(), clock)
     }
 }

@@ -2,7 +2,8 @@
 
 use std::{
     borrow::Cow,
-    fmt, io,
+    fmt,
+    io::{self, Write},
     path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
@@ -34,9 +35,9 @@ const FULL: usize = 8 << 20;
 
 /// Records; clones record into one file.
 #[derive(Clone)]
-pub(crate) struct Recorder(Arc<RecorderCore>);
+pub(crate) struct Recording(Arc<RecordingCore>);
 
-struct RecorderCore {
+struct RecordingCore {
     /// `None` after an error.
     ring: Mutex<Option<Ring>>,
     /// Most bytes of a body.
@@ -49,14 +50,14 @@ struct RecorderCore {
     requests: AtomicU64,
 }
 
-impl fmt::Debug for Recorder {
+impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Recorder({})", self.0.path.display())
+        write!(f, "Recording({})", self.0.path.display())
     }
 }
 
 /// Where the recorder of a manager is, once it has started with one; all its clients look here.
-pub(crate) type RecorderSlot = Arc<OnceLock<Recorder>>;
+pub(crate) type RecordingSlot = Arc<OnceLock<Recording>>;
 
 /// What is not yet written.
 #[derive(Default)]
@@ -74,7 +75,7 @@ pub(crate) struct SnapshotObject {
 }
 
 /// What a recorder asks its manager.
-pub(crate) trait Recorded: Send + Sync {
+pub(crate) trait RecordingSource: Send + Sync {
     /// Lists the cached objects, until the function says that it has enough.
     fn objects(&self, take: &mut dyn FnMut(SnapshotObject) -> bool);
 
@@ -85,7 +86,7 @@ pub(crate) trait Recorded: Send + Sync {
     fn state(&self) -> Option<&'static str>;
 }
 
-impl Recorder {
+impl Recording {
     /// # Errors
     /// The file can't be written.
     pub(super) fn open(
@@ -95,7 +96,7 @@ impl Recorder {
         clock: &WallClock,
     ) -> io::Result<Self> {
         let began = jiff::Timestamp::try_from(clock.now()).map(|now| now.to_string()).unwrap_or_default();
-        let core = RecorderCore {
+        let core = RecordingCore {
             ring: Mutex::new(Some(Ring::open(path, at_most, &began)?)),
             largest: usize::try_from(at_most / 4).unwrap_or(usize::MAX),
             path: path.to_owned(),
@@ -124,7 +125,7 @@ impl Recorder {
     }
 
     /// Writes what is recorded until the token is cancelled, and a last time then.
-    pub(crate) async fn write(self, manager: impl Recorded, stop: CancellationToken) {
+    pub(crate) async fn write(self, manager: impl RecordingSource, stop: CancellationToken) {
         let mut state = None;
         self.line(&SettingsLine { settings: manager.settings() });
         loop {
@@ -145,7 +146,7 @@ impl Recorder {
         }
     }
 
-    fn flush(&self, manager: &dyn Recorded) {
+    fn flush(&self, manager: &dyn RecordingSource) {
         let Pending { mut text, missing } = std::mem::take(&mut *self.0.pending.lock());
         if missing > 0 {
             text.extend_from_slice(format!("{{\"t\":{},\"missing\":{missing}}}\n", self.millis()).as_bytes());
@@ -159,7 +160,7 @@ impl Recorder {
     }
 
     /// Writes the objects with which a part of the file begins, as far as there is room.
-    fn snapshot(&self, manager: &dyn Recorded, most: usize) -> Vec<u8> {
+    fn snapshot(&self, manager: &dyn RecordingSource, most: usize) -> Vec<u8> {
         let (mut text, mut missing, t) = (Vec::new(), 0, self.millis());
         manager.objects(&mut |object| {
             let json = self.shown(&object.group, &object.plural, &object.json);
@@ -191,23 +192,22 @@ impl Recorder {
 
     pub(super) fn line(&self, value: &impl Serialize) {
         if let Ok(json) = serde_json::to_vec(value) {
-            // The first brace is of the line that the time is put into.
-            self.push(&[json.get(1..).unwrap_or_default()]);
+            let fields = json.strip_prefix(b"{").and_then(|json| json.strip_suffix(b"}"));
+            self.push(format_args!(""), fields.unwrap_or_default());
         }
     }
 
-    /// Adds a line, whose time is put before these parts.
-    pub(super) fn push(&self, parts: &[&[u8]]) {
+    /// Adds a line: the time, what comes first, and JSON behind that.
+    pub(super) fn push(&self, first: fmt::Arguments<'_>, json: &[u8]) {
         let t = self.millis();
         let mut pending = self.0.pending.lock();
-        let size: usize = parts.iter().map(|part| part.len()).sum();
-        if pending.text.len() + size > FULL {
+        if pending.text.len() + json.len() > FULL {
             pending.missing += 1;
             return;
         }
-        pending.text.extend_from_slice(format!("{{\"t\":{t},").as_bytes());
-        parts.iter().for_each(|part| pending.text.extend_from_slice(part));
-        pending.text.push(b'\n');
+        let _infallible = write!(pending.text, "{{\"t\":{t},{first}");
+        pending.text.extend_from_slice(json);
+        pending.text.extend_from_slice(b"}\n");
         if pending.text.len() >= SOON {
             self.0.due.notify_one();
         }

@@ -72,7 +72,7 @@ use crate::{
     clock::{Moment, WallClock},
     controller::{Controller, ControllerEnv, FindTraceId, Leftovers, Plan, RunningController, Watch},
     error::Error,
-    flight_recorder::{FlightRecorder, Recorder, RecorderSlot},
+    flight_recorder::{FlightRecorder, Recording, RecordingSlot},
     informer::{InformerBuilder, Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
     metrics::Metrics,
@@ -136,7 +136,7 @@ pub struct Manager {
     seed: Option<u64>,
     dry_run: Arc<DryRun>,
     flight_recorder: Option<FlightRecorder>,
-    recorder: RecorderSlot,
+    recorder: RecordingSlot,
     trace_id: Option<FindTraceId>,
     cluster: ClientOrigin,
     serve: Serve,
@@ -167,7 +167,7 @@ impl Manager {
     pub fn with_config(client: kube::Client, config: ReflectorConfig) -> Self {
         let metrics = config.metrics.clone().unwrap_or_default();
         let config = ReflectorConfig { metrics: Some(metrics.clone()), ..config };
-        let (dry_run, recorder) = (Arc::default(), RecorderSlot::default());
+        let (dry_run, recorder) = (Arc::default(), RecordingSlot::default());
         let client = client::observed(client, &metrics, &dry_run, &recorder);
         Self {
             seed: config.seed,
@@ -332,7 +332,7 @@ impl Manager {
     }
 
     /// Opens the recording, and gives the task that writes it.
-    fn open_recorder(&self) -> Result<Option<Recorder>, Error> {
+    fn open_recorder(&self) -> Result<Option<Recording>, Error> {
         let Some(settings) = &self.flight_recorder else { return Ok(None) };
         let recorder = settings.open(&self.clock).map_err(|error| {
             Error::other(format!(

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{debug_report::ProgramReport, inspector::Inspector, process::Clusters};
 use crate::{
-    flight_recorder::{Recorded, SnapshotObject},
+    flight_recorder::{RecordingSource, SnapshotObject},
     leader_election::{LeaderState, Leadership},
 };
 
@@ -15,7 +15,7 @@ pub(super) struct RecordedManager {
     pub(super) inspector: Inspector,
 }
 
-impl Recorded for RecordedManager {
+impl RecordingSource for RecordedManager {
     fn objects(&self, take: &mut dyn FnMut(SnapshotObject) -> bool) {
         self.clusters.own().factory().cached(take);
     }

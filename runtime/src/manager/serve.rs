@@ -10,7 +10,7 @@ type Sources<'a> = (
     &'a super::Inspector,
     &'a crate::metrics::Metrics,
     &'a kube::Client,
-    &'a crate::flight_recorder::RecorderSlot,
+    &'a crate::flight_recorder::RecordingSlot,
 );
 
 #[cfg(feature = "http")]

@@ -10,7 +10,7 @@ use tower::BoxError;
 
 use super::{direct, warnings::Warnings};
 use crate::{
-    flight_recorder::{RecorderSlot, sent},
+    flight_recorder::{RecordingSlot, sent},
     manager::dry_run::DryRun,
     metrics::{Metrics, RequestMetrics},
 };
@@ -23,7 +23,7 @@ pub(in crate::manager) fn observed(
     client: Client,
     metrics: &Metrics,
     dry_run: &Arc<DryRun>,
-    recorder: &RecorderSlot,
+    recorder: &RecordingSlot,
 ) -> Client {
     let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
     let observer = Arc::new(RequestObserver {
@@ -67,7 +67,7 @@ struct RequestObserver {
     requests: RequestMetrics,
     warnings: Warnings,
     dry_run: Arc<DryRun>,
-    recorder: RecorderSlot,
+    recorder: RecordingSlot,
 }
 
 impl RequestObserver {

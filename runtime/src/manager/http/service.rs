@@ -28,7 +28,7 @@ use super::{
     settings::Http,
 };
 use crate::{
-    flight_recorder::RecorderSlot,
+    flight_recorder::RecordingSlot,
     manager::{HealthReport, Inspector},
     metrics::{self, Metrics},
     users_code::contained_in,
@@ -74,7 +74,7 @@ struct HttpPaths {
     debug_for_all: bool,
     /// `None`: nobody is asked for a token.
     reviewer: Option<Reviewer>,
-    recorder: RecorderSlot,
+    recorder: RecordingSlot,
 }
 
 /// The pairs of a query, decoded.
@@ -86,7 +86,7 @@ impl HttpService {
         inspector: Inspector,
         metrics: Metrics,
         client: &kube::Client,
-        recorder: RecorderSlot,
+        recorder: RecordingSlot,
     ) -> Self {
         let reviewer = http.reviewed.then(|| Reviewer::new(client.clone()));
         let debug_for_all = http.debug_for_all;
