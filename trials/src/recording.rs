@@ -138,10 +138,8 @@ struct Reading {
     before_own: HashMap<(String, String), Option<Value>>,
     /// The UIDs of what it deleted.
     deleted: HashSet<String>,
-    /// The watches and lists that have shown something.
+    /// The collections that have been listed to the end.
     listed: HashSet<String>,
-    /// The operator has written, or others have changed something.
-    began: bool,
 }
 
 impl Reading {
@@ -178,6 +176,8 @@ impl Reading {
         }
         let is_done = value["code"].as_u64().is_some_and(|code| code < 300);
         match of.info.verb {
+            // It was too large to be recorded: that says nothing of what is there.
+            Some(Verb::List) if is_done && value["body"].is_null() => self.recording.missing += 1,
             Some(Verb::List) if is_done => self.list(line.at, of, &value["body"]),
             Some(Verb::Get) if is_done => {
                 if let Some(path) = path_of(of, &value["body"]) {
@@ -192,8 +192,9 @@ impl Reading {
     fn event(&mut self, at: Duration, of: &RecordedRequest, event: &Value) {
         let object = &event["object"];
         let Some(path) = item_path(of.uri.path(), object) else { return };
-        // The first events of a watch may be what was there.
-        let initial = !self.began && !self.listed.contains(of.uri.path());
+        // The first events of a watch are what was there, if it asks for that.
+        let query = of.uri.query().unwrap_or_default();
+        let initial = query.contains("sendInitialEvents=true") && !self.listed.contains(of.uri.path());
         match event["type"].as_str() {
             Some("ADDED" | "MODIFIED") => self.see(at, path, Some(object), initial),
             Some("DELETED") => self.see(at, path, None, false),
@@ -204,7 +205,8 @@ impl Reading {
 
     fn list(&mut self, at: Duration, of: &RecordedRequest, list: &Value) {
         let place = of.uri.path().to_owned();
-        let initial = self.listed.insert(place.clone());
+        // All pages of the first list are.
+        let initial = !self.listed.contains(&place);
         let mut there = HashSet::new();
         let kind = list["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
         for item in list["items"].as_array().into_iter().flatten() {
@@ -216,6 +218,9 @@ impl Reading {
             let Some(path) = item_path(&place, &item) else { continue };
             there.insert(path.clone());
             self.see(at, path, Some(&item), initial);
+        }
+        if object::text(list, "continue").is_empty() {
+            self.listed.insert(place.clone());
         }
         let query = of.uri.query().unwrap_or_default();
         let is_whole = object::text(list, "continue").is_empty()
@@ -239,7 +244,6 @@ impl Reading {
             // It goes by itself where the operator deletes it, or takes off the last finalizer.
             let released = object::is_deleting(&before) && object::finalizers(&before).is_empty();
             if !self.deleted.contains(object::uid(&before)) && !released {
-                self.began = true;
                 self.recording.others.push(ForeignEvent { at, path, before: Some(before), after: None });
             }
             return;
@@ -257,7 +261,6 @@ impl Reading {
             (true, _) => self.recording.initial.push((path, state.clone())),
             (false, true) => {}
             (false, false) => {
-                self.began = true;
                 self.recording.others.push(ForeignEvent { at, path, before, after: Some(state.clone()) });
             }
         }
@@ -267,7 +270,6 @@ impl Reading {
         let body = of.body.to_string();
         let request = describe(&of.method, &of.info, body.as_bytes());
         let path = path_of(of, answer).unwrap_or_else(|| of.uri.path().to_owned());
-        self.began = true;
         if matches!(of.info.verb, Some(Verb::Delete | Verb::DeleteCollection)) {
             let there = self.known.contains_key(&path);
             if there {
@@ -409,6 +411,34 @@ mod tests {
         assert_eq!(effects, ["patch configmaps shop/a-copy"]);
         assert_eq!((recording.missing, recording.runs), (2, 1));
         assert_eq!(recording.namespaces().into_iter().collect::<Vec<_>>(), ["shop"]);
+    }
+
+    // T32
+    #[test]
+    fn all_pages_of_a_first_list_were_there_and_a_list_that_is_missing_deletes_nothing() {
+        let map = |name: &str| {
+            format!(r#"{{"metadata":{{"namespace":"shop","name":"{name}","resourceVersion":"5"}}}}"#)
+        };
+        let page = |answer: u32, token: &str, name: &str| {
+            format!(
+                r#"{{"t":{answer},"answer":{answer},"code":200,"body":{{"kind":"ConfigMapList","metadata":{{"continue":"{token}"}},"items":[{}]}}}}"#,
+                map(name)
+            )
+        };
+        let ask = |request: u32, query: &str| {
+            format!(r#"{{"t":0,"request":{request},"method":"GET","uri":"/api/v1/configmaps?{query}"}}"#)
+        };
+        let lines = [
+            ask(1, "limit=1"),
+            page(1, "next", "a"),
+            ask(2, "limit=1&continue=next"),
+            page(2, "", "b"),
+            ask(3, "limit=1"),
+            r#"{"t":9,"answer":3,"code":200}"#.to_owned(),
+        ];
+        let recording = parsed(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!((recording.initial.len(), recording.others.len()), (2, 0), "{recording:?}");
+        assert_eq!(recording.missing, 1);
     }
 
     // T32

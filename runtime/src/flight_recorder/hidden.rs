@@ -22,10 +22,16 @@ impl HiddenField {
         Self { group: group.to_owned(), plural: plural.to_owned(), steps }
     }
 
-    /// What no recording shows of Secrets; tools keep in annotations what they applied.
-    pub(super) fn of_secrets() -> Vec<Self> {
-        let all = ["/data/*", "/stringData/*", "/metadata/annotations/*", "/metadata/managedFields"];
-        all.iter().map(|pointer| Self::new("", "secrets", pointer)).collect()
+    /// What no recording shows: Secrets, in whose annotations tools keep what they applied, and tokens.
+    pub(super) fn always() -> Vec<Self> {
+        let secrets = ["/data/*", "/stringData/*", "/metadata/annotations/*"];
+        let secrets = secrets.iter().map(|pointer| Self::new("", "secrets", pointer));
+        // The manager itself asks whose token a request to its HTTP server has.
+        let tokens = [
+            Self::new("authentication.k8s.io", "tokenreviews", "/spec/token"),
+            Self::new("", "serviceaccounts", "/status/token"),
+        ];
+        secrets.chain(tokens).collect()
     }
 
     pub(super) fn is_of(&self, group: &str, plural: &str) -> bool {
@@ -90,7 +96,11 @@ mod tests {
     // P25
     #[test]
     fn what_is_hidden_is_in_no_object_event_or_list() {
-        let secrets = HiddenField::of_secrets();
+        let always = HiddenField::always();
+        let of = |group: &str, plural: &str| -> Vec<HiddenField> {
+            always.iter().filter(|field| field.is_of(group, plural)).cloned().collect()
+        };
+        let secrets = of("", "secrets");
         for json in [
             r#"{"kind":"Secret","data":{"a":"aHVudGVyMg=="},"metadata":{"annotations":{"b":"hunter2"}}}"#,
             r#"{"type":"ADDED","object":{"data":{"a":"aHVudGVyMg=="}}}"#,
@@ -100,6 +110,11 @@ mod tests {
             let shown = shown_as(&secrets, json);
             assert!(!shown.contains("hunter2") && !shown.contains("aHVu"), "{shown}");
         }
+        let review = r#"{"spec":{"token":"hunter2","audiences":["a"]}}"#;
+        let shown = shown_as(&of("authentication.k8s.io", "tokenreviews"), review);
+        assert!(shown.contains("audiences") && !shown.contains("hunter2"), "{shown}");
+        let request = r#"{"kind":"TokenRequest","status":{"token":"hunter2"}}"#;
+        assert!(!shown_as(&of("", "serviceaccounts"), request).contains("hunter2"));
         let token = [HiddenField::new("web.example.dev", "sites", "/spec/users/*/token")];
         let shown = shown_as(&token, r#"{"spec":{"users":[{"name":"a","token":"t1"},{"token":"t2"}]}}"#);
         assert_eq!(shown, r#"{"spec":{"users":[{"name":"a","token":""},{"token":""}]}}"#);

@@ -61,7 +61,7 @@ pub struct FlightRecorder {
 impl FlightRecorder {
     /// Records into a file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), at_most: AT_MOST, hidden: HiddenField::of_secrets() }
+        Self { path: path.into(), at_most: AT_MOST, hidden: HiddenField::always() }
     }
 
     /// Bounds the file, in bytes; 64 MiB unless set, and never less than 1 MiB.

@@ -30,7 +30,7 @@ use crate::{chain::one_line, clock::WallClock};
 const FLUSH: Duration = Duration::from_millis(500);
 /// With this many bytes it is written at once.
 const SOON: usize = 256 << 10;
-/// With this many bytes that could not be written yet, lines are left out.
+/// Most bytes that wait to be written, of a recording of any size.
 const FULL: usize = 8 << 20;
 
 /// Records; clones record into one file.
@@ -40,8 +40,8 @@ pub(crate) struct Recording(Arc<RecordingCore>);
 struct RecordingCore {
     /// `None` after an error.
     ring: Mutex<Option<Ring>>,
-    /// Most bytes of a body.
-    largest: usize,
+    /// With this many bytes that could not be written yet, lines are left out.
+    full: usize,
     path: PathBuf,
     hidden: Vec<HiddenField>,
     pending: Mutex<Pending>,
@@ -98,7 +98,8 @@ impl Recording {
         let began = jiff::Timestamp::try_from(clock.now()).map(|now| now.to_string()).unwrap_or_default();
         let core = RecordingCore {
             ring: Mutex::new(Some(Ring::open(path, at_most, &began)?)),
-            largest: usize::try_from(at_most / 4).unwrap_or(usize::MAX),
+            // So a part that begins with a snapshot has room for it.
+            full: usize::try_from(at_most / 8).unwrap_or(FULL).min(FULL),
             path: path.to_owned(),
             hidden,
             pending: Mutex::default(),
@@ -111,7 +112,7 @@ impl Recording {
 
     /// Returns most bytes of a body that are recorded.
     pub(super) fn largest(&self) -> usize {
-        self.0.largest
+        self.0.full
     }
 
     /// Numbers a request.
@@ -201,14 +202,14 @@ impl Recording {
     pub(super) fn push(&self, first: fmt::Arguments<'_>, json: &[u8]) {
         let t = self.millis();
         let mut pending = self.0.pending.lock();
-        if pending.text.len() + json.len() > FULL {
+        if pending.text.len() + json.len() > self.0.full {
             pending.missing += 1;
             return;
         }
         let _infallible = write!(pending.text, "{{\"t\":{t},{first}");
         pending.text.extend_from_slice(json);
         pending.text.extend_from_slice(b"}\n");
-        if pending.text.len() >= SOON {
+        if pending.text.len() >= SOON.min(self.0.full / 2) {
             self.0.due.notify_one();
         }
     }
