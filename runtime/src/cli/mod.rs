@@ -70,8 +70,8 @@ type Build<'a> = Box<dyn FnOnce(Manager) -> Manager + 'a>;
 /// `run` logs to the standard error, as text or as JSON (`--log-format json`). `RUST_LOG` filters by targets and levels,
 /// such as `info,watchkeeper=debug`. A subscriber that the program has set before stays. The exit status is 0 after a stop
 /// by a signal, 1 after an error, and 64 for a command line that can't be read. That of `rehearse` is 0 if nothing would be
-/// written, 2 if something would, and 1 if it did not come to rest, or runs failed. After a second signal see
-/// [`Manager::run`].
+/// written, 2 if something would, and 1 if it did not come to rest, a signal stopped it, or runs failed. After a second
+/// signal see [`Manager::run`].
 ///
 /// ```no_run
 /// use watchkeeper::prelude::*;
@@ -220,7 +220,7 @@ async fn operate(served: RunOptions, build: Build<'_>) -> Result<(), Error> {
 
 /// Runs the operator without a write until it is at rest.
 async fn rehearse(at_most: Duration, build: Build<'_>) -> Result<Rehearsal, Error> {
-    build(Manager::infer().await?).http(Http::off()).rehearse(at_most).await
+    build(Manager::infer().await?).http(Http::off()).rehearse_until_signal(at_most).await
 }
 
 fn threads() -> io::Result<Runtime> {

@@ -319,7 +319,20 @@ impl Manager {
         let manager = self.dry_run();
         let dry_run = manager.dry_run.clone();
         dry_run.rehearse();
-        rehearse::until_rest(manager.spawn(), &dry_run, at_most).await
+        rehearse::until_rest(manager.spawn(), &dry_run, at_most, std::future::pending()).await
+    }
+
+    /// Rehearses as a program does: after a signal it reports what it has seen by then.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn rehearse_until_signal(self, at_most: Duration) -> Result<Rehearsal, Error> {
+        let mut signals = signals::Signals::listen()?;
+        let interrupted = async {
+            let _ = signals.nth(1).await;
+        };
+        let manager = self.dry_run();
+        let dry_run = manager.dry_run.clone();
+        dry_run.rehearse();
+        rehearse::until_rest(manager.spawn(), &dry_run, at_most, interrupted).await
     }
 
     /// Records all requests, answers, events and runs into a [bounded file](FlightRecorder), from the start on.

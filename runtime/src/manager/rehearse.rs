@@ -1,6 +1,6 @@
 //! Runs a manager without a write until it is at rest.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
@@ -21,14 +21,20 @@ const QUIET: Duration = Duration::from_secs(2);
 /// The most objects of a controller whose failures are reported.
 const FAILURES: usize = 100;
 
-/// Lets a manager run until nothing moves any more, or for a time, and stops it.
+/// Lets a manager run until nothing moves any more, for a time, or until it is interrupted, and stops it.
 pub(super) async fn until_rest(
     mut running: Running,
     dry_run: &DryRun,
     at_most: Duration,
+    interrupted: impl Future<Output = ()>,
 ) -> Result<Rehearsal, Error> {
     let (began, inspector) = (Instant::now(), running.inspector());
-    let at_rest = rest(&inspector, at_most);
+    let at_rest = async {
+        tokio::select! {
+            restless = rest(&inspector, at_most) => restless,
+            () = interrupted => vec!["a signal stopped it".to_owned()],
+        }
+    };
     tokio::select! {
         biased;
         restless = at_rest => {

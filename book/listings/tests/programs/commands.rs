@@ -4,7 +4,7 @@ use std::{
     io::Read as _,
     net::TcpListener,
     path::Path,
-    process::{Command, ExitStatus, Output, Stdio},
+    process::{Command, Output, Stdio},
     time::Duration,
 };
 
@@ -76,14 +76,14 @@ fn what_is_wrong_is_named_with_the_remedy() {
         program
     };
     for (mut command, code, wanted) in [
-        (program(&["walk"]), 2, "notices: unknown command \"walk\": the commands are run, crd, rbac,"),
-        (program(&["crd", "--fast"]), 2, "notices: unknown option \"--fast\"\nTry `notices --help`."),
+        (program(&["walk"]), 64, "notices: unknown command \"walk\": the commands are run, crd, rbac,"),
+        (program(&["crd", "--fast"]), 64, "notices: unknown option \"--fast\"\nTry `notices --help`."),
         (
             program(&["why", "Letter", "a"]),
-            2,
+            64,
             "notices: no controller reconciles \"Letter\": the kinds are Notice",
         ),
-        (wrong_filter(), 2, "notices: RUST_LOG is \"info,watchkeeper=loud\", which can't be read"),
+        (wrong_filter(), 64, "notices: RUST_LOG is \"info,watchkeeper=loud\", which can't be read"),
         (program(&[]), 1, "notices: no cluster is configured: KUBECONFIG is not set"),
         (
             program(&["manifests", "--image", "a b"]),
@@ -127,16 +127,30 @@ async fn post(server: &ApiServer<OverHttp>) {
 
 fn start(kubeconfig: &Path, arguments: &[&str]) -> Process {
     let mut program = program(arguments);
-    Process(program.env("KUBECONFIG", kubeconfig).stderr(Stdio::piped()).spawn().unwrap())
+    Process(
+        program.env("KUBECONFIG", kubeconfig).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(),
+    )
 }
 
-/// Stops a process as a kubelet does; returns how it ended, and what it logged.
-fn stop(mut process: Process) -> (ExitStatus, String) {
+/// Asks a process to stop, as a kubelet does.
+fn terminate(process: &Process) {
     let killed = Command::new("kill").arg("-TERM").arg(process.0.id().to_string()).status().unwrap();
     assert!(killed.success());
-    let mut log = String::new();
+}
+
+/// Waits for a process; returns its exit status, what it printed, and what it logged.
+fn ended(mut process: Process) -> (Option<i32>, String, String) {
+    let (mut printed, mut log) = (String::new(), String::new());
+    process.0.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
     process.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
-    (process.0.wait().unwrap(), log)
+    (process.0.wait().unwrap().code(), printed, log)
+}
+
+/// Stops a process; returns its exit status, and what it logged.
+fn stop(process: Process) -> (Option<i32>, String) {
+    terminate(&process);
+    let (code, _, log) = ended(process);
+    (code, log)
 }
 
 #[tokio::test]
@@ -155,15 +169,15 @@ async fn it_runs_and_says_why_and_stops() {
         assert_eq!(why.lines().count(), 1, "{why}");
         assert!(why.starts_with("notices.board.example.dev is not reconciling default/b: "), "{why}");
     }
-    let (status, log) = stop(process);
-    assert_eq!(status.code(), Some(0), "{log}");
+    let (code, log) = stop(process);
+    assert_eq!(code, Some(0), "{log}");
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.iter().any(|line| line["fields"]["message"] == "stopped"), "{log}");
     server.stop().await;
 }
 
-#[tokio::test]
-async fn a_rehearsal_logs_what_would_change_and_writes_nothing() {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rehearsal_prints_what_would_change_and_writes_nothing() {
     let server = ApiServer::http().namespace("default").start().await.unwrap();
     let folder = Folder::empty();
     let kubeconfig = folder.path().join("kubeconfig");
@@ -172,21 +186,36 @@ async fn a_rehearsal_logs_what_would_change_and_writes_nothing() {
     let earlier = start(&kubeconfig, &["--http", "off"]);
     post(&server).await;
     server.eventually::<ConfigMap>("default/a", |page| page.is_some()).await;
-    let (status, log) = stop(earlier);
-    assert_eq!(status.code(), Some(0), "{log}");
+    let (code, log) = stop(earlier);
+    assert_eq!(code, Some(0), "{log}");
     server.delete::<ConfigMap>("default/a").await;
-    let requests = || server.requests().list().into_iter();
-    let is_trial = |path: &str, query: &str| path.ends_with("/configmaps/a") && query.contains("dryRun=All");
+    let rehearsal = start(&kubeconfig, &["rehearse", "--log-format", "json"]);
+    let (code, report, log) = ended(rehearsal);
+    assert_eq!(code, Some(2), "{report}\n{log}");
+    assert!(report.contains("would create 1 configmaps"), "{report}");
+    assert_eq!(log, "");
+    let maps = Api::<ConfigMap>::namespaced(server.client(), "default");
+    assert_eq!(maps.list(&ListParams::default()).await.unwrap().items.len(), 0);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rehearsal_that_a_signal_stops_reports_what_it_has_seen() {
+    let server = ApiServer::http().namespace("default").start().await.unwrap();
+    let folder = Folder::empty();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, server.kubeconfig_yaml()).unwrap();
+    // The kind is not there, and no rehearsal makes it: its cache is never filled.
     let rehearsal = start(&kubeconfig, &["rehearse"]);
+    let asked = |path: &str| path.ends_with("/notices");
     let begun = Instant::now();
-    while !requests().any(|one| is_trial(&one.path, &one.query) && one.status.is_some()) {
+    while !server.requests().list().iter().any(|one| asked(&one.path) && one.status.is_some()) {
         assert!(begun.elapsed() < PATIENCE);
         sleep(Duration::from_millis(50)).await;
     }
-    let (status, log) = stop(rehearsal);
-    assert_eq!(status.code(), Some(0), "{log}");
-    assert!(log.contains("dry run: not written") && log.contains("configmaps default/a"), "{log}");
-    let maps = Api::<ConfigMap>::namespaced(server.client(), "default");
-    assert_eq!(maps.list(&ListParams::default()).await.unwrap().items.len(), 0);
+    terminate(&rehearsal);
+    let (code, report, log) = ended(rehearsal);
+    assert_eq!(code, Some(1), "{report}\n{log}");
+    assert!(report.contains("not all was at rest") && report.contains("a signal stopped it"), "{report}");
     server.stop().await;
 }
