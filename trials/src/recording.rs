@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
 use http::{Method, Uri};
 use jiff::Timestamp;
@@ -72,8 +73,8 @@ impl Recording {
         let told = |error: &dyn std::fmt::Display| {
             format!("the recording {} can't be read: {error}", file.display())
         };
-        let text = std::fs::read_to_string(file).map_err(|error| told(&error))?;
-        let older = std::fs::read_to_string(format!("{}.old", file.display())).unwrap_or_default();
+        let older = part(Path::new(&format!("{}.old", file.display()))).unwrap_or_default();
+        let text = part(file).map_err(|error| told(&error))?;
         Self::parse(&(older + &text)).map_err(|error| told(&error))
     }
 
@@ -100,6 +101,13 @@ impl Recording {
         let namespace = |path: &String| RequestInfo::of(&Method::GET, &path.parse().ok()?).namespace;
         paths.filter_map(namespace).collect()
     }
+}
+
+/// Reads a part of a recording: as far as its first NUL byte, where there is one, as a process leaves it that was killed.
+fn part(file: &Path) -> io::Result<String> {
+    let mut text = fs::read(file)?;
+    text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
+    String::from_utf8(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Reads the lines, on one clock: a process that is started again begins at 0.
@@ -370,6 +378,24 @@ mod tests {
 
     fn parsed(lines: &[&str]) -> Recording {
         Recording::parse(&lines.join("\n")).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    // T32
+    #[test]
+    fn what_is_behind_the_end_of_a_part_is_not_read() {
+        let file = std::env::temp_dir().join(format!("watchkeeper-part-{}.wkr", std::process::id()));
+        let line = r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z"}"#;
+        fs::write(&file, [line.as_bytes(), b"\n\0\xff\"}\n{\"t\":9,\"run\":{}}\n"].concat()).unwrap();
+        fs::write(
+            format!("{}.old", file.display()),
+            [line, "\n{\"t\":1,\"run\":{}}\n\0{\"t\":2,\"ru"].concat(),
+        )
+        .unwrap();
+        assert_eq!(Recording::read(&file).unwrap().runs, 1);
+        fs::remove_file(format!("{}.old", file.display())).unwrap();
+        assert_eq!(Recording::read(&file).unwrap().runs, 0);
+        fs::remove_file(&file).unwrap();
+        assert!(Recording::read(&file).is_err());
     }
 
     // T32

@@ -54,8 +54,9 @@ pub(crate) async fn sent(
         text,
     });
     let request = Request::from_parts(head, body);
-    let hides = !is_shown;
-    Ok((request, RecordedRequest { recorder: recorder.clone(), id, group, plural, is_stream, hides }))
+    let event = format!("\"event\":{id},\"line\":").into_bytes();
+    let recorder = recorder.clone();
+    Ok((request, RecordedRequest { recorder, id, group, plural, is_stream, hides: !is_shown, event }))
 }
 
 /// A request whose answer is to be recorded.
@@ -67,6 +68,8 @@ pub(crate) struct RecordedRequest {
     is_stream: bool,
     /// Something of the kind is hidden.
     hides: bool,
+    /// How a line of an event begins.
+    event: Vec<u8>,
 }
 
 impl RecordedRequest {
@@ -86,10 +89,9 @@ impl RecordedRequest {
     fn event(&self, line: &[u8]) {
         // A line has no line breaks, so there is nothing to be done for most kinds.
         match self.hides {
-            false => self.recorder.push(format_args!("\"event\":{},\"line\":", self.id), line),
+            false => self.recorder.push(&self.event, line),
             true => {
-                let shown = self.recorder.shown(&self.group, &self.plural, line);
-                self.recorder.push(format_args!("\"event\":{},\"line\":", self.id), &shown);
+                self.recorder.push(&self.event, &self.recorder.shown(&self.group, &self.plural, line));
             }
         }
     }
@@ -101,9 +103,10 @@ impl RecordedRequest {
         // What is not JSON would make the line unreadable.
         match shown.filter(|shown| serde_json::from_slice::<IgnoredAny>(shown).is_ok()) {
             Some(shown) => {
-                self.recorder.push(format_args!("\"answer\":{id},\"code\":{code},\"body\":"), &shown);
+                let first = format!("\"answer\":{id},\"code\":{code},\"body\":");
+                self.recorder.push(first.as_bytes(), &shown);
             }
-            None => self.recorder.push(format_args!("\"answer\":{id},\"code\":{code}"), b""),
+            None => self.recorder.line(&AnswerLine { answer: id, code }),
         }
     }
 }

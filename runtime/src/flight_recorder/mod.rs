@@ -1,6 +1,7 @@
 //! Keeps what came in and what went out in a bounded file, so that an incident can be played again.
 //!
-//! Each line of the file is a JSON object with the milliseconds `t` since the recording began:
+//! A part of the file is text as far as its first NUL byte; after a clean end there is nothing behind that. Each line is a
+//! JSON object with the milliseconds `t` since the recording began:
 //!
 //! | Line | Says |
 //! |---|---|

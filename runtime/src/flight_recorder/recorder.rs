@@ -2,8 +2,7 @@
 
 use std::{
     borrow::Cow,
-    fmt,
-    io::{self, Write},
+    fmt, io, mem,
     path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
@@ -16,6 +15,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::{
     sync::Notify,
+    task::spawn_blocking,
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
@@ -126,8 +126,8 @@ impl Recording {
     }
 
     /// Writes what is recorded until the token is cancelled, and a last time then.
-    pub(crate) async fn write(self, manager: impl RecordingSource, stop: CancellationToken) {
-        let mut state = None;
+    pub(crate) async fn write(self, manager: impl RecordingSource + 'static, stop: CancellationToken) {
+        let (manager, mut state, mut spare) = (Arc::new(manager), None, Vec::new());
         self.line(&SettingsLine { settings: manager.settings() });
         loop {
             let is_over = tokio::select! {
@@ -140,24 +140,33 @@ impl Recording {
                 state = now;
                 self.line(&StateLine { state: now.unwrap_or("no election") });
             }
-            self.flush(&manager);
+            // The two buffers change places, so that neither is allocated again.
+            let (recording, source) = (self.clone(), manager.clone());
+            let text = mem::replace(&mut self.0.pending.lock().text, spare);
+            let written = spawn_blocking(move || recording.flush(&*source, text, is_over));
+            spare = written.await.unwrap_or_default();
             if is_over {
                 return;
             }
         }
     }
 
-    fn flush(&self, manager: &dyn RecordingSource) {
-        let Pending { mut text, missing } = std::mem::take(&mut *self.0.pending.lock());
+    /// Writes lines to the file; returns the empty buffer.
+    fn flush(&self, manager: &dyn RecordingSource, mut text: Vec<u8>, is_over: bool) -> Vec<u8> {
+        let missing = mem::take(&mut self.0.pending.lock().missing);
         if missing > 0 {
             text.extend_from_slice(format!("{{\"t\":{},\"missing\":{missing}}}\n", self.millis()).as_bytes());
         }
         let mut ring = self.0.ring.lock();
-        let Some(open) = ring.as_mut() else { return };
-        if let Err(error) = open.write(&text, |most| self.snapshot(manager, most)) {
+        let Some(open) = ring.as_mut() else { return Vec::new() };
+        let written = open.write(&mut text, |most| self.snapshot(manager, most));
+        if let Err(error) = written.and_then(|()| if is_over { open.close() } else { Ok(()) }) {
             tracing::error!(file = %self.0.path.display(), error = one_line(&error), "the flight recorder stops");
             *ring = None;
         }
+        text.clear();
+        text.shrink_to(2 * SOON);
+        text
     }
 
     /// Writes the objects with which a part of the file begins, as far as there is room.
@@ -187,28 +196,30 @@ impl Recording {
         hidden::shown(self.0.hidden.iter().filter(|field| field.is_of(group, plural)), json)
     }
 
-    fn millis(&self) -> u128 {
-        self.0.began.elapsed().as_millis()
+    fn millis(&self) -> u64 {
+        u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn line(&self, value: &impl Serialize) {
         if let Ok(json) = serde_json::to_vec(value) {
             let fields = json.strip_prefix(b"{").and_then(|json| json.strip_suffix(b"}"));
-            self.push(format_args!(""), fields.unwrap_or_default());
+            self.push(b"", fields.unwrap_or_default());
         }
     }
 
     /// Adds a line: the time, what comes first, and JSON behind that.
-    pub(super) fn push(&self, first: fmt::Arguments<'_>, json: &[u8]) {
+    pub(super) fn push(&self, first: &[u8], json: &[u8]) {
         let t = self.millis();
         let mut pending = self.0.pending.lock();
         if pending.text.len() + json.len() > self.0.full {
             pending.missing += 1;
             return;
         }
-        let _infallible = write!(pending.text, "{{\"t\":{t},{first}");
-        pending.text.extend_from_slice(json);
-        pending.text.extend_from_slice(b"}\n");
+        pending.text.extend_from_slice(b"{\"t\":");
+        let _infallible = serde_json::to_writer(&mut pending.text, &t);
+        for part in [b",", first, json, b"}\n"] {
+            pending.text.extend_from_slice(part);
+        }
         if pending.text.len() >= SOON.min(self.0.full / 2) {
             self.0.due.notify_one();
         }
@@ -224,6 +235,7 @@ impl Recording {
     /// # Errors
     /// It can't be read.
     pub(crate) fn read(&self) -> io::Result<Vec<u8>> {
+        let _not_written_now = self.0.ring.lock();
         ring::read(&self.0.path)
     }
 }
