@@ -26,6 +26,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
         .column(Column::cost("cpu", "CPU an event, µs"))
         .everywhere()
         .side(Side::Watchkeeper, &[("p50", AtMost(120.0)), ("p99", AtMost(350.0))])
+        .variant(Side::Watchkeeper, Mode::Recorded, "with a flight recorder", &[])
         .side(Side::KubeRs, &[])
         .variant(Side::KubeRs, Mode::Streaming, "streaming", &[])
         .side(Side::ControllerRuntime, &[])

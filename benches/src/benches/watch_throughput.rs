@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use watchkeeper::{
-    FlightRecorder, Manager, Watched,
+    Manager, Watched,
     informer::{CacheChange, Observer},
 };
 
@@ -118,12 +118,7 @@ async fn watchkeeper(job: &Job, last: &Arc<Last>) -> anyhow::Result<(u64, Spent)
 }
 
 async fn managed(job: &Job, last: &Arc<Last>) -> anyhow::Result<(u64, Spent)> {
-    let manager = Manager::new(kit::client(job)?);
-    let file = std::env::temp_dir().join(format!("watchkeeper-bench-{}.wkr", std::process::id()));
-    let manager = match job.mode {
-        Mode::Recorded => manager.flight_recorder(FlightRecorder::new(&file)),
-        _ => manager,
-    };
+    let (manager, _file) = kit::recorded(job, Manager::new(kit::client(job)?))?;
     let informer = manager.informer::<Gadget>().build();
     let (told, objects) = (last.clone(), job.objects);
     let registration = informer.handler().on_update(move |_, new| told.hear(&new, objects)).register();
@@ -133,9 +128,6 @@ async fn managed(job: &Job, last: &Arc<Last>) -> anyhow::Result<(u64, Spent)> {
     let began = kit::control(job).flood(job.events, 1).await?;
     last.told().await;
     running.stop().await?;
-    for part in [file.clone(), file.with_extension("wkr.old")] {
-        let _not_recorded = std::fs::remove_file(part);
-    }
     Ok((began, spent))
 }
 

@@ -13,7 +13,10 @@ use watchkeeper::{
     },
 };
 
-use super::{api, client, kube_config};
+use super::{
+    api, client, kube_config,
+    recording::{RecordingFile, recorded},
+};
 use crate::{
     gadget::Gadget,
     job::{Job, Mode},
@@ -45,19 +48,26 @@ impl<W: Work> Reconciler<Gadget> for Ours<W> {
     }
 }
 
+/// Controllers that run, and what they record into.
+pub(crate) struct Operator {
+    _running: Running,
+    _file: RecordingFile,
+}
+
 /// Starts a number of watchkeeper's controllers with a number of workers each.
 pub(crate) fn controllers<W: Work>(
     job: &Job,
     count: usize,
     workers: usize,
     work: &Arc<W>,
-) -> anyhow::Result<Running> {
+) -> anyhow::Result<Operator> {
     let manager = (0..count).fold(Manager::new(client(job)?), |manager, number| {
         let controller =
             Controller::new(Ours(work.clone())).named(format!("bench-{number}")).workers(workers);
         manager.controller(controller)
     });
-    Ok(manager.spawn())
+    let (manager, file) = recorded(job, manager)?;
+    Ok(Operator { _running: manager.spawn(), _file: file })
 }
 
 /// Starts a number of kube-rs's controllers with a number of concurrent reconciles each; 0 is unbounded.

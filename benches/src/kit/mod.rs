@@ -3,12 +3,14 @@
 mod controllers;
 mod floor;
 mod peers;
+mod recording;
 mod tally;
 
 pub(crate) use controllers::{Next, Work, controllers, kube_controllers};
 pub(crate) use floor::Floor;
 pub(crate) use peers::{KubeCache, Peer, factory, informer, informer_of};
 use peers::{api, kube_config};
+pub(crate) use recording::recorded;
 pub(crate) use tally::{Last, Tally};
 
 use std::{future::Future, time::Duration};
