@@ -106,6 +106,8 @@ pub(crate) enum Mode {
     Untracked,
     /// With a flight recorder.
     Recorded,
+    /// With a flight recorder whose file is many times as large as what is cached.
+    RecordedLong,
     /// By a server in another process.
     Socket,
     /// With bodies and answers in protobuf.

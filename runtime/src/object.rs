@@ -52,13 +52,19 @@ pub trait AnyObject: Any + Send + Sync {
     fn to_json(&self) -> serde_json::Result<Vec<u8>>;
 }
 
+/// As many bytes as most objects take as JSON.
+const USUAL_BYTES: usize = 2 << 10;
+
 impl<K: Object> AnyObject for K {
     fn metadata(&self) -> &ObjectMeta {
         self.meta()
     }
 
     fn to_json(&self) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(self)
+        // Most objects are larger than what serde_json would begin with.
+        let mut json = Vec::with_capacity(USUAL_BYTES);
+        serde_json::to_writer(&mut json, self)?;
+        Ok(json)
     }
 }
 

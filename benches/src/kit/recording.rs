@@ -8,6 +8,8 @@ use crate::job::{Job, Mode};
 
 /// The default size of a recording.
 const SIZE: usize = 64 << 20;
+/// Many times the size of the cached objects.
+const LONG: usize = 512 << 20;
 
 /// The file of a manager that records; gone with this.
 pub(crate) struct RecordingFile(Option<PathBuf>);
@@ -31,11 +33,13 @@ impl Drop for RecordingFile {
 /// # Errors
 /// The file can't be written.
 pub(crate) fn recorded(job: &Job, manager: Manager) -> anyhow::Result<(Manager, RecordingFile)> {
-    if job.mode != Mode::Recorded {
-        return Ok((manager, RecordingFile(None)));
-    }
+    let size = match job.mode {
+        Mode::Recorded => SIZE,
+        Mode::RecordedLong => LONG,
+        _ => return Ok((manager, RecordingFile(None))),
+    };
     let path = std::env::temp_dir().join(format!("watchkeeper-bench-{}.wkr", std::process::id()));
     let file = RecordingFile(Some(path.clone()));
-    file.parts().try_for_each(|part| fs::write(part, vec![b'\n'; SIZE / 2]))?;
-    Ok((manager.flight_recorder(FlightRecorder::new(path)), file))
+    file.parts().try_for_each(|part| fs::write(part, vec![b'\n'; size / 2]))?;
+    Ok((manager.flight_recorder(FlightRecorder::new(path).at_most(size as u64)), file))
 }

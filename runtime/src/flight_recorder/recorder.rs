@@ -24,7 +24,7 @@ use super::{
     hidden::{self, HiddenField},
     ring::{self, Ring},
 };
-use crate::{chain::one_line, clock::WallClock};
+use crate::{chain::one_line, clock::WallClock, object::AnyObject, users_code::contained};
 
 /// How often what was recorded is written to the file.
 const FLUSH: Duration = Duration::from_millis(500);
@@ -67,17 +67,17 @@ struct Pending {
 }
 
 /// An object that is cached, as a part of the file begins with it.
-pub(crate) struct SnapshotObject {
+pub(crate) struct SnapshotObject<'a> {
     pub(crate) path: String,
-    pub(crate) group: String,
-    pub(crate) plural: String,
-    pub(crate) json: Vec<u8>,
+    pub(crate) group: &'a str,
+    pub(crate) plural: &'a str,
+    pub(crate) object: &'a dyn AnyObject,
 }
 
 /// What a recorder asks its manager.
 pub(crate) trait RecordingSource: Send + Sync {
-    /// Lists the cached objects, until the function says that it has enough.
-    fn objects(&self, take: &mut dyn FnMut(SnapshotObject) -> bool);
+    /// Lists the cached objects.
+    fn objects(&self, take: &mut dyn FnMut(SnapshotObject<'_>));
 
     /// Shows how it is set up.
     fn settings(&self) -> serde_json::Value;
@@ -173,17 +173,19 @@ impl Recording {
     fn snapshot(&self, manager: &dyn RecordingSource, most: usize) -> Vec<u8> {
         let (mut text, mut missing, t) = (Vec::new(), 0, self.millis());
         manager.objects(&mut |object| {
-            let json = self.shown(&object.group, &object.plural, &object.json);
-            if text.len() + json.len() > most {
+            // Once something does not fit, the rest is only counted. How a type is written is its user's code.
+            let json = Some(object.object).filter(|_| missing == 0);
+            let json = json.and_then(|object| contained(|| object.to_json())?.ok()).unwrap_or_default();
+            let json = self.shown(object.group, object.plural, &json);
+            if json.is_empty() || text.len() + json.len() > most {
                 missing += 1;
-                return true;
+                return;
             }
             text.extend_from_slice(
                 format!("{{\"t\":{t},\"path\":\"{}\",\"object\":", object.path).as_bytes(),
             );
             text.extend_from_slice(&json);
             text.extend_from_slice(b"}\n");
-            true
         });
         if missing > 0 {
             text.extend_from_slice(format!("{{\"t\":{t},\"missing\":{missing}}}\n").as_bytes());

@@ -161,24 +161,20 @@ impl SharedInformerFactory {
     }
 
     /// Gives each object that is cached whole to a function, until that has enough.
-    pub(crate) fn cached(&self, take: &mut dyn FnMut(SnapshotObject) -> bool) {
+    pub(crate) fn cached(&self, take: &mut dyn FnMut(SnapshotObject)) {
         for informer in self.informers() {
             let kind = &informer.core.kind;
             for cached in informer.core.indexer.lister().list_cached() {
-                let Some(json) = cached.any().ok().and_then(|object| object.to_json().ok()) else { continue };
+                let Ok(object) = cached.any() else { continue };
                 let key = cached.key();
                 let mut path = ResourcePath::of(kind, key.namespace());
                 path.name = Some(key.name().to_owned());
-                let path = path.url();
-                let object = SnapshotObject {
-                    path,
-                    group: kind.group.to_string(),
-                    plural: kind.plural.to_string(),
-                    json,
-                };
-                if !take(object) {
-                    return;
-                }
+                take(SnapshotObject {
+                    path: path.url(),
+                    group: &kind.group,
+                    plural: &kind.plural,
+                    object: &*object,
+                });
             }
         }
     }

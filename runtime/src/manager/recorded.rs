@@ -16,7 +16,7 @@ pub(super) struct RecordedManager {
 }
 
 impl RecordingSource for RecordedManager {
-    fn objects(&self, take: &mut dyn FnMut(SnapshotObject) -> bool) {
+    fn objects(&self, take: &mut dyn FnMut(SnapshotObject<'_>)) {
         self.clusters.own().factory().cached(take);
     }
 
