@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod agents;
+mod central;
 mod delays;
 mod demo;
 mod derive;
