@@ -13,3 +13,15 @@ for (const image of document.querySelectorAll('.content img[src$=".svg"]')) {
         })
         .catch(() => {});
 }
+
+// A screenshot that has a dark form is shown in it if the theme of the book is dark, whatever the system prefers.
+function matchScreenshots() {
+    const theme = document.documentElement.classList;
+    const dark = ["navy", "coal", "ayu"].some((name) => theme.contains(name));
+    for (const source of document.querySelectorAll(".content picture > source[data-dark]")) {
+        const narrow = source.dataset.dark === "narrow" ? " and (max-width: 600px)" : "";
+        source.media = dark ? "all" + narrow : "not all";
+    }
+}
+matchScreenshots();
+new MutationObserver(matchScreenshots).observe(document.documentElement, { attributeFilter: ["class"] });

@@ -110,6 +110,8 @@ use self::share::Share;
 use self::world::{Hidden, RandomField};
 
 /// What an operator is tried with.
+///
+/// The book has more: [what is tried](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/reference/trials.md).
 #[must_use = "nothing is tried before `check` or `run`"]
 pub struct Trials {
     settings: Settings,

@@ -41,6 +41,8 @@ use setup::{Setup, There};
 /// Users are known by their tokens: `admin-token` may do everything, `viewer-token` nothing but discovery unless
 /// [`allow`](ApiServer::allow) says so. Kubelet, scheduler and workload controllers are absent: a Deployment gets
 /// no Pods and a status only from those who write it.
+///
+/// The book has more: [tests](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/tutorial/tests.md).
 pub struct ApiServer<T = InMemory> {
     running: Running,
     kit: Kit,

@@ -16,6 +16,7 @@ static VARIES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"-[0-9a-f]{16}\b", "-<hash>"),
         (r"\b[A-Za-z0-9.-]+_[0-9a-f]{16}\b", "<replica>"),
         (r"\b(\d+(\.\d+)?(ns|µs|ms|s|m|h|d))+\b", "<span>"),
+        (r"\b\d+\.\d+ s\b", "<span>"),
         (r"/[^ ]*/target/", "target/"),
         (r"(resource_version|version|id)=\d+", "$1=<n>"),
         (r" from default namespace", ""),
@@ -68,6 +69,7 @@ mod tests {
         assert_eq!(normal(came), ["INFO served at 127.0.0.1:<port> for <span>"]);
         assert!(shows("INFO served at 127.0.0.1:8080 for 12s", came));
         assert!(!shows("INFO served at 127.0.0.1:8080", came));
+        assert!(shows("after 2.5 s.", "after 13.1 s."));
     }
 
     #[test]

@@ -139,6 +139,8 @@ impl Condition {
 /// Start from the status that the object has, so that conditions of other writers stay. In a CRD this is a list of type
 /// `map` with the key `type`, with the limits that Kubernetes has for conditions: for example, the server refuses a reason
 /// that is not one word.
+///
+/// The book has more: [status, conditions, events](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/tutorial/status.md).
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "Option<Vec<MetaCondition>>")]
 pub struct Conditions(Vec<MetaCondition>);

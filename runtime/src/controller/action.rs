@@ -22,6 +22,8 @@ use crate::{chain::chain, workqueue::Priority};
 /// }
 /// assert_ne!(next(true), next(false));
 /// ```
+///
+/// The book has more: [what follows each result of a run](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/queue.md#waiting-after-a-failure).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an action does something only when it is returned"]
 pub struct Action {
@@ -114,6 +116,8 @@ impl Action {
 /// }
 /// assert_eq!(next(0), Cleanup::Done);
 /// ```
+///
+/// The book has more: [cleaning up](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/tutorial/cleanup.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the finalizer goes only when a cleanup says that it is done"]
 pub enum Cleanup {
@@ -138,6 +142,8 @@ pub enum Cleanup {
 /// }
 /// assert!(Terminal::is_in(&*plan("tin").unwrap_err()));
 /// ```
+///
+/// The book has more: [when it fails](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/tutorial/failure.md).
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Terminal(#[source] TerminalCause);

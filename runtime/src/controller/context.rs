@@ -61,6 +61,8 @@ use crate::{
 ///     Ok(())
 /// }
 /// ```
+///
+/// The book has more: [children](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/tutorial/children.md).
 pub struct Context<K: Marker> {
     run: Arc<RunContext<K>>,
 }

@@ -53,6 +53,8 @@ use crate::{
 /// factory.shutdown().await;
 /// # Ok(()) }
 /// ```
+///
+/// The book has more: [informers and the queue alone](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/how-to/alone.md).
 #[derive(Clone)]
 pub struct SharedInformerFactory {
     shared: Arc<SharedFactory>,

@@ -39,6 +39,8 @@ use super::change::{AddOrigin, CacheChange, Deleted, Progress};
 ///     }
 /// }
 /// ```
+///
+/// The book has more: [code that blocks, hangs or panics](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/users-code.md).
 pub trait EventHandler<K>: Send + 'static {
     /// An object is there that was not, or was there when the handler came.
     fn on_add(&self, _object: Arc<K>, _origin: AddOrigin) {}

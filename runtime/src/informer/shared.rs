@@ -50,6 +50,8 @@ use crate::{
 /// drop(registration); // and the handler is removed
 /// # }
 /// ```
+///
+/// The book has more: [informers and the queue alone](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/how-to/alone.md).
 pub struct SharedInformer<W: Watched> {
     any: AnyInformer,
     watched: PhantomData<fn() -> W>,

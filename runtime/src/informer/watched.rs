@@ -51,6 +51,8 @@ impl<K: kube::Resource<DynamicType = ()> + Send + Sync + 'static> Marker for K {
 /// let secrets = manager.lister::<Metadata<Secret>>();
 /// # let _ = (pods.list().len(), secrets.list().len()); }
 /// ```
+///
+/// The book has more: [kinds that you did not define](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/how-to/kinds.md).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't be watched: derive `Informer` next to `CustomResource`, and name the kind, not its spec",
     note = "for a type of another crate, which can't derive it, say `External<{Self}>`"

@@ -24,6 +24,8 @@ const LONGEST_IDENTITY: usize = 253;
 /// )
 /// # }
 /// ```
+///
+/// The book has more: [leadership](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/leadership.md).
 #[derive(Clone, Debug)]
 #[must_use = "an election is held once a manager has it"]
 pub struct LeaderElection {

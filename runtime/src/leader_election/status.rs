@@ -25,6 +25,8 @@ pub enum LeaderState {
 }
 
 /// Shows the state of an election. Clones follow the same one.
+///
+/// The book has more: [several replicas](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/how-to/replicas.md).
 #[derive(Clone)]
 pub struct Leadership {
     shared: Arc<LeadershipShared>,

@@ -39,6 +39,8 @@ const LISTED: usize = 100;
 /// println!("{}", inspector.readiness());
 /// # }
 /// ```
+///
+/// The book has more: [all answers of `why`](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/queue.md#why-is-this-object-not-reconciled).
 #[derive(Clone, Default)]
 pub struct Inspector {
     pub(super) manager: Arc<InspectedManager>,

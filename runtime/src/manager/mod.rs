@@ -115,6 +115,8 @@ const GRACE_PERIOD: Duration = Duration::from_secs(30);
 /// let again = manager.spawn();
 /// # }
 /// ```
+///
+/// The book has more: [a production `main`](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/tutorial/production.md).
 #[must_use = "a manager does something once it is run or spawned"]
 pub struct Manager {
     /// What controllers and the program use: gated, where there is an election.

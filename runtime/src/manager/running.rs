@@ -48,6 +48,8 @@ const ABORT: Duration = Duration::from_secs(1);
 /// running.stop().await
 /// # }
 /// ```
+///
+/// The book has more: [debug an operator](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/how-to/debug.md).
 #[must_use = "dropping it stops the manager"]
 pub struct Running {
     end: ManagerEnd,

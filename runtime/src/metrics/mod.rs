@@ -40,6 +40,8 @@ use crate::users_code::contained;
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Holds the metrics of one manager or factory. Clones share them.
+///
+/// The book has more: [metrics and traces](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/reference/metrics.md).
 #[derive(Clone)]
 pub struct Metrics {
     pub(crate) shared: Arc<MetricsShared>,

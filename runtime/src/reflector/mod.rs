@@ -65,6 +65,8 @@ use crate::{
 /// - A failure is over once its own half succeeds: a watch's by a watch that delivers or lives, never by a list.
 ///
 /// Not promised: that every version of an object is seen. What lies between two lists is lost.
+///
+/// The book has more: [the way of a change](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/change.md).
 pub struct Reflector<K, L, S> {
     source: L,
     store: Arc<S>,

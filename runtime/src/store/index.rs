@@ -113,6 +113,8 @@ type OfText = dyn Fn(&ObjectText) -> Values + Send + Sync;
 /// assert_eq!(pods.lister().by_index("node", &IndexValue::from("node-1")).len(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// The book has more: [the derive](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/reference/derive.md).
 pub struct IndexDefinition<K: ?Sized> {
     name: Arc<str>,
     source: ValueSource,

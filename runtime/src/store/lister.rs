@@ -57,6 +57,8 @@ pub(super) struct SharedStore {
 /// let all = pods.list();
 /// # let _ = (one, gold.len(), all.len()); Ok(()) }
 /// ```
+///
+/// The book has more: [reads that wake](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/how-to/reads.md).
 pub struct Lister<K: ?Sized> {
     shared: Arc<SharedStore>,
     keep: Option<Arc<dyn Any + Send + Sync>>,

@@ -22,6 +22,8 @@ use crate::object::{is_domain, is_name};
 /// assert!(!selector.matches(&Default::default()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// The book has more: [namespaces, selectors and tenants](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/how-to/tenants.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
     requirements: BTreeSet<Requirement>,

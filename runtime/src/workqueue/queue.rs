@@ -36,6 +36,8 @@ use crate::metrics::{Metrics, QueueSource};
 /// item.retry(); // after 5 ms
 /// # }
 /// ```
+///
+/// The book has more: [informers and the queue alone](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/how-to/alone.md).
 pub struct WorkQueue<K: QueueKey> {
     shared: Arc<SharedQueue<K>>,
 }

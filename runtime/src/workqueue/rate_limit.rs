@@ -17,6 +17,8 @@ use super::clock::At;
 /// assert!(RateLimit::per_second(0).validate().is_err());
 /// assert!(RateLimit::per_period(Duration::from_secs(60)).validate().is_ok()); // one a minute
 /// ```
+///
+/// The book has more: [the rate limit](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/queue.md#the-rate-limit).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     period: Duration,

@@ -34,6 +34,8 @@ use super::rate_limit::{InvalidRate, RateLimit};
 /// }
 /// ```
 ///
+/// The book has more: [waiting after a failure](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/queue.md#waiting-after-a-failure).
+///
 /// [`WorkQueueConfig::floor`]: super::WorkQueueConfig::floor
 pub trait RateLimiter: Send + Sync + 'static {
     /// Returns the wait after the `failures`-th failure in a row (the first is 1).

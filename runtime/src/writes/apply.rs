@@ -46,6 +46,8 @@ const ONLY_IF_ABSENT: &str = "1";
 ///     cx.apply(child).adopt().await // also if it exists, and nobody controls it
 /// }
 /// ```
+///
+/// The book has more: [children and ownership](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/ownership.md).
 #[must_use = "an apply is sent when it is awaited"]
 pub struct Apply<C> {
     writer: Arc<Writer>,

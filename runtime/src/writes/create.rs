@@ -40,6 +40,8 @@ const VERB: &str = "create";
 ///     Ok(())
 /// }
 /// ```
+///
+/// The book has more: [children and ownership](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/ownership.md).
 #[must_use = "a creation is sent when it is awaited"]
 pub struct Create<C> {
     writer: Arc<Writer>,

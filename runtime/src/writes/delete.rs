@@ -48,6 +48,8 @@ pub enum Propagation {
 ///     Ok(())
 /// }
 /// ```
+///
+/// The book has more: [children and ownership](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/ownership.md).
 #[derive(Debug)]
 #[must_use = "a deletion is sent when it is awaited"]
 pub struct Delete {

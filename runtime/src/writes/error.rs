@@ -39,6 +39,8 @@ use crate::{
 ///     }
 /// }
 /// ```
+///
+/// The book has more: [errors and log lines](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/reference/errors.md).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {

@@ -19,6 +19,8 @@ const LONGEST_WORD: usize = 128;
 /// let event = Event::warning("NoPassword", "the Secret key does not exist").action("Connecting");
 /// # let _ = event;
 /// ```
+///
+/// The book has more: [status, conditions, events](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/tutorial/status.md).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use = "an event is sent once a context has it"]
 pub struct Event {

@@ -1,6 +1,6 @@
 //! Each link between pages, and from pages to files of the repository, leads somewhere.
 
-use std::{collections::BTreeSet, sync::LazyLock};
+use std::{collections::BTreeSet, path::Path, sync::LazyLock};
 
 use super::marked::{files, pages, read, root};
 
@@ -91,8 +91,11 @@ fn wrong(page: &str, target: &str) -> Option<String> {
         let mut parts = path.splitn(3, '/');
         return match (parts.next()?, parts.next(), parts.next()) {
             ("tree" | "blob" | "raw", Some("main"), Some(path)) => {
-                let path = path.split('#').next()?;
-                (!root().join(path).exists()).then(|| format!("the repository has no {path}"))
+                let (path, anchor) = path.split_once('#').unwrap_or((path, ""));
+                let place = root().join(path);
+                (!place.exists())
+                    .then(|| format!("the repository has no {path}"))
+                    .or_else(|| without_anchor(&place, anchor))
             }
             _ => None,
         };
@@ -117,9 +120,14 @@ fn wrong(page: &str, target: &str) -> Option<String> {
     if !place.exists() {
         return Some("there is no such file".to_owned());
     }
+    without_anchor(&place, anchor)
+}
+
+/// Says that a page lacks a heading.
+fn without_anchor(place: &Path, anchor: &str) -> Option<String> {
     let is_page = place.extension().is_some_and(|extension| extension == "md");
     let leads = anchor.is_empty() || !is_page || {
-        anchors(&std::fs::read_to_string(&place).unwrap()).contains(anchor)
+        anchors(&std::fs::read_to_string(place).unwrap()).contains(anchor)
     };
     (!leads).then(|| format!("the page has no heading #{anchor}"))
 }
@@ -136,6 +144,25 @@ fn each_link_leads_somewhere() {
     }
     assert!(broken.is_empty(), "{broken:#?}");
     assert!(count > 100, "{count}");
+}
+
+#[test]
+fn each_link_of_the_api_documentation_to_the_repository_leads_somewhere() {
+    let (mut count, mut broken) = (0, Vec::new());
+    let sources = ["runtime/src", "macros/src", "apiserver/src", "trials/src"];
+    for file in sources.iter().flat_map(|folder| files(folder, ".rs")) {
+        let text = read(&file);
+        for line in text.lines().filter(|line| line.trim_start().starts_with("//")) {
+            for rest in line.split(REPOSITORY).skip(1) {
+                let target = rest.split([')', '>', ' ', '`']).next().unwrap();
+                count += 1;
+                let why = wrong(&file, &format!("{REPOSITORY}{target}"));
+                broken.extend(why.map(|why| format!("{file}: {target}: {why}")));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+    assert!(count > 30, "{count}");
 }
 
 #[test]

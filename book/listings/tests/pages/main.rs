@@ -5,11 +5,15 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod agents;
+mod central;
+mod delays;
 mod demo;
 mod derive;
 mod errors;
 mod excerpts;
+mod leader;
 mod links;
 mod marked;
 mod settings;
 mod story;
+mod svg;

@@ -1,6 +1,9 @@
 //! The sequence diagram of a trial: drawn from the story that chapter 10 prints, which a run has told.
 
-use super::marked::{assert_is, read};
+use super::{
+    marked::{assert_is, read},
+    svg::{escaped, picture},
+};
 
 const PAGE: &str = "book/src/tutorial/trials.md";
 const PICTURE: &str = "book/src/pictures/trial.svg";
@@ -54,10 +57,6 @@ fn row((who, what): &(&str, String)) -> Option<Row> {
         "operator" if !said.contains(' ') => Row::Note { at: OPERATOR, said },
         _ => return None,
     })
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// A text in a box.
@@ -119,13 +118,7 @@ fn draw(rows: &[Row], verdict: &str) -> String {
     let (rows, end) = drawn(rows);
     let verdict = wrapped(verdict);
     let height = end + 30 + 30 * verdict.len();
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 460 {height}\" font-family=\"sans-serif\" font-size=\"14\" fill=\"currentColor\">\n\
-         <title>A trial that fails: {}</title>\n\
-         <style>svg:root{{color:#24292f}}@media (prefers-color-scheme:dark){{svg:root{{color:#d0d7de}}}}.b{{fill:none;stroke:currentColor;stroke-width:1.5}}.m{{text-anchor:middle}}.s{{font-size:14px}}</style>\n\
-         <defs><marker id=\"trial-a\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\"><path d=\"M0 0 8 4 0 8z\" fill=\"currentColor\"/></marker></defs>\n",
-        escaped(&verdict.join(" ")),
-    );
+    let mut text = "<defs><marker id=\"trial-a\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\"><path d=\"M0 0 8 4 0 8z\" fill=\"currentColor\"/></marker></defs>\n".to_owned();
     for (x, who) in [(USER, "user"), (OPERATOR, "operator"), (SERVER, "API server")] {
         text += &boxed(x, 8, 96, who);
         text += &format!(
@@ -139,7 +132,7 @@ fn draw(rows: &[Row], verdict: &str) -> String {
         text +=
             &format!("<text class=\"m\" x=\"230\" y=\"{y}\" font-weight=\"bold\">{}</text>\n", escaped(line));
     }
-    text + "</svg>\n"
+    picture(&format!("A trial that fails: {}", verdict.join(" ")), height, &text)
 }
 
 #[test]
