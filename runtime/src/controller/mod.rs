@@ -63,9 +63,9 @@ pub(crate) use recent::RunReport;
 #[doc(hidden)]
 pub use reconciler::FromFn;
 pub use reconciler::Reconciler;
-pub(crate) use report::{ControllerPhase, ControllerReport};
+pub(crate) use report::{ControllerPhase, ControllerReport, KeyPlace};
 #[cfg(feature = "http")]
-pub(crate) use report::{KeyGroup, KeyLine, KeyPlace, QueueDepths};
+pub(crate) use report::{KeyGroup, KeyLine, QueueDepths};
 pub use report::{KeyReport, KeyReports};
 pub(crate) use running::RunningController;
 pub(crate) use term::{Stop, Term, Terms};
