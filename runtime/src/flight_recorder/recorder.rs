@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     hidden::{self, HiddenField},
-    ring::{self, Ring},
+    ring::Ring,
 };
 use crate::{chain::one_line, clock::WallClock, object::AnyObject, users_code::contained};
 
@@ -236,9 +236,10 @@ impl Recording {
     ///
     /// # Errors
     /// It can't be read.
+    #[cfg(feature = "http")]
     pub(crate) fn read(&self) -> io::Result<Vec<u8>> {
         let _not_written_now = self.0.ring.lock();
-        ring::read(&self.0.path)
+        super::ring::read(&self.0.path)
     }
 }
 

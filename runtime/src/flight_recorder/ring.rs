@@ -105,6 +105,7 @@ fn behind(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Reads both parts, the older one first.
+#[cfg(any(test, feature = "http"))]
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut all = match part(&behind(path, ".old")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -114,6 +115,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
+#[cfg(any(test, feature = "http"))]
 fn part(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = fs::read(path)?;
     let end = memchr::memchr(END, &text).unwrap_or(text.len());
