@@ -163,6 +163,8 @@ impl<K: kube::Resource> AsObject<InArc> for Arc<K> {
 /// assert_eq!(ObjectKey::cluster("node-1").to_string(), "node-1");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// The book has more: [the queue](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/explain/queue.md), which holds keys.
 #[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct ObjectKey {
     namespace: Option<Arc<str>>,
