@@ -56,6 +56,7 @@ mod statuses;
 mod storms;
 mod strict;
 mod tasks;
+mod tenants;
 mod trace;
 mod unhealthy;
 mod usage;
