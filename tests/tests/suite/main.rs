@@ -24,6 +24,7 @@ mod from_kube_rs;
 mod half_failing;
 mod install;
 mod interleavings;
+mod late_controllers;
 mod late_informers;
 mod late_server;
 mod leaders;
