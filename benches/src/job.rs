@@ -120,6 +120,8 @@ pub(crate) enum Mode {
     Rules,
     /// Built without what serves probes and metrics.
     WithoutHttp,
+    /// Shared out between tenants.
+    Fair,
 }
 
 /// The part of a bench with several parts.
@@ -153,6 +155,8 @@ pub(crate) enum Question {
     Memory,
     /// Changes: in a manager, with or without a flight recorder.
     Recorded,
+    /// Fairness: between one tenant with many keys and others with few.
+    Tenants,
 }
 
 /// The settings of a measured process: one flat record, which the Go peers read as well.

@@ -374,6 +374,41 @@ impl<K: Marker, R> Controller<K, R> {
         self
     }
 
+    /// Shares workers and rate out between namespaces: one with many objects does not delay the others.
+    ///
+    /// Not so unless set. See [`fair_by`](Self::fair_by).
+    pub fn fair_by_namespace(self) -> Self {
+        self.fair_by(|key| Arc::<str>::from(key.namespace().unwrap_or_default()))
+    }
+
+    /// Shares workers and rate out between tenants, which a function names by the key.
+    ///
+    /// The next key is one of the tenant with the fewest runs in progress; among those, of the tenant that was served
+    /// longest ago. So each has an equal part of the [workers](Self::workers) and of the [rate](Self::rate_limit) as long
+    /// as it has keys, and a tenant that comes new waits for one run to end. [Priorities](crate::workqueue::Priority)
+    /// order the keys of one tenant. [Retries](Self::retry_rate) wait for their tokens together.
+    ///
+    /// The function is called once when a key is queued that was not known, while the queue is locked: it must return at
+    /// once. If it panics, the tenant is `""`. Not fair unless set: keys are then served as they come, and a namespace
+    /// that queues 100,000 of them comes before all that come later.
+    ///
+    /// ```
+    /// # use watchkeeper::prelude::*;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # fn fair<R: Reconciler<ConfigMap>>(controller: Controller<ConfigMap, R>) -> Controller<ConfigMap, R> {
+    /// // Namespaces `shop-web` and `shop-api` are one tenant.
+    /// let tenant = |key: &ObjectKey| key.namespace().and_then(|all| all.split('-').next()).unwrap_or_default().to_owned();
+    /// controller.workers(8).fair_by(tenant)
+    /// # }
+    /// ```
+    pub fn fair_by<T: Into<Arc<str>>>(
+        mut self,
+        tenant: impl Fn(&ObjectKey) -> T + Send + Sync + 'static,
+    ) -> Self {
+        self.definition.settings.tenant = Some(Arc::new(move |key| tenant(key).into()));
+        self
+    }
+
     /// Says how long failed keys wait: 5 ms, doubling with each failure up to 1,000 s, unless set.
     ///
     /// That pauses at 5 s for ten failures, so that a key that fails by chance gets twenty attempts in the first minute.

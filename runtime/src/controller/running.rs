@@ -96,7 +96,10 @@ impl RunningController {
                     () = &mut ended => continue,
                     () = own.finish.cancelled() => stop.finish.cancel(),
                 }
-                ended.await;
+                if own.abort.run_until_cancelled(&mut ended).await.is_none() {
+                    stop.abort.cancel();
+                    ended.await;
+                }
             }
         };
         tokio::pin!(worked);

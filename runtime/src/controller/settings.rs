@@ -36,7 +36,12 @@ pub(crate) struct Settings {
     pub(crate) sync_timeout: Option<Duration>,
     pub(crate) waits_for_own: bool,
     pub(crate) terminating: Terminating,
+    /// Names the tenant of a key; `None`: all keys are of one.
+    pub(crate) tenant: Option<TenantOfKey>,
 }
+
+/// Names the tenant of a key.
+pub(crate) type TenantOfKey = Arc<dyn Fn(&ObjectKey) -> Arc<str> + Send + Sync>;
 
 /// What is done for an object that is being deleted and does not hold the controller's finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +90,7 @@ impl Settings {
             sync_timeout: None,
             waits_for_own: true,
             terminating: Terminating::Leave,
+            tenant: None,
         }
     }
 
@@ -107,7 +113,11 @@ impl Settings {
         }
         let (backoff, floor) = (self.backoff.clone(), self.floor);
         let config = WorkQueueConfig { backoff, rate: self.rate_limit, retry_rate, floor };
-        Ok(WorkQueue::with_config(config).expect("its rates are valid"))
+        let queue = match self.tenant.clone() {
+            Some(tenant) => WorkQueue::with_tenants(config, move |key| tenant(key)),
+            None => WorkQueue::with_config(config),
+        };
+        Ok(queue.expect("its rates are valid"))
     }
 
     /// Says what is refused, if anything is.

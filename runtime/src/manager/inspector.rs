@@ -184,8 +184,15 @@ impl Inspector {
         (!running.is_empty()).then(|| running.join(", "))
     }
 
+    /// Forgets a controller.
+    pub(super) fn remove(&self, name: &str) {
+        self.manager.controllers.lock().retain(|known| *known.name != *name);
+    }
+
+    /// Shows a controller, in the place of an ended one of this name.
     pub(super) fn add(&self, controller: &Arc<ControllerCore>) {
         let (name, reconciles) = (controller.settings.name.clone(), controller.reconciles);
+        self.remove(&name);
         self.manager.controllers.lock().push(StartedController {
             name,
             reconciles,

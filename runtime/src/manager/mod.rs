@@ -21,6 +21,7 @@ mod rules;
 #[cfg(feature = "webhooks")]
 mod manifests;
 mod serve;
+mod supply;
 mod running;
 mod signals;
 mod tasks;
@@ -63,6 +64,7 @@ use prometheus_client::registry::Registry;
 use recorded::RecordedManager;
 use running::ManagerEnd;
 use serve::Serve;
+use supply::ControllerSupply;
 use tasks::Task;
 use tower::BoxError;
 
@@ -70,7 +72,7 @@ use crate::{
     backoff::random_seed,
     chain::one_line,
     clock::{Moment, WallClock},
-    controller::{Controller, ControllerEnv, FindTraceId, Leftovers, Plan, RunningController, Watch},
+    controller::{Controller, FindTraceId, Leftovers, Plan, RunningController, Watch},
     error::Error,
     flight_recorder::{FlightRecorder, Recording, RecordingSlot},
     informer::{InformerBuilder, Marker, SharedInformerFactory, Watched},
@@ -844,18 +846,17 @@ impl Manager {
         let candidate = self.election.map(|(candidate, _)| candidate).transpose()?;
         let candidate = candidate.filter(|_| !self.dry_run.is_on());
         let leftovers = Arc::new(Leftovers::default());
-        let env = ControllerEnv {
-            sender: &Sender::new(self.client.clone()),
-            factory: self.own.factory(),
-            asked: &asked,
-            metrics: &self.metrics,
+        let supply = ControllerSupply {
+            sender: Sender::new(self.client.clone()),
+            metrics: self.metrics.clone(),
             seed: self.seed,
             is_elected: candidate.is_some(),
-            leftovers: &leftovers,
+            leftovers,
             is_dry_run: self.dry_run.is_on(),
-            recorder: recorder.as_ref(),
-            trace_id: &self.trace_id,
+            recorder: recorder.clone(),
+            trace_id: self.trace_id,
         };
+        let env = supply.env(self.own.factory(), &asked);
         let mut planned: Vec<RunningController> = Vec::new();
         for plan in self.plans {
             if planned.iter().any(|other| other.core().settings.name == *plan.name()) {
@@ -887,7 +888,7 @@ impl Manager {
         });
         let served = self.serve.start(http, (&inspector, &self.metrics, &self.direct, &self.recorder));
         clusters.start();
-        let running = Running::start(end, planned, self.tasks, candidate, inspector, leftovers, served);
+        let running = Running::start(end, planned, self.tasks, candidate, inspector, supply, served);
         #[cfg(feature = "webhooks")]
         let running = running.with_webhooks(self.api.webhooks);
         Ok(running)

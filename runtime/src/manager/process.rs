@@ -77,6 +77,11 @@ impl Clusters {
         &self.0[0]
     }
 
+    /// Returns the other ones.
+    pub(super) fn others(&self) -> &[Cluster] {
+        &self.0[1..]
+    }
+
     pub(super) fn start(&self) {
         self.0.iter().for_each(Cluster::start);
     }

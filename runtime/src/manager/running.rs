@@ -3,7 +3,6 @@
 use std::{
     mem,
     panic::{AssertUnwindSafe, resume_unwind},
-    sync::Arc,
     time::Duration,
 };
 
@@ -17,9 +16,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     clock::after,
-    controller::{KeyReports, Leftovers, RunningController, Stop, Terms, Watch},
+    controller::{Controller, KeyReports, Plan, RunningController, Stop, Terms, Watch},
     error::Error,
-    informer::{InformerBuilder, Watched},
+    informer::{InformerBuilder, Marker, Watched},
     leader_election::Candidate,
     object::ObjectKey,
 };
@@ -27,8 +26,9 @@ use crate::{
 use super::{
     Inspector,
     campaign::Campaign,
-    process::Clusters,
+    process::{self, Clusters},
     serve::Served,
+    supply::{ControllerStops, ControllerSupply},
     tasks::{Task, WorkInFlight},
 };
 
@@ -57,6 +57,10 @@ pub struct Running {
     failed: Option<Error>,
     inspector: Inspector,
     campaign: Option<JoinHandle<()>>,
+    terms: Terms,
+    stops: ControllerStops,
+    /// What controllers get that are added; `None` if the manager could not be started.
+    supply: Option<ControllerSupply>,
     in_flight: WorkInFlight,
     pub(super) served: Served,
     #[cfg(feature = "webhooks")]
@@ -70,13 +74,14 @@ impl Running {
         tasks: Vec<Task>,
         candidate: Option<Candidate>,
         inspector: Inspector,
-        leftovers: Arc<Leftovers>,
+        supply: impl Into<Option<ControllerSupply>>,
         served: Served,
     ) -> Self {
+        let supply = supply.into();
+        let leftovers = supply.as_ref().map(|supply| supply.leftovers.clone()).unwrap_or_default();
         let (stop, grace_period) = (end.stop.clone(), end.grace_period);
         let tasks: Vec<_> = tasks.into_iter().map(|task| task.noting(&leftovers)).collect();
         let in_flight = WorkInFlight::new(inspector.clone(), &tasks, leftovers);
-        let mut controllers = JoinSet::new();
         let (campaign, terms) = match candidate {
             None => (None, Terms::endless(&stop)),
             Some(candidate) => {
@@ -89,25 +94,104 @@ impl Running {
                 (Some(tokio::spawn(campaign.run())), terms)
             }
         };
-        for controller in planned {
-            let run = ending_all_by_a_panic(controller, terms.clone(), end.clone());
-            controllers.spawn(end.live.track_future(run));
-        }
-        for task in tasks {
-            controllers.spawn(end.live.track_future(task.attend(stop.clone(), terms.clone())));
-        }
-        end.live.close();
-        Self {
+        let mut running = Self {
             end,
-            controllers,
+            controllers: JoinSet::new(),
             failed: None,
             inspector,
             campaign,
+            terms,
+            stops: ControllerStops::default(),
+            supply,
             in_flight,
             served,
             #[cfg(feature = "webhooks")]
             webhooks: None,
+        };
+        planned.into_iter().for_each(|controller| running.launch(controller));
+        for task in tasks {
+            let attended = task.attend(stop.clone(), running.terms.clone());
+            running.controllers.spawn(running.end.live.track_future(attended));
         }
+        running.end.live.close();
+        running
+    }
+
+    fn launch(&mut self, controller: RunningController) {
+        let name = controller.core().settings.name.clone();
+        let (stop, ended) = self.stops.add(name, &self.end.stop);
+        let run = ending_all_by_a_panic(controller, self.terms.clone(), stop, self.end.clone());
+        let run = async {
+            let _ended = ended.drop_guard();
+            run.await
+        };
+        self.controllers.spawn(self.end.live.track_future(run));
+    }
+
+    /// Adds a controller while the manager runs.
+    ///
+    /// It gets what those get that were there from the start: shared informers, which list nothing again that is cached
+    /// already, the gate of leadership, metrics, a place in `why`, on the debug page and in `/readyz`.
+    /// [`Manager::rules`](super::Manager::rules) was printed before and knows nothing of it: say
+    /// [`Controller::uses`](crate::Controller::uses). A kind's definition must be installed before.
+    ///
+    /// ```
+    /// # use watchkeeper::prelude::*;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # struct Notes;
+    /// # impl Reconciler<ConfigMap> for Notes {
+    /// #     type Error = watchkeeper::Error;
+    /// #     async fn reconcile(&self, _: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Action, Self::Error> {
+    /// #         Ok(Action::await_change())
+    /// #     }
+    /// # }
+    /// # async fn switch(running: &mut watchkeeper::Running) -> Result<(), watchkeeper::Error> {
+    /// running.add(Controller::new(Notes).named("notes"))?;
+    /// running.remove("notes").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A controller of that name runs ([`Error::DuplicateController`]), a setting is refused, or the manager could not be
+    /// started, or stops. Nothing has changed then.
+    pub fn add<K: Marker, R>(&mut self, controller: Controller<K, R>) -> Result<(), Error> {
+        self.add_plan(controller.plan())
+    }
+
+    fn add_plan(&mut self, plan: Plan) -> Result<(), Error> {
+        let clusters = &self.end.clusters;
+        let supply = self.supply.as_ref().filter(|_| !self.end.stop.finish.is_cancelled());
+        let Some(supply) = supply else {
+            let name = plan.name();
+            return Err(Error::other(format!(
+                "the controller {name} can't be added: the manager does not run"
+            )));
+        };
+        self.stops.refuse(plan.name())?;
+        process::check(clusters.others(), std::slice::from_ref(&plan))?;
+        let controller = plan.prepare(&supply.env(clusters.own().factory(), &[]))?;
+        self.inspector.add(controller.core());
+        clusters.start();
+        self.launch(controller);
+        Ok(())
+    }
+
+    /// Stops a controller and removes it; the others go on.
+    ///
+    /// Its runs end first, for which they have the grace period; then they are dropped. Queued keys are dropped. Informers
+    /// that nobody else uses end. Nothing is cleaned up in the cluster: objects keep the controller's finalizer and what it
+    /// made. Its counters stay in the metrics as they are. Its name is free again.
+    ///
+    /// # Errors
+    /// No controller has this name. Or a run outlived the grace period and was aborted ([`Error::PastGracePeriod`]): the
+    /// controller is removed then as well.
+    pub async fn remove(&mut self, name: &str) -> Result<(), Error> {
+        let stopped = self.stops.stop(name, self.end.grace_period, ABORT).await;
+        if !matches!(stopped, Err(Error::Other(_))) {
+            self.inspector.remove(name);
+        }
+        stopped
     }
 
     #[cfg(feature = "webhooks")]
@@ -121,7 +205,7 @@ impl Running {
         clusters.stop();
         let (end, served) = (ManagerEnd::new(clusters, Duration::ZERO), Served::default());
         let inspector = Inspector::default();
-        let mut running = Self::start(end, Vec::new(), Vec::new(), None, inspector, Arc::default(), served);
+        let mut running = Self::start(end, Vec::new(), Vec::new(), None, inspector, None, served);
         running.failed = Some(error);
         running
     }
@@ -298,10 +382,11 @@ impl ManagerEnd {
 async fn ending_all_by_a_panic(
     controller: RunningController,
     terms: Terms,
+    stop: Stop,
     end: ManagerEnd,
 ) -> Result<(), Error> {
     let name = controller.core().settings.name.clone();
-    let run = AssertUnwindSafe(controller.run(end.stop.clone(), terms)).catch_unwind();
+    let run = AssertUnwindSafe(controller.run(stop, terms)).catch_unwind();
     let ended = run.await.unwrap_or_else(|panic| {
         tracing::error!(controller = %name, "a panic that is to propagate ends the manager");
         tokio::spawn(end.all());

@@ -248,14 +248,17 @@ impl<K: QueueKey> Entries<K> {
         self.table.find(hash, |id| self[*id].key == *key).copied()
     }
 
-    pub(super) fn find_or_insert(&mut self, key: K) -> Id {
+    /// Finds or makes the entry of a key; a new one is shown to a function.
+    pub(super) fn find_or_insert(&mut self, key: K, new: impl FnOnce(Id, &K)) -> Id {
         let Self { slab, table, hasher, .. } = self;
         let hash = hasher.hash_one(&key);
         let is_key = |id: &Id| slab[*id as usize].key == key;
         match table.entry(hash, is_key, |id| hasher.hash_one(&slab[*id as usize].key)) {
             TableEntry::Occupied(known) => *known.get(),
             TableEntry::Vacant(vacant) => {
-                let id = slab.insert(KeyEntry::new(key)) as Id;
+                let id = slab.vacant_key() as Id;
+                new(id, &key);
+                slab.insert(KeyEntry::new(key));
                 vacant.insert(id);
                 id
             }

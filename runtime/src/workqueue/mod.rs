@@ -56,6 +56,7 @@ mod types;
 mod entries;
 mod lines;
 mod stats;
+mod tenants;
 mod schedule;
 mod inspect;
 mod dispatcher;

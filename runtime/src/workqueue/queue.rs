@@ -56,6 +56,35 @@ impl<K: QueueKey> WorkQueue<K> {
         Schedule::new(config).map(Self::of)
     }
 
+    /// Makes a queue that shares its grants out between tenants: so one with many keys does not delay the others.
+    ///
+    /// `tenant` names the tenant of a key, and is called once for a key that the queue does not know; if it panics, the
+    /// tenant is `""`. The next key is one of the tenant with the fewest keys in flight; among those, of the tenant that
+    /// was served longest ago. Priorities order the keys of one tenant. Grants and all that follows from them (workers,
+    /// the rate) are shared; retries wait for tokens of the retry rate together. A grant costs the logarithm of the number
+    /// of tenants, a key four bytes more.
+    ///
+    /// ```
+    /// use watchkeeper::workqueue::{WorkQueue, WorkQueueConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let queue = WorkQueue::with_tenants(WorkQueueConfig::default(), |key: &String| key[..1].into())?;
+    /// ["a1", "a2", "a3", "b1"].map(|key| queue.add(key.to_owned()));
+    /// assert_eq!(queue.get().await.unwrap().key(), "a1");
+    /// assert_eq!(queue.get().await.unwrap().key(), "b1");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A rate that [`RateLimit::validate`](super::RateLimit::validate) refuses.
+    pub fn with_tenants(
+        config: WorkQueueConfig,
+        tenant: impl Fn(&K) -> std::sync::Arc<str> + Send + Sync + 'static,
+    ) -> Result<Self, ConfigError> {
+        Ok(Self::of(Schedule::new(config)?.with_tenants(std::sync::Arc::new(tenant))))
+    }
+
     fn of(schedule: Schedule<K>) -> Self {
         Self { shared: Arc::new(SharedQueue::new(schedule)) }
     }

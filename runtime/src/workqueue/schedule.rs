@@ -12,6 +12,7 @@ use super::lines::{Line, ReadyLines};
 use super::rate_limit::{RateLimit, Tokens};
 use super::rate_limiter::RateLimiter;
 use super::stats::QueueStats;
+use super::tenants::{ReadyKeys, TenantOf};
 use super::types::{ConfigError, DEFAULT_FLOOR, Depth, Outcome, Priority, WorkQueueConfig};
 use crate::users_code::contained;
 
@@ -53,7 +54,7 @@ enum QueueMode {
 /// Each known key is in one [`EntryPlace`] at a time.
 pub(super) struct Schedule<K> {
     pub(super) entries: Entries<K>,
-    pub(super) ready: ReadyLines,
+    pub(super) ready: ReadyKeys<K>,
     pub(super) awaiting_token: Line,
     pub(super) in_flight: Line,
     /// The keys that wait, by when that ends; at the same moment in the order in which they came.
@@ -83,7 +84,7 @@ impl<K: QueueKey> Schedule<K> {
     pub(super) fn unlimited(backoff: Arc<dyn RateLimiter>) -> Self {
         Self {
             entries: Entries::new(),
-            ready: ReadyLines::default(),
+            ready: ReadyKeys::Together(ReadyLines::default()),
             awaiting_token: Line::default(),
             in_flight: Line::default(),
             timers: BTreeSet::new(),
@@ -96,6 +97,11 @@ impl<K: QueueKey> Schedule<K> {
             mode: QueueMode::Open,
             stats: QueueStats::default(),
         }
+    }
+
+    /// Shares grants out between the tenants that a function names. It has no keys yet.
+    pub(super) fn with_tenants(self, of: TenantOf<K>) -> Self {
+        Self { ready: ReadyKeys::shared(of), ..self }
     }
 
     // ---- what callers ask for ----
@@ -355,7 +361,7 @@ impl<K: QueueKey> Schedule<K> {
     fn admit(&mut self, key: K, clock: &impl TimeSource) -> Option<Id> {
         (self.mode == QueueMode::Open).then(|| {
             self.promote(clock);
-            self.entries.find_or_insert(key)
+            self.entries.find_or_insert(key, |id, key| self.ready.enter(id, key))
         })
     }
 
@@ -441,8 +447,11 @@ impl<K: QueueKey> Schedule<K> {
                 self.waiting[wait as usize] -= 1;
             }
             EntryPlace::AwaitsToken => self.awaiting_token.leave(),
-            EntryPlace::Ready => self.ready.line(entry.priority).leave(),
-            EntryPlace::InFlight(_) => self.in_flight.leave(),
+            EntryPlace::Ready => self.ready.leave(id, entry.priority),
+            EntryPlace::InFlight(_) => {
+                self.in_flight.leave();
+                self.ready.ended(id);
+            }
             EntryPlace::Idle => {}
         }
         self.entries[id].number = NO_NUMBER;
@@ -455,7 +464,7 @@ impl<K: QueueKey> Schedule<K> {
         let entry = &mut self.entries[id];
         entry.place = EntryPlace::Ready;
         entry.at = if self.stats.times.is_some() { clock.now() } else { At::NEVER };
-        self.ready.line(entry.priority).join(&mut self.entries, id);
+        self.ready.join(&mut self.entries, id);
     }
 
     /// Records the priority that is asked for the next run. A key that is ready moves to the back of its new line.
@@ -465,8 +474,8 @@ impl<K: QueueKey> Schedule<K> {
         let before = entry.priority;
         entry.priority = before.max(priority);
         if priority > before && entry.place == EntryPlace::Ready {
-            self.ready.line(before).leave();
-            self.ready.line(priority).join(&mut self.entries, id);
+            self.ready.leave(id, before);
+            self.ready.join(&mut self.entries, id);
         }
     }
 
@@ -497,13 +506,18 @@ impl<K: QueueKey> Schedule<K> {
     fn rest(&mut self, id: Id) {
         self.leave(id);
         match self.entries[id].setback().failures {
-            0 => self.entries.remove(id),
+            0 => self.forget_entry(id),
             _ => self.entries[id].clear_schedule(),
         }
     }
 
     fn remove(&mut self, id: Id) {
         self.leave(id);
+        self.forget_entry(id);
+    }
+
+    fn forget_entry(&mut self, id: Id) {
+        self.ready.exit(id);
         self.entries.remove(id);
     }
 
@@ -568,7 +582,7 @@ impl<K: QueueKey> Schedule<K> {
     pub(super) fn depth(&self) -> Depth {
         Depth {
             ready: self.ready(),
-            ready_by_rank: self.ready.lines.each_ref().map(Line::len),
+            ready_by_rank: self.ready.by_rank(),
             delayed: self.waiting[EntryWait::Delayed as usize],
             held: self.waiting[EntryWait::Held as usize],
             awaiting_retry_token: self.awaiting_token.len(),

@@ -13,6 +13,7 @@ mod rates;
 pub(super) mod schedules;
 mod shutdown;
 mod snapshots;
+mod tenants;
 mod wakes;
 
 use std::time::Duration;

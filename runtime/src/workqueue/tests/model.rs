@@ -8,9 +8,11 @@ use super::*;
 use crate::workqueue::clock::At;
 use crate::workqueue::entries::{EntryPlace, EntryWait, Meanwhile};
 use crate::workqueue::schedule::{Offer, Schedule};
+use crate::workqueue::tenants::TenantOf;
 use crate::workqueue::{Outcome, RateLimit};
 
 const KEYS: u8 = 6;
+const TENANTS: usize = 3;
 const FLOOR: u64 = 40;
 
 /// The back-off of both, in milliseconds.
@@ -96,7 +98,13 @@ struct Model {
     lines: [Vec<u8>; 3],
     /// What was asked for the next run, by key.
     asked: Vec<Priority>,
-    grants: u64,
+    /// Counts the grants of each tenant since it has had keys; `None` without any.
+    grants: [Option<u64>; TENANTS],
+    /// The number of each tenant's last turn; that of its first key counts as one.
+    last_turns: [u64; TENANTS],
+    turns: u64,
+    /// Whether the keys are shared out between tenants.
+    shared: bool,
     awaiting: Vec<u8>,
     order: u64,
     rate: Option<NaiveBucket>,
@@ -124,6 +132,7 @@ impl Model {
             self.wait(key, wait);
         }
         self.serve_retries();
+        self.note_tenants();
     }
 
     fn serve_retries(&mut self) {
@@ -131,6 +140,28 @@ impl Model {
             let key = self.awaiting.remove(0);
             self.keys[key as usize].0 = Naive::Ready;
             self.line_up(key);
+        }
+    }
+
+    fn tenant(&self, key: u8) -> usize {
+        if self.shared { key as usize % TENANTS } else { 0 }
+    }
+
+    /// Notes which tenants have keys by now.
+    fn note_tenants(&mut self) {
+        for tenant in 0..TENANTS {
+            let is_known = |key: u8| {
+                let (naive, failures) = &self.keys[key as usize];
+                self.tenant(key) == tenant && (*naive != Naive::Rest || *failures > 0)
+            };
+            match ((0..KEYS).any(is_known) || !self.shared, self.grants[tenant]) {
+                (true, None) => {
+                    self.turns += 1;
+                    (self.grants[tenant], self.last_turns[tenant]) = (Some(0), self.turns);
+                }
+                (false, _) => self.grants[tenant] = None,
+                (true, Some(_)) => {}
+            }
         }
     }
 
@@ -315,11 +346,21 @@ impl Model {
         if self.ready.is_empty() || self.rate.as_mut().is_some_and(|rate| !rate.take(self.now)) {
             return None;
         }
-        self.grants += 1;
-        let key = match self.grants % 8 {
-            0 => self.ready[0],
-            _ => *self.lines.iter().flatten().next().unwrap(),
+        let runs = |tenant| {
+            let its = (0..KEYS).filter(|key| self.tenant(*key) == tenant);
+            its.filter(|key| matches!(self.keys[*key as usize].0, Naive::Runs(_))).count()
         };
+        let turn = |tenant: usize| (runs(tenant), self.last_turns[tenant]);
+        let tenant =
+            self.ready.iter().map(|key| self.tenant(*key)).min_by_key(|tenant| turn(*tenant)).unwrap();
+        let grants = self.grants[tenant].unwrap() + 1;
+        let is_its = |key: &&u8| self.tenant(**key) == tenant;
+        let key = match grants % 8 {
+            0 => *self.ready.iter().find(is_its).unwrap(),
+            _ => *self.lines.iter().flatten().find(is_its).unwrap(),
+        };
+        self.turns += 1;
+        (self.grants[tenant], self.last_turns[tenant]) = (Some(grants), self.turns);
         self.leave_line(key);
         self.keys[key as usize].0 = Naive::Runs(Run::default());
         let priority = std::mem::replace(&mut self.asked[key as usize], Priority::Low);
@@ -466,7 +507,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn both(limited: bool) -> (Schedule<u8>, Model) {
+fn both(limited: bool, shared: bool) -> (Schedule<u8>, Model) {
     let config = WorkQueueConfig {
         backoff: Arc::new(ItemExponentialFailure::new(millis(5), millis(300))),
         rate: limited.then(|| RateLimit::per_period(millis(7)).burst(4)),
@@ -481,14 +522,19 @@ fn both(limited: bool) -> (Schedule<u8>, Model) {
         ready: Vec::new(),
         lines: Default::default(),
         asked: vec![Priority::Low; KEYS as usize],
-        grants: 0,
+        grants: if shared { [None; TENANTS] } else { [Some(0); TENANTS] },
+        last_turns: [0; TENANTS],
+        turns: 0,
+        shared,
         awaiting: Vec::new(),
         order: 0,
         rate: bucket(7, 4),
         retry_rate: bucket(20, 2),
         mode: NaiveMode::Open,
     };
-    (Schedule::new(config).unwrap(), model)
+    let schedule = Schedule::new(config).unwrap();
+    let tenant: TenantOf<u8> = Arc::new(|key| (*key as usize % TENANTS).to_string().into());
+    (if shared { schedule.with_tenants(tenant) } else { schedule }, model)
 }
 
 fn places_agree(state: &Schedule<u8>, model: &Model) -> Result<(), TestCaseError> {
@@ -527,8 +573,8 @@ fn places_agree(state: &Schedule<u8>, model: &Model) -> Result<(), TestCaseError
 }
 
 /// Plays the steps on both, and compares after each.
-fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
-    let (mut state, mut model) = both(limited);
+fn play(steps: Vec<Step>, limited: bool, shared: bool) -> Result<(), TestCaseError> {
+    let (mut state, mut model) = both(limited, shared);
     let mut flying = Vec::new();
     for step in steps {
         let now = At::START.after(millis(model.now));
@@ -589,6 +635,7 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
                 model.discard();
             }
         }
+        model.note_tenants();
         places_agree(&state, &model)?;
     }
     Ok(())
@@ -597,13 +644,14 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(cases(512))]
 
-    // Q1 Q2 Q4 Q7 Q8 Q14 Q15 Q20
+    // Q1 Q2 Q4 Q7 Q8 Q14 Q15 Q20 Q22
     #[test]
     fn the_state_agrees_with_a_naive_model(
         steps in prop::collection::vec(step(), 1..200),
         limited in any::<bool>(),
+        shared in any::<bool>(),
     ) {
-        play(steps, limited)?;
+        play(steps, limited, shared)?;
     }
 }
 
@@ -620,6 +668,6 @@ fn a_retry_that_awaits_its_token_keeps_its_turn_whatever_timer_is_asked_for() {
     let late =
         |key| [Step::Advance(30), Step::AddAfter(key, 0, Priority::Normal), Step::Advance(20), Step::Take];
     for key in 1..=4 {
-        play(four().chain(late(key)).collect(), true).unwrap();
+        play(four().chain(late(key)).collect(), true, false).unwrap();
     }
 }

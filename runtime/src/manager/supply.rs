@@ -1,0 +1,94 @@
+//! What controllers get of their manager, also those that are added later.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::after,
+    controller::{ControllerEnv, FindTraceId, Leftovers, Stop},
+    error::Error,
+    flight_recorder::Recording,
+    informer::{AnyInformer, SharedInformerFactory},
+    metrics::Metrics,
+    writes::Sender,
+};
+
+/// What a manager gives its controllers.
+pub(super) struct ControllerSupply {
+    pub(super) sender: Sender,
+    pub(super) metrics: Metrics,
+    pub(super) seed: Option<u64>,
+    pub(super) is_elected: bool,
+    pub(super) leftovers: Arc<Leftovers>,
+    pub(super) is_dry_run: bool,
+    pub(super) recorder: Option<Recording>,
+    pub(super) trace_id: Option<FindTraceId>,
+}
+
+impl ControllerSupply {
+    /// Returns it for controllers that read from this factory, and share what was asked for before.
+    pub(super) fn env<'a>(
+        &'a self,
+        factory: &'a SharedInformerFactory,
+        asked: &'a [AnyInformer],
+    ) -> ControllerEnv<'a> {
+        ControllerEnv {
+            sender: &self.sender,
+            factory,
+            asked,
+            metrics: &self.metrics,
+            seed: self.seed,
+            is_elected: self.is_elected,
+            leftovers: &self.leftovers,
+            is_dry_run: self.is_dry_run,
+            recorder: self.recorder.as_ref(),
+            trace_id: &self.trace_id,
+        }
+    }
+}
+
+/// How the controllers of a manager are stopped, by name.
+#[derive(Default)]
+pub(super) struct ControllerStops(HashMap<Arc<str>, ControllerStop>);
+
+struct ControllerStop {
+    stop: Stop,
+    ended: CancellationToken,
+}
+
+impl ControllerStops {
+    /// Adds a controller; what is returned ends with the manager, or alone. The token is cancelled once it has ended.
+    pub(super) fn add(&mut self, name: Arc<str>, manager: &Stop) -> (Stop, CancellationToken) {
+        let (stop, ended) = (manager.child(), CancellationToken::new());
+        self.0.insert(name, ControllerStop { stop: stop.clone(), ended: ended.clone() });
+        (stop, ended)
+    }
+
+    /// Refuses a name that a controller has.
+    pub(super) fn refuse(&self, name: &str) -> Result<(), Error> {
+        match self.0.contains_key(name) {
+            true => Err(Error::DuplicateController(name.to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    /// Stops a controller, and waits until it has ended: for the grace period, and for what is aborted then.
+    pub(super) async fn stop(&mut self, name: &str, period: Duration, abort: Duration) -> Result<(), Error> {
+        let Some(ControllerStop { stop, ended }) = self.0.remove(name) else {
+            let mut names: Vec<_> = self.0.keys().map(|name| &**name).collect();
+            names.sort_unstable();
+            let known = names.join(", ");
+            return Err(Error::other(format!("no controller is named {name:?}; those that run are {known}")));
+        };
+        stop.finish.cancel();
+        let until = after(Instant::now(), period.saturating_add(abort));
+        if timeout(period, ended.cancelled()).await.is_ok() {
+            return Ok(());
+        }
+        stop.abort.cancel();
+        let _blocked = timeout_at(until, ended.cancelled()).await;
+        Err(Error::PastGracePeriod { period, reconciles: name.to_owned() })
+    }
+}
