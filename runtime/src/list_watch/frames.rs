@@ -1,13 +1,15 @@
 //! Reads the body of a watch: cuts it into lines, and makes an event of each.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
     InitialEventsMark, WatchEvent,
     decode::{Decoder, NotAnObject},
+    decode_pool::ROOM_FOR_A_TASK,
     error::ListWatchError,
     item::AnyItem,
     json::{self, Raw, decoded, is_blank},
@@ -15,6 +17,9 @@ use super::{
     status::{status_of, status_of_error},
 };
 use crate::object::AnyObject;
+
+/// As many bytes as most lines have at least.
+const USUAL_LINE: usize = 1 << 10;
 
 /// The annotation of the bookmark that closes the initial events.
 pub(super) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -33,11 +38,31 @@ pub(super) struct Lines {
     pub(super) whole: usize,
     /// Most bytes of a line.
     largest: usize,
+    spare: SpareBuffer,
+}
+
+/// A buffer whose lines are decoded. An allocator takes long for buffers of this size, compared with decoding their lines.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SpareBuffer(Arc<Mutex<Vec<u8>>>);
+
+impl SpareBuffer {
+    /// Keeps a buffer for what comes next, unless it is large.
+    pub(super) fn keep(&self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= 2 * ROOM_FOR_A_TASK {
+            buffer.clear();
+            *self.0.lock() = buffer;
+        }
+    }
+
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.0.lock())
+    }
 }
 
 impl Lines {
-    pub(super) fn new(largest: usize) -> Self {
-        Self { text: Vec::new(), whole: 0, largest }
+    /// Reads lines of at most so many bytes; the decoded ones are to be kept in the spare buffer.
+    pub(super) fn new(largest: usize, spare: SpareBuffer) -> Self {
+        Self { text: Vec::new(), whole: 0, largest, spare }
     }
 
     /// Adds a chunk.
@@ -55,8 +80,11 @@ impl Lines {
 
     /// Takes the whole lines that have come.
     pub(super) fn take(&mut self) -> Vec<u8> {
-        let rest = self.text.split_off(std::mem::take(&mut self.whole));
-        std::mem::replace(&mut self.text, rest)
+        let whole = std::mem::take(&mut self.whole);
+        let mut next = self.spare.take();
+        next.extend_from_slice(&self.text[whole..]);
+        self.text.truncate(whole);
+        std::mem::replace(&mut self.text, next)
     }
 
     /// Ends the body: a last line needs no line break.
@@ -95,7 +123,7 @@ pub(super) struct EventDecoder {
 impl EventDecoder {
     /// Decodes lines, one an event.
     pub(super) fn events(&self, lines: &[u8]) -> Vec<DecodedEvent> {
-        let (mut start, mut events) = (0, Vec::new());
+        let (mut start, mut events) = (0, Vec::with_capacity(lines.len() / USUAL_LINE + 1));
         for end in memchr::memchr_iter(b'\n', lines).chain([lines.len()]) {
             let line = &lines[start..end];
             start = end + 1;

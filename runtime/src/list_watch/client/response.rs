@@ -17,7 +17,7 @@ use crate::{
     list_watch::{
         AnyItem, Deadlines, InitialEvents, ListOptions, ListWatchError, WatchStream,
         decode_pool::{ROOM_FOR_A_TASK, WORTH_A_TASK, decoded},
-        frames::{EventDecoder, INITIAL_EVENTS_END, Lines},
+        frames::{EventDecoder, INITIAL_EVENTS_END, Lines, SpareBuffer},
         json::NotJson,
         list_body::{ListBody, ListHead, not_json},
         retry_after::retry_after,
@@ -159,16 +159,21 @@ pub(super) fn events(
     deadlines: Deadlines,
 ) -> WatchStream<dyn AnyObject> {
     let lasts = |timeout: Duration| after(Instant::now(), timeout.saturating_add(deadlines.watch_slack));
+    let spare = SpareBuffer::default();
     let reader = WatchReader {
         body,
-        lines: Lines::new(decoder.largest),
+        lines: Lines::new(decoder.largest, spare.clone()),
         expires: options.timeout.map(|timeout| (lasts(timeout), timeout)),
         silence: deadlines.watch_silence,
         in_bulk: options.initial_events == InitialEvents::Send,
         end: None,
     };
     let blocks = stream::unfold(reader, |mut reader| async move { Some((reader.block().await?, reader)) });
-    let events = decoded(blocks, move |lines: Vec<u8>| Ok(decoder.events(&lines)));
+    let events = decoded(blocks, move |lines: Vec<u8>| {
+        let events = decoder.events(&lines);
+        spare.keep(lines);
+        Ok(events)
+    });
     let events = events.flat_map(|events| stream::iter(events.unwrap_or_else(|error| vec![Err(error)])));
     let until_error = stream::unfold(Some(Box::pin(events)), |events| async move {
         let mut events = events?;

@@ -30,10 +30,13 @@ fn decoder(largest: usize) -> EventDecoder {
 
 /// Reads a body to its end or to an error, each event in a few words.
 fn read(chunks: &[&[u8]]) -> Vec<String> {
-    let (decoder, mut lines, mut events) = (decoder(1_000), Lines::new(1_000), Vec::new());
+    let (decoder, spare, mut events) = (decoder(1_000), SpareBuffer::default(), Vec::new());
+    let mut lines = Lines::new(1_000, spare.clone());
     for chunk in chunks {
         lines.add(chunk);
-        events.extend(decoder.events(&lines.take()));
+        let taken = lines.take();
+        events.extend(decoder.events(&taken));
+        spare.keep(taken);
     }
     let end = lines.finish();
     events.extend(decoder.events(&lines.take()));
@@ -190,7 +193,8 @@ fn a_line_past_the_bound_ends_the_stream_and_is_not_held() {
         r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"}}}"#.to_owned() + "\n";
     let fits = line.len() - 1;
     for (largest, chunk) in [(fits, 7), (fits, 1_000), (fits - 1, 7), (fits - 1, 1_000)] {
-        let (decoder, mut lines, mut events) = (decoder(largest), Lines::new(largest), Vec::new());
+        let (decoder, mut lines, mut events) =
+            (decoder(largest), Lines::new(largest, SpareBuffer::default()), Vec::new());
         for chunk in line.as_bytes().chunks(chunk) {
             lines.add(chunk);
             assert!(lines.text.len() - lines.whole <= largest);
