@@ -385,8 +385,9 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// The next key is one of the tenant with the fewest runs in progress; among those, of the tenant that was served
     /// longest ago. So each has an equal part of the [workers](Self::workers) and of the [rate](Self::rate_limit) as long
-    /// as it has keys, and a tenant that comes new waits for one run to end. [Priorities](crate::workqueue::Priority)
-    /// order the keys of one tenant. [Retries](Self::retry_rate) wait for their tokens together.
+    /// as it has keys. A tenant that comes new waits for a worker, and at most for one turn of each of the others.
+    /// [Priorities](crate::workqueue::Priority) order the keys of one tenant. [Retries](Self::retry_rate) wait for their
+    /// tokens together.
     ///
     /// The function is called once when a key is queued that was not known, while the queue is locked: it must return at
     /// once. If it panics, the tenant is `""`. Not fair unless set: keys are then served as they come, and a namespace

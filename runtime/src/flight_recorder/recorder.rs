@@ -171,13 +171,14 @@ impl Recording {
 
     /// Writes the objects with which a part of the file begins, as far as there is room.
     fn snapshot(&self, manager: &dyn RecordingSource, most: usize) -> Vec<u8> {
-        let (mut text, mut missing, t) = (Vec::new(), 0, self.millis());
+        let (mut text, mut missing, mut is_full, t) = (Vec::new(), 0, false, self.millis());
         manager.objects(&mut |object| {
             // Once something does not fit, the rest is only counted. How a type is written is its user's code.
-            let json = Some(object.object).filter(|_| missing == 0);
+            let json = Some(object.object).filter(|_| !is_full);
             let json = json.and_then(|object| contained(|| object.to_json())?.ok()).unwrap_or_default();
             let json = self.shown(object.group, object.plural, &json);
             if json.is_empty() || text.len() + json.len() > most {
+                is_full |= !json.is_empty();
                 missing += 1;
                 return;
             }

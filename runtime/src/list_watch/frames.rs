@@ -60,7 +60,7 @@ impl SpareBuffer {
 }
 
 impl Lines {
-    /// Reads lines of at most so many bytes; the decoded ones are to be kept in the spare buffer.
+    /// Reads lines of at most so many bytes. Give decoded lines back to the spare buffer.
     pub(super) fn new(largest: usize, spare: SpareBuffer) -> Self {
         Self { text: Vec::new(), whole: 0, largest, spare }
     }

@@ -320,10 +320,7 @@ impl Manager {
     /// # }
     /// ```
     pub async fn rehearse(self, at_most: Duration) -> Result<Rehearsal, Error> {
-        let manager = self.dry_run();
-        let dry_run = manager.dry_run.clone();
-        dry_run.rehearse();
-        rehearse::until_rest(manager.spawn(), &dry_run, at_most, std::future::pending()).await
+        self.rehearse_unless(at_most, std::future::pending()).await
     }
 
     /// Rehearses as a program does: after a signal it reports what it has seen by then.
@@ -333,6 +330,14 @@ impl Manager {
         let interrupted = async {
             let _ = signals.nth(1).await;
         };
+        self.rehearse_unless(at_most, interrupted).await
+    }
+
+    async fn rehearse_unless(
+        self,
+        at_most: Duration,
+        interrupted: impl Future<Output = ()>,
+    ) -> Result<Rehearsal, Error> {
         let manager = self.dry_run();
         let dry_run = manager.dry_run.clone();
         dry_run.rehearse();

@@ -188,9 +188,7 @@ impl Running {
     /// controller is removed then as well.
     pub async fn remove(&mut self, name: &str) -> Result<(), Error> {
         let stopped = self.stops.stop(name, self.end.grace_period, ABORT).await;
-        if !matches!(stopped, Err(Error::Other(_))) {
-            self.inspector.remove(name);
-        }
+        self.inspector.remove(name);
         stopped
     }
 
