@@ -92,7 +92,7 @@ impl<K: ?Sized> Indexer<K> {
             moved: watch::Sender::new(()),
             decoded: Arc::new(DecodedObjects::new(object.object)),
             object,
-            writing: Mutex::new(()),
+            writing: Mutex::default(),
         };
         Self { shared: Arc::new(shared), object: PhantomData }
     }
@@ -111,16 +111,20 @@ impl<K: ?Sized> Indexer<K> {
     ///
     /// If the closure panics, nothing of it is published.
     pub fn write<R>(&self, changes: impl FnOnce(&mut WriteBatch) -> R) -> R {
-        let _writing = self.shared.writing.lock();
-        let next = StoreSnapshot::clone(&self.shared.published.load());
-        let mut batch = WriteBatch { next, object: self.shared.object, decoded: self.shared.decoded.clone() };
+        let mut spare = self.shared.writing.lock();
+        let next = spare.take().unwrap_or_else(|| StoreSnapshot::clone(&self.shared.published.load()));
+        let (object, decoded) = (self.shared.object, self.shared.decoded.clone());
+        let mut batch = WriteBatch { next, changes: Vec::new(), object, decoded };
         let answer = changes(&mut batch);
-        let is_compact = batch.next.compact;
-        self.shared.published.store(Arc::new(batch.next));
+        let WriteBatch { next, changes, .. } = batch;
+        let is_compact = next.compact;
+        let before = self.shared.published.swap(Arc::new(next));
         fence(Ordering::SeqCst);
         if self.shared.moved.receiver_count() > 0 {
             self.shared.moved.send_replace(());
         }
+        let before = Arc::into_inner(before);
+        *spare = before.and_then(|before| before.follow(&self.shared.published.load(), &changes));
         if is_compact {
             self.shared.decoded.sweep_if_due();
         }

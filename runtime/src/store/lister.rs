@@ -38,8 +38,8 @@ pub(super) struct SharedStore {
     pub(super) moved: watch::Sender<()>,
     pub(super) decoded: Arc<DecodedObjects>,
     pub(super) object: StoredType,
-    /// Held by the one that writes.
-    pub(super) writing: Mutex<()>,
+    /// Held by the one that writes: a snapshot like the published one that nobody else holds, if there is one.
+    pub(super) writing: Mutex<Option<StoreSnapshot>>,
 }
 
 /// Reads a cache: objects by key, by namespace, by labels, by index.
