@@ -18,9 +18,6 @@ use super::{
 };
 use crate::object::AnyObject;
 
-/// As many bytes as most lines have at least.
-const USUAL_LINE: usize = 1 << 10;
-
 /// The annotation of the bookmark that closes the initial events.
 pub(super) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
@@ -60,7 +57,7 @@ impl SpareBuffer {
 }
 
 impl Lines {
-    /// Reads lines of at most so many bytes. Give decoded lines back to the spare buffer.
+    /// Reads lines of at most so many bytes; those that are decoded leave their buffer in the spare.
     pub(super) fn new(largest: usize, spare: SpareBuffer) -> Self {
         Self { text: Vec::new(), whole: 0, largest, spare }
     }
@@ -121,17 +118,23 @@ pub(super) struct EventDecoder {
 }
 
 impl EventDecoder {
-    /// Decodes lines, one an event.
-    pub(super) fn events(&self, lines: &[u8]) -> Vec<DecodedEvent> {
-        let (mut start, mut events) = (0, Vec::with_capacity(lines.len() / USUAL_LINE + 1));
-        for end in memchr::memchr_iter(b'\n', lines).chain([lines.len()]) {
-            let line = &lines[start..end];
-            start = end + 1;
-            if !line.iter().all(is_blank) {
-                events.push(self.event(line));
+    /// Decodes lines, one an event, each when it is asked for. Their buffer is kept for what comes next.
+    ///
+    /// A list of the events would be large enough for glibc to sort its free memory, once for each buffer.
+    pub(super) fn events(self, lines: Vec<u8>, spare: SpareBuffer) -> impl Iterator<Item = DecodedEvent> {
+        let (mut lines, mut start) = (lines, 0);
+        std::iter::from_fn(move || {
+            while start < lines.len() {
+                let rest = &lines[start..];
+                let line = &rest[..memchr::memchr(b'\n', rest).unwrap_or(rest.len())];
+                start += line.len() + 1;
+                if !line.iter().all(is_blank) {
+                    return Some(self.event(line));
+                }
             }
-        }
-        events
+            spare.keep(std::mem::take(&mut lines));
+            None
+        })
     }
 
     fn event(&self, line: &[u8]) -> DecodedEvent {

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use http::Response;
 use http_body_util::BodyExt;
 use kube::client::Body;
@@ -17,7 +17,7 @@ use crate::{
     list_watch::{
         AnyItem, Deadlines, InitialEvents, ListOptions, ListWatchError, WatchStream,
         decode_pool::{ROOM_FOR_A_TASK, WORTH_A_TASK, decoded},
-        frames::{EventDecoder, INITIAL_EVENTS_END, Lines, SpareBuffer},
+        frames::{DecodedEvent, EventDecoder, INITIAL_EVENTS_END, Lines, SpareBuffer},
         json::NotJson,
         list_body::{ListBody, ListHead, not_json},
         retry_after::retry_after,
@@ -151,6 +151,9 @@ impl ItemBatch {
     }
 }
 
+/// The events of some lines.
+type DecodedEvents = Box<dyn Iterator<Item = DecodedEvent> + Send>;
+
 /// Reads a watch as events; the stream ends with the body, or with an error.
 pub(super) fn events(
     body: Body,
@@ -169,12 +172,19 @@ pub(super) fn events(
         end: None,
     };
     let blocks = stream::unfold(reader, |mut reader| async move { Some((reader.block().await?, reader)) });
-    let events = decoded(blocks, move |lines: Vec<u8>| {
-        let events = decoder.events(&lines);
-        spare.keep(lines);
-        Ok(events)
+    // The flag goes to the decoder as well: a task decodes all that it was given.
+    let blocks = blocks.map_ok(|(lines, worth_a_task)| ((lines, worth_a_task), worth_a_task));
+    let lazily = move |lines| Box::new(decoder.clone().events(lines, spare.clone())) as DecodedEvents;
+    let at_once = |events: DecodedEvents| Box::new(events.collect::<Vec<_>>().into_iter()) as DecodedEvents;
+    let events = decoded(blocks, move |(lines, worth_a_task)| {
+        let events = lazily(lines);
+        Ok(if worth_a_task { at_once(events) } else { events })
     });
-    let events = events.flat_map(|events| stream::iter(events.unwrap_or_else(|error| vec![Err(error)])));
+    let events = events.map_ok(stream::iter);
+    let events = events.flat_map(|events| match events {
+        Ok(events) => events.left_stream(),
+        Err(error) => stream::iter([Err(error)]).right_stream(),
+    });
     let until_error = stream::unfold(Some(Box::pin(events)), |events| async move {
         let mut events = events?;
         let event = events.next().await?;
