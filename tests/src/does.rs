@@ -12,10 +12,16 @@ pub type Done = anyhow::Result<Action>;
 
 type Run<K> = dyn Fn(Arc<<K as Watched>::Object>, Context<K>) -> BoxFuture<'static, Done> + Send + Sync;
 
-/// Does what a closure says, and records that it ran.
+/// Does what a closure says, and records that it ran; clones share both.
 pub struct Does<K: Watched> {
     record: Record,
-    run: Box<Run<K>>,
+    run: Arc<Run<K>>,
+}
+
+impl<K: Watched> Clone for Does<K> {
+    fn clone(&self) -> Self {
+        Self { record: self.record.clone(), run: self.run.clone() }
+    }
 }
 
 impl<K: Watched> Reconciler<K> for Does<K> {
@@ -40,6 +46,6 @@ where
     Fut: Future<Output = Done> + Send + 'static,
 {
     let record = Record::default();
-    let run: Box<Run<K>> = Box::new(move |object, cx| Box::pin(run(object, cx)));
+    let run: Arc<Run<K>> = Arc::new(move |object, cx| Box::pin(run(object, cx)));
     (Does { record: record.clone(), run }, record)
 }

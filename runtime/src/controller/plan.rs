@@ -2,6 +2,7 @@
 
 use std::{
     any::{Any, TypeId},
+    iter::once,
     marker::PhantomData,
     mem,
     sync::{
@@ -107,6 +108,11 @@ impl Definition {
         self.settings.checked_queue()
     }
 
+    /// Shows the kinds that it reads in its own cluster.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &Kind> {
+        once(&self.kind).chain(self.sources.iter().filter_map(Source::kind_here))
+    }
+
     /// Adds the permissions that a watch needs.
     pub(super) fn allow_watch(&mut self, kind: &Kind, narrowing: &Narrowing) {
         if narrowing.is_none() {
@@ -192,9 +198,10 @@ fn core(
         StormLimit::new(settings.storm_limit),
         counts.deletions_dropped.clone(),
     );
-    let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
+    let author = settings.author().clone();
+    let field_manager = settings.field_manager.as_deref().map_or_else(|| author.clone(), Arc::from);
     let sender = if env.is_dry_run { env.sender.of(name.clone()) } else { env.sender.clone() };
-    let author = Author { controller: name, field_manager, declared: rights };
+    let author = Author { controller: author, field_manager, declared: rights };
     let seed = env.seed.unwrap_or_else(random_seed);
     let dropped = counts.events_dropped.clone();
     let recorder = Recorder::new(sender.clone(), &author, env.factory.clock(), seed, dropped);

@@ -19,6 +19,8 @@ const MOST_WORKERS: usize = 65_536;
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) name: Arc<str>,
+    /// The name in writes and events. `None`: the name.
+    pub(crate) author: Option<Arc<str>>,
     /// `None`: the name.
     pub(crate) field_manager: Option<String>,
     /// Empty: all.
@@ -76,6 +78,7 @@ impl Settings {
     pub(crate) fn new(name: Arc<str>) -> Self {
         Self {
             name,
+            author: None,
             field_manager: None,
             namespaces: Vec::new(),
             workers: 1,
@@ -92,6 +95,11 @@ impl Settings {
             terminating: Terminating::Leave,
             tenant: None,
         }
+    }
+
+    /// Returns the name under which it writes.
+    pub(crate) fn author(&self) -> &Arc<str> {
+        self.author.as_ref().unwrap_or(&self.name)
     }
 
     /// Makes the queue that the settings ask for, if nothing in them is refused.
@@ -123,7 +131,7 @@ impl Settings {
     /// Says what is refused, if anything is.
     fn problem(&self) -> Option<String> {
         let is_zero = |time: Option<Duration>| time.is_some_and(|time| time.is_zero());
-        let field_managers = [Some(&*self.name), self.field_manager.as_deref()];
+        let field_managers = [Some(&**self.author()), self.field_manager.as_deref()];
         if self.workers == 0 {
             Some("zero workers run nothing; `workers` must be at least 1".to_owned())
         } else if self.workers > MOST_WORKERS {

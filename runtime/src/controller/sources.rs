@@ -90,6 +90,11 @@ pub(super) struct Source {
 type AskInformer = Box<dyn Fn(&SharedInformerFactory, Option<&str>) -> AnyInformer + Send>;
 
 impl Source {
+    /// Returns its kind, if that is of the controller's own cluster.
+    pub(super) fn kind_here(&self) -> Option<&Kind> {
+        self.elsewhere.is_none().then_some(&self.kind)
+    }
+
     /// Returns whether its objects are only read.
     pub(super) fn is_read(&self) -> bool {
         matches!(self.enqueues, Enqueues::Nothing)

@@ -48,7 +48,7 @@ mod tests;
 pub(crate) use candidate::Candidate;
 #[doc(hidden)]
 pub use gate::NotLeading;
-pub(crate) use gate::gated;
+pub(crate) use gate::{TermGate, gated};
 pub use settings::{ElectionError, LeaderElection};
 #[doc(hidden)]
 pub use status::StaleLeader;

@@ -59,6 +59,8 @@ struct StartedController {
     name: Arc<str>,
     reconciles: TypeId,
     controller: Weak<ControllerCore>,
+    /// Whether readiness does not depend on it.
+    is_of_fleet: bool,
 }
 
 impl StartedController {
@@ -110,7 +112,9 @@ impl Inspector {
     /// A replica that stands by is ready. One that has not started, or stops, is not.
     pub fn readiness(&self) -> HealthReport {
         let status = |known: &StartedController| (known.name.clone(), known.controller.upgrade());
-        let statuses: Vec<_> = self.manager.controllers.lock().iter().map(status).collect();
+        let controllers = self.manager.controllers.lock();
+        let statuses: Vec<_> = controllers.iter().filter(|known| !known.is_of_fleet).map(status).collect();
+        drop(controllers);
         let mut checks = health::readiness_of(self.manager.process.get(), &statuses);
         checks.extend(self.manager.readiness_checks.run());
         HealthReport { probe: "readyz", checks }
@@ -191,12 +195,22 @@ impl Inspector {
 
     /// Shows a controller, in the place of an ended one of this name.
     pub(super) fn add(&self, controller: &Arc<ControllerCore>) {
+        self.show(controller, false);
+    }
+
+    /// Shows a controller of a cluster that comes and goes.
+    pub(super) fn add_of_fleet(&self, controller: &Arc<ControllerCore>) {
+        self.show(controller, true);
+    }
+
+    fn show(&self, controller: &Arc<ControllerCore>, is_of_fleet: bool) {
         let (name, reconciles) = (controller.settings.name.clone(), controller.reconciles);
         self.remove(&name);
         self.manager.controllers.lock().push(StartedController {
             name,
             reconciles,
             controller: Arc::downgrade(controller),
+            is_of_fleet,
         });
     }
 }

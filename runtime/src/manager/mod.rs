@@ -22,6 +22,8 @@ mod rules;
 mod manifests;
 mod serve;
 mod supply;
+mod controller_set;
+mod fleet;
 mod running;
 mod signals;
 mod tasks;
@@ -31,6 +33,7 @@ mod webhooks;
 pub use crate::controller::Cluster;
 pub use client::client;
 pub use debug_report::DebugReport;
+pub use fleet::{Fleet, FleetCluster};
 pub use health::HealthReport;
 #[cfg(feature = "http")]
 pub use http::{Http, HttpService};
@@ -52,11 +55,14 @@ use std::{
     time::Duration,
 };
 
+use controller_set::ControllerSet;
 use dry_run::DryRun;
 pub use dry_run::Rehearsal;
+use fleet::Connect;
 use futures::future::BoxFuture;
 #[cfg(feature = "cli")]
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::CustomResourceExt;
 use parking_lot::Mutex;
 use process::{ClientOrigin, Clusters, ManagerProcess};
@@ -76,9 +82,10 @@ use crate::{
     error::Error,
     flight_recorder::{FlightRecorder, Recording, RecordingSlot},
     informer::{InformerBuilder, Marker, SharedInformerFactory, Watched},
-    leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
+    leader_election::{Candidate, ElectionError, LeaderElection, Leadership, TermGate, gated},
     metrics::Metrics,
     reflector::ReflectorConfig,
+    store::InvalidSelector,
     writes::Sender,
 };
 
@@ -127,12 +134,17 @@ pub struct Manager {
     direct: kube::Client,
     client_taken: AtomicBool,
     election: Option<(Result<Candidate, ElectionError>, Leadership)>,
+    /// What its terms open.
+    gate: Option<Arc<TermGate>>,
     clock: WallClock,
     /// Its own cluster: the informers that controllers and the program asked for.
     own: Cluster,
     /// The other clusters that it reads from.
     clusters: Mutex<Vec<Cluster>>,
     plans: Vec<Plan>,
+    /// Controllers that come and go.
+    sets: Vec<ControllerSet>,
+    fleets: Mutex<Vec<Fleet>>,
     tasks: Vec<Task>,
     grace_period: Duration,
     metrics: Metrics,
@@ -181,8 +193,11 @@ impl Manager {
             client,
             client_taken: AtomicBool::new(false),
             election: None,
+            gate: None,
             clusters: Mutex::default(),
             plans: Vec::new(),
+            sets: Vec::new(),
+            fleets: Mutex::default(),
             tasks: Vec::new(),
             grace_period: GRACE_PERIOD,
             metrics,
@@ -256,6 +271,7 @@ impl Manager {
         // A dry run works next to the replica that leads, and writes nothing.
         if !self.dry_run.is_on() {
             self.client = gated(&self.direct, &gate);
+            self.gate = Some(gate);
         }
         #[cfg(feature = "webhooks")]
         self.api.lease.replace(leadership.lease().clone());
@@ -294,7 +310,7 @@ impl Manager {
     /// ```
     pub fn dry_run(mut self) -> Self {
         self.dry_run.begin();
-        self.client = self.direct.clone();
+        (self.client, self.gate) = (self.direct.clone(), None);
         self
     }
 
@@ -396,7 +412,7 @@ impl Manager {
     /// [`rules_in`](Self::rules_in) each.
     pub fn rules(&self) -> Rules {
         let mut rules = Rules::named(self.role_name());
-        for plan in &self.plans {
+        for plan in self.all_plans() {
             let (namespaces, definition) = (&plan.definition.settings.namespaces, &plan.definition);
             rules.add(&definition.rights, namespaces, None);
             for (narrowing, rights) in &definition.narrowed {
@@ -427,7 +443,7 @@ impl Manager {
             api: self.api.generated(&namespace, &name)?,
             http: manifests::HttpPort::of(self.serve.http.as_ref())?,
             is_elected: self.election.is_some(),
-            has_controllers: !self.plans.is_empty(),
+            has_controllers: self.all_plans().next().is_some(),
             grace_period: self.grace_period,
             namespace,
             name,
@@ -451,8 +467,8 @@ impl Manager {
             let names = [&*known.kind, &*known.plural, &known.to_string()];
             names.iter().any(|name| name.eq_ignore_ascii_case(kind))
         };
-        let found: Vec<_> = self.plans.iter().filter(is_meant).map(|plan| plan.name().clone()).collect();
-        let mut kinds: Vec<_> = self.plans.iter().map(|plan| &*plan.definition.kind.kind).collect();
+        let found: Vec<_> = self.all_plans().filter(is_meant).map(|plan| plan.name().clone()).collect();
+        let mut kinds: Vec<_> = self.all_plans().map(|plan| &*plan.definition.kind.kind).collect();
         kinds.dedup();
         match found.is_empty() {
             true => Err(format!("no controller reconciles {kind:?}: the kinds are {}", kinds.join(", "))),
@@ -461,13 +477,89 @@ impl Manager {
     }
 
     fn role_name(&self) -> String {
-        self.plans.first().map_or("watchkeeper", |plan| plan.name()).replace('/', ".")
+        self.all_plans().next().map_or("watchkeeper", |plan| plan.name()).replace('/', ".")
+    }
+
+    fn all_plans(&self) -> impl Iterator<Item = &Plan> {
+        self.plans.iter().chain(self.sets.iter().map(ControllerSet::plan))
     }
 
     /// Adds a controller.
     pub fn controller<K: Marker, R>(mut self, controller: Controller<K, R>) -> Self {
         self.plans.push(controller.plan());
         self
+    }
+
+    /// Runs a controller for as long as the API server serves its kinds: the one that it reconciles, and all others that
+    /// it watches or reads in this cluster.
+    ///
+    /// A kind whose definition is not installed yet is waited for, without a failure in the log or in `/readyz`. Once it is
+    /// served, the function makes the controller, within 5 s. When a definition is deleted, the controller stops after a few
+    /// seconds, as by [`Running::remove`]; when it comes back, the function makes another. For that, every replica asks the
+    /// server each 5 s which resources the kinds' versions have, one request for each kind. All users may ask that by
+    /// default. If the server does not answer, nothing changes.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use watchkeeper::prelude::*;
+    /// # #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "backup.example.dev", version = "v1", kind = "Backup", namespaced)]
+    /// # struct BackupSpec {}
+    /// # struct Backups;
+    /// # impl Reconciler<Backup> for Backups {
+    /// #     type Error = watchkeeper::Error;
+    /// #     async fn reconcile(&self, _: Arc<Backup>, _: &Context<Backup>) -> Result<Action, Self::Error> {
+    /// #         Ok(Action::await_change())
+    /// #     }
+    /// # }
+    /// # fn with_backups(manager: Manager) -> Manager {
+    /// manager.controller_while_served(|| Controller::new(Backups).owns::<ConfigMap>())
+    /// # }
+    /// ```
+    pub fn controller_while_served<K: Marker, R>(
+        mut self,
+        mut make: impl FnMut() -> Controller<K, R> + Send + 'static,
+    ) -> Self {
+        self.sets.push(ControllerSet::while_served(Box::new(move || make().plan())));
+        self
+    }
+
+    /// Runs a controller in each namespace whose labels match; namespaces come and go.
+    ///
+    /// The function makes each controller, which is then restricted to its namespace, as by
+    /// [`Controller::namespace`]. It has caches, workers, a queue and a rate limit of its own, and the name
+    /// `NAME/NAMESPACE`, in the metrics as well; field manager and events have the name alone. One whose namespace
+    /// no longer matches, or is gone, stops as by [`Running::remove`]. While a namespace is being deleted, its controller
+    /// still works, for the sake of finalizers.
+    ///
+    /// The program must be allowed to list and watch namespaces, and the kinds in all namespaces that may match:
+    /// [`rules`](Self::rules) says so.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use watchkeeper::prelude::*;
+    /// # struct Notes;
+    /// # impl Reconciler<ConfigMap> for Notes {
+    /// #     type Error = watchkeeper::Error;
+    /// #     async fn reconcile(&self, _: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Action, Self::Error> {
+    /// #         Ok(Action::await_change())
+    /// #     }
+    /// # }
+    /// # fn of_tenants(manager: Manager) -> Result<Manager, Box<dyn std::error::Error>> {
+    /// Ok(manager.controller_in_namespaces("tenant", || Controller::new(Notes).workers(2))?)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The selector does not parse.
+    pub fn controller_in_namespaces<K: Marker, R>(
+        mut self,
+        labels: &str,
+        mut make: impl FnMut() -> Controller<K, R> + Send + 'static,
+    ) -> Result<Self, InvalidSelector> {
+        let namespaces = self.own.informer::<Namespace>().label_selector(labels)?.build();
+        self.sets.push(ControllerSet::in_namespaces(Box::new(move || make().plan()), namespaces));
+        Ok(self)
     }
 
     /// Runs a task for as long as the manager runs, in every replica; it may end sooner.
@@ -844,7 +936,7 @@ impl Manager {
         let recorder = self.open_recorder()?;
         let http = self.serve.bind(self.cluster.in_a_pod)?;
         let others = self.clusters.into_inner();
-        process::check(&others, &self.plans)?;
+        process::check(&others, self.plans.iter().chain(self.sets.iter().map(ControllerSet::plan)))?;
         let mut asked = self.own.take_informers();
         asked.extend(others.iter().flat_map(Cluster::take_informers));
         let leadership = self.election.as_ref().map(|(_, leadership)| leadership.clone());
@@ -868,6 +960,13 @@ impl Manager {
                 return Err(Error::DuplicateController(plan.name().to_string()));
             }
             planned.push(plan.prepare(&env)?);
+        }
+        for (at, set) in self.sets.iter().enumerate() {
+            let name = set.plan().name();
+            let others = self.sets[..at].iter().map(|other| other.plan().name());
+            if others.chain(planned.iter().map(|other| &other.core().settings.name)).any(|other| other == name) {
+                return Err(Error::DuplicateController(name.to_string()));
+            }
         }
         planned.iter().for_each(|controller| self.inspector.add(controller.core()));
         let clusters = Clusters::new(self.own, others);
@@ -893,7 +992,16 @@ impl Manager {
         });
         let served = self.serve.start(http, (&inspector, &self.metrics, &self.direct, &self.recorder));
         clusters.start();
-        let running = Running::start(end, planned, self.tasks, candidate, inspector, supply, served);
+        let mut running = Running::start(end, planned, self.tasks, candidate, inspector, supply, served);
+        self.sets.into_iter().for_each(|set| running.attend(set, &self.direct));
+        let (metrics, dry_run, recorder, gate) = (self.metrics, self.dry_run, self.recorder, self.gate);
+        let connect: Connect = Arc::new(move |client| {
+            let client = client::observed(client, &metrics, &dry_run, &recorder);
+            (client.clone(), gate.as_ref().map_or(client.clone(), |gate| gated(&client, gate)))
+        });
+        for fleet in self.fleets.into_inner() {
+            running.attend_fleet(fleet, &self.direct, connect.clone());
+        }
         #[cfg(feature = "webhooks")]
         let running = running.with_webhooks(self.api.webhooks);
         Ok(running)
@@ -925,6 +1033,13 @@ impl Manager {
         let cluster = Cluster::new(name, factory);
         self.clusters.lock().push(cluster.clone());
         cluster
+    }
+
+    /// Runs controllers for clusters that come and go: see [`Fleet`].
+    pub fn fleet(&self, fleet: Fleet) -> Fleet {
+        fleet.join(&self.own);
+        self.fleets.lock().push(fleet.clone());
+        fleet
     }
 
     /// Returns the least that the program must be allowed to do in another cluster: to read what it reads there.

@@ -65,49 +65,68 @@ impl ManagerProcess {
 
 /// All clusters of a manager, its own one first: started, stopped and shown together. Clones are the same.
 #[derive(Clone)]
-pub(super) struct Clusters(Arc<[Cluster]>);
+pub(super) struct Clusters {
+    fixed: Arc<[Cluster]>,
+    /// Those of fleets. Nobody waits for them.
+    fleet: Arc<parking_lot::Mutex<Vec<Cluster>>>,
+}
 
 impl Clusters {
     pub(super) fn new(own: Cluster, others: Vec<Cluster>) -> Self {
-        Self(once(own).chain(others).collect())
+        Self { fixed: once(own).chain(others).collect(), fleet: Arc::default() }
     }
 
     /// Returns the manager's own cluster.
     pub(super) fn own(&self) -> &Cluster {
-        &self.0[0]
+        &self.fixed[0]
     }
 
     /// Returns the other ones.
     pub(super) fn others(&self) -> &[Cluster] {
-        &self.0[1..]
+        &self.fixed[1..]
+    }
+
+    /// Adds a cluster of a fleet.
+    pub(super) fn join(&self, cluster: &Cluster) {
+        self.fleet.lock().push(cluster.clone());
+    }
+
+    /// Takes away a cluster of a fleet.
+    pub(super) fn leave(&self, cluster: &Cluster) {
+        self.fleet.lock().retain(|other| !other.is(cluster));
+    }
+
+    fn all(&self) -> Vec<Cluster> {
+        self.fixed.iter().chain(self.fleet.lock().iter()).cloned().collect()
     }
 
     pub(super) fn start(&self) {
-        self.0.iter().for_each(Cluster::start);
+        self.fixed.iter().for_each(Cluster::start);
     }
 
     /// Stops all without waiting for it.
     pub(super) fn stop(&self) {
-        self.0.iter().for_each(Cluster::stop);
+        self.all().iter().for_each(Cluster::stop);
     }
 
     /// Stops all, and waits until no task is left.
     pub(super) async fn shutdown(&self) {
         self.stop();
-        join_all(self.0.iter().map(|cluster| cluster.factory().shutdown())).await;
+        join_all(self.all().iter().map(|cluster| cluster.factory().shutdown())).await;
     }
 
+    /// Shows how the caches stand on which readiness depends.
     pub(super) fn sync_states(&self) -> Vec<SyncState> {
-        self.0.iter().flat_map(|cluster| cluster.factory().sync_states()).collect()
+        self.fixed.iter().flat_map(|cluster| cluster.factory().sync_states()).collect()
     }
 
     pub(super) fn reports(&self) -> Vec<InformerReport> {
-        self.0.iter().flat_map(|cluster| cluster.factory().reports()).collect()
+        self.all().iter().flat_map(|cluster| cluster.factory().reports()).collect()
     }
 }
 
 /// Checks that each other cluster has a name of its own, and that controllers name no further one.
-pub(super) fn check(others: &[Cluster], plans: &[Plan]) -> Result<(), Error> {
+pub(super) fn check<'p>(others: &[Cluster], plans: impl IntoIterator<Item = &'p Plan>) -> Result<(), Error> {
     let refused = |cluster: &Cluster, problem: &str| {
         Err(Error::Cluster { name: cluster.name().to_owned(), problem: problem.to_owned() })
     };
@@ -119,7 +138,7 @@ pub(super) fn check(others: &[Cluster], plans: &[Plan]) -> Result<(), Error> {
             return refused(cluster, "another one has that name: give each its own");
         }
     }
-    let mut named = plans.iter().flat_map(|plan| &plan.definition.clusters);
+    let mut named = plans.into_iter().flat_map(|plan| &plan.definition.clusters);
     match named.find(|cluster| !others.iter().any(|one| one.is(cluster))) {
         None => Ok(()),
         Some(unknown) => refused(
@@ -130,7 +149,7 @@ pub(super) fn check(others: &[Cluster], plans: &[Plan]) -> Result<(), Error> {
 }
 
 /// Names are shown in messages, in paths of probes, and as labels.
-fn is_a_name(name: &str) -> bool {
+pub(super) fn is_a_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     (1..=63).contains(&name.len()) && name.bytes().all(fits)
 }

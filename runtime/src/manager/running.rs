@@ -3,6 +3,7 @@
 use std::{
     mem,
     panic::{AssertUnwindSafe, resume_unwind},
+    sync::Arc,
     time::Duration,
 };
 
@@ -26,6 +27,8 @@ use crate::{
 use super::{
     Inspector,
     campaign::Campaign,
+    controller_set::{ControllerSet, SetSupply},
+    fleet::{Connect, Fleet},
     process::{self, Clusters},
     serve::Served,
     supply::{ControllerStops, ControllerSupply},
@@ -60,7 +63,7 @@ pub struct Running {
     terms: Terms,
     stops: ControllerStops,
     /// What controllers get that are added; `None` if the manager could not be started.
-    supply: Option<ControllerSupply>,
+    supply: Option<Arc<ControllerSupply>>,
     in_flight: WorkInFlight,
     pub(super) served: Served,
     #[cfg(feature = "webhooks")]
@@ -77,7 +80,7 @@ impl Running {
         supply: impl Into<Option<ControllerSupply>>,
         served: Served,
     ) -> Self {
-        let supply = supply.into();
+        let supply = supply.into().map(Arc::new);
         let leftovers = supply.as_ref().map(|supply| supply.leftovers.clone()).unwrap_or_default();
         let (stop, grace_period) = (end.stop.clone(), end.grace_period);
         let tasks: Vec<_> = tasks.into_iter().map(|task| task.noting(&leftovers)).collect();
@@ -126,6 +129,35 @@ impl Running {
             run.await
         };
         self.controllers.spawn(self.end.live.track_future(run));
+    }
+
+    /// Runs the controllers of a set, as they come and go.
+    pub(super) fn attend(&mut self, set: ControllerSet, client: &kube::Client) {
+        let Some(manager) = self.set_supply(client) else { return };
+        let (stop, ended) = self.stops.add(set.plan().name().clone(), &self.end.stop);
+        let attended = async move {
+            let _ended = ended.drop_guard();
+            set.attend(manager, stop).await
+        };
+        self.controllers.spawn(self.end.live.track_future(attended));
+    }
+
+    /// Runs controllers for the clusters of a fleet, as they come and go.
+    pub(super) fn attend_fleet(&mut self, fleet: Fleet, client: &kube::Client, connect: Connect) {
+        let Some(manager) = self.set_supply(client) else { return };
+        let attended = fleet.attend(manager, connect, self.end.stop.child());
+        self.controllers.spawn(self.end.live.track_future(attended.map(Ok)));
+    }
+
+    fn set_supply(&self, client: &kube::Client) -> Option<SetSupply> {
+        Some(SetSupply {
+            supply: self.supply.clone()?,
+            clusters: self.end.clusters.clone(),
+            inspector: self.inspector.clone(),
+            terms: self.terms.clone(),
+            end: self.end.clone(),
+            client: client.clone(),
+        })
     }
 
     /// Adds a controller while the manager runs.
@@ -353,7 +385,7 @@ pub(super) struct ManagerEnd {
     clusters: Clusters,
     /// The controllers and tasks that run.
     live: TaskTracker,
-    grace_period: Duration,
+    pub(super) grace_period: Duration,
 }
 
 impl ManagerEnd {
@@ -377,7 +409,7 @@ impl ManagerEnd {
 }
 
 /// Runs a controller; its panic ends the manager, and propagates to the task that awaits it.
-async fn ending_all_by_a_panic(
+pub(super) async fn ending_all_by_a_panic(
     controller: RunningController,
     terms: Terms,
     stop: Stop,

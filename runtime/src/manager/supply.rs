@@ -16,6 +16,7 @@ use crate::{
 };
 
 /// What a manager gives its controllers.
+#[derive(Clone)]
 pub(super) struct ControllerSupply {
     pub(super) sender: Sender,
     pub(super) metrics: Metrics,
@@ -28,6 +29,11 @@ pub(super) struct ControllerSupply {
 }
 
 impl ControllerSupply {
+    /// Returns it for controllers that write to another cluster.
+    pub(super) fn sending(&self, sender: Sender) -> Self {
+        Self { sender, ..self.clone() }
+    }
+
     /// Returns it for controllers that read from this factory, and share what was asked for before.
     pub(super) fn env<'a>(
         &'a self,

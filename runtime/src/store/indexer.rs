@@ -18,7 +18,7 @@ use super::{
     decoded::DecodedObjects,
     index::{DuplicateIndex, IndexDefinition, ObjectIndex},
     lister::{Lister, SharedStore},
-    snapshot::{StoreSnapshot, WriteBatch},
+    snapshot::{NotedChanges, StoreSnapshot, WriteBatch},
 };
 use crate::{
     delta_fifo::Extent,
@@ -114,7 +114,7 @@ impl<K: ?Sized> Indexer<K> {
         let mut spare = self.shared.writing.lock();
         let next = spare.take().unwrap_or_else(|| StoreSnapshot::clone(&self.shared.published.load()));
         let (object, decoded) = (self.shared.object, self.shared.decoded.clone());
-        let mut batch = WriteBatch { next, changes: Vec::new(), object, decoded };
+        let mut batch = WriteBatch { next, changes: NotedChanges::new(), object, decoded };
         let answer = changes(&mut batch);
         let WriteBatch { next, changes, .. } = batch;
         let is_compact = next.compact;

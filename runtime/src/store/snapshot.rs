@@ -186,21 +186,34 @@ impl StoreSnapshot {
     }
 
     /// Takes the changes that led from it to a later snapshot; `None` where a clone of that one costs less.
-    pub(super) fn follow(mut self, later: &Self, changes: &[TableChange]) -> Option<Self> {
-        if changes.len() > later.objects.len() / LEAST_SHARE || self.indexes.len() != later.indexes.len() {
-            return None;
-        }
+    pub(super) fn follow(mut self, later: &Self, changes: &NotedChanges) -> Option<Self> {
+        let changes = changes.0.as_ref().filter(|_| self.indexes.len() == later.indexes.len())?;
         changes.iter().for_each(|change| drop(self.take(change)));
         let StoreSnapshot { objects, namespaces, indexes, .. } = self;
         Some(Self { objects, namespaces, indexes, ..later.clone() })
     }
 }
 
+/// The changes of a batch, for the snapshot that follows; `None` once there are too many to repeat.
+pub(super) struct NotedChanges(Option<Vec<TableChange>>);
+
+impl NotedChanges {
+    pub(super) fn new() -> Self {
+        Self(Some(Vec::new()))
+    }
+
+    fn note(&mut self, change: TableChange, objects: usize) {
+        self.0.take_if(|changes| changes.len() >= objects / LEAST_SHARE);
+        if let Some(changes) = &mut self.0 {
+            changes.push(change);
+        }
+    }
+}
+
 /// Changes on their way into one snapshot; see [`Indexer::write`](super::Indexer::write).
 pub struct WriteBatch {
     pub(super) next: StoreSnapshot,
-    /// What has been changed in it, for the snapshot that follows.
-    pub(super) changes: Vec<TableChange>,
+    pub(super) changes: NotedChanges,
     pub(super) object: StoredType,
     pub(super) decoded: Arc<DecodedObjects>,
 }
@@ -285,7 +298,7 @@ impl WriteBatch {
 
     fn take(&mut self, change: TableChange) -> Option<CachedObject> {
         let old = self.next.take(&change);
-        self.changes.push(change);
+        self.changes.note(change, self.next.objects.len());
         old
     }
 

@@ -1,13 +1,17 @@
-//! Controllers that are added to a manager that runs, and removed from it.
+//! Controllers that are added to a manager that runs and removed from it, or come and go by themselves.
 
-use std::future::pending;
+use std::{collections::BTreeMap, future::pending};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::core::ObjectMeta;
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Namespace, Secret},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{CustomResourceExt, core::ObjectMeta};
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 use watchkeeper::{Error, leader_election::LeaderElection, prelude::*};
 use watchkeeper_apiserver::{ApiServer, Verb};
-use watchkeeper_tests::{Does, Record, does};
+use watchkeeper_tests::{Does, Record, Website, does, website};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -149,4 +153,170 @@ async fn an_added_controller_works_only_while_its_replica_leads() {
     sleep(SOON).await;
     assert_eq!((by_first.len(), by_second.len()), (1, 1));
     second.stop().await.unwrap();
+}
+
+/// The name of the definition of [`Website`].
+const SITES: &str = "websites.web.example.dev";
+
+/// Makes the same controller again and again, with one record.
+fn same<K: Watched<DynamicType = ()>>() -> (impl FnMut() -> Controller<K, Does<K>> + Send + 'static, Record) {
+    let (reconciler, record) = does(|_, _| async { Ok(Action::await_change()) });
+    (move || Controller::new(reconciler.clone()), record)
+}
+
+// P29
+#[tokio::test(start_paused = true)]
+async fn a_controller_runs_for_as_long_as_its_kinds_are_served() {
+    let server = shop().await;
+    let (maps, of_maps) = controller::<ConfigMap>("maps");
+    let (mut sites, of_sites) = same::<Website>();
+    let manager = Manager::new(server.client()).controller(maps);
+    let running = manager.controller_while_served(move || sites().owns::<ConfigMap>()).spawn();
+    let inspector = running.inspector();
+    sleep(SOON).await;
+    // Others work, nothing fails, and nobody asks for what is not there.
+    assert_eq!((of_maps.len(), of_sites.len()), (1, 0));
+    assert!(inspector.readiness().is_ok(), "{}", inspector.readiness());
+    assert_eq!(running.why::<Website>(&ObjectKey::new("shop", "a")).len(), 0);
+    assert_eq!(server.requests().count(Verb::List, "websites"), 0);
+
+    for life in 1..=2 {
+        server.create(&Website::crd()).await;
+        // The server takes a moment to serve it.
+        sleep(Duration::from_secs(1)).await;
+        server.create(&website("a")).await;
+        sleep(2 * SOON).await;
+        assert_eq!((of_maps.len(), of_sites.len()), (1, life), "in life {life}");
+        assert_eq!(running.why::<Website>(&ObjectKey::new("shop", "a")).len(), 1);
+        assert!(inspector.readiness().is_ok(), "{}", inspector.readiness());
+        // A server that does not answer says nothing: the controller stays.
+        server.partition();
+        sleep(6 * SOON).await;
+        server.heal();
+        sleep(2 * SOON).await;
+        assert_eq!(running.why::<Website>(&ObjectKey::new("shop", "a")).len(), 1);
+
+        server.delete::<CustomResourceDefinition>(SITES).await;
+        sleep(4 * SOON).await;
+        assert_eq!(running.why::<Website>(&ObjectKey::new("shop", "a")).len(), 0);
+        assert!(inspector.readiness().is_ok(), "{}", inspector.readiness());
+        let asked = server.requests().list().len();
+        sleep(4 * SOON).await;
+        let asked = server.requests().list().split_off(asked);
+        let of_sites = asked.iter().filter(|request| request.resource == "websites").count();
+        assert_eq!(of_sites, 0, "nobody reads what is gone: {asked:?}");
+    }
+    server.create(&map("b")).await;
+    sleep(SOON).await;
+    assert_eq!(of_maps.len(), 2);
+    running.stop().await.unwrap();
+}
+
+// P29
+#[tokio::test(start_paused = true)]
+async fn a_set_has_a_name_like_any_controller() {
+    let server = shop().await;
+    let twice = || Manager::new(server.client()).controller_while_served(|| controller::<ConfigMap>("maps").0);
+    let refused = twice().controller(controller::<Secret>("maps").0).spawn().stop().await.unwrap_err();
+    assert!(matches!(&refused, Error::DuplicateController(name) if name == "maps"), "{refused}");
+    let refused = twice().controller_while_served(|| controller::<Secret>("maps").0).spawn().stop().await;
+    assert!(matches!(&refused, Err(Error::DuplicateController(name)) if name == "maps"), "{refused:?}");
+    let mut running = twice().spawn();
+    sleep(SOON).await;
+    assert!(matches!(running.add(controller::<Secret>("maps").0), Err(Error::DuplicateController(_))));
+    running.remove("maps").await.unwrap();
+    assert_eq!(running.why::<ConfigMap>(&ObjectKey::new("shop", "a")).len(), 0);
+    running.add(controller::<Secret>("maps").0).unwrap();
+    running.stop().await.unwrap();
+    // One that can't be started ends the manager, as any controller does.
+    let manager = Manager::new(server.client());
+    let mut running = manager.controller_while_served(|| controller::<ConfigMap>("none").0.workers(0)).spawn();
+    let refused = running.ended().await.unwrap_err();
+    assert!(refused.to_string().contains("zero workers"), "{refused}");
+    drop(running.stop().await);
+}
+
+/// Makes a namespace with this label `tenant`.
+fn tenant(name: &str, tenant: Option<&str>) -> Namespace {
+    let labels = tenant.map(|tenant| BTreeMap::from([("tenant".to_owned(), tenant.to_owned())]));
+    Namespace { metadata: ObjectMeta { labels, ..named(name) }, ..Namespace::default() }
+}
+
+fn map_in(namespace: &str, name: &str) -> ConfigMap {
+    ConfigMap { metadata: ObjectMeta { namespace: Some(namespace.into()), ..named(name) }, ..map(name) }
+}
+
+// P30
+#[tokio::test(start_paused = true)]
+async fn a_controller_runs_in_each_namespace_that_matches() {
+    let server = ApiServer::in_memory().start().await;
+    for (name, label) in [("north", Some("gold")), ("south", Some("silver")), ("other", None)] {
+        server.create(&tenant(name, label)).await;
+        server.create(&map_in(name, "a")).await;
+    }
+    let (mut maps, record) = same::<ConfigMap>();
+    let manager = Manager::new(server.client());
+    let manager = manager.controller_in_namespaces("tenant in (gold, silver)", move || maps().named("maps"));
+    let manager = manager.unwrap();
+    let needed = manager.rules().to_string();
+    assert!(needed.contains("namespaces") && needed.contains("configmaps"), "{needed}");
+    let running = manager.spawn();
+    sleep(SOON).await;
+    let ran = |namespace| record.starts().iter().filter(|start| start.key.namespace() == Some(namespace)).count();
+    assert_eq!((ran("north"), ran("south"), ran("other")), (1, 1, 0));
+    let why = running.why::<ConfigMap>(&ObjectKey::new("north", "a"));
+    let names: Vec<_> = why.iter().map(|report| report.controller.to_string()).collect();
+    assert_eq!(names, ["maps/north", "maps/south"]);
+    let of_all = server.requests().list().iter().filter(|request| request.path == "/api/v1/configmaps").count();
+    assert_eq!(of_all, 0, "each reads its own namespace");
+
+    // One begins to match, one ceases to, one is new, and one goes.
+    server.patch_merge::<Namespace>("other", json!({"metadata": {"labels": {"tenant": "gold"}}})).await;
+    server.patch_merge::<Namespace>("south", json!({"metadata": {"labels": {"tenant": "lead"}}})).await;
+    server.create(&tenant("west", Some("gold"))).await;
+    server.create(&map_in("west", "a")).await;
+    sleep(SOON).await;
+    server.patch_merge::<ConfigMap>("south/a", json!({"data": {"changed": "yes"}})).await;
+    server.patch_merge::<ConfigMap>("north/a", json!({"data": {"changed": "yes"}})).await;
+    sleep(SOON).await;
+    assert_eq!((ran("north"), ran("south"), ran("other"), ran("west")), (2, 1, 1, 1));
+    server.patch_merge::<Namespace>("south", json!({"metadata": {"labels": {"tenant": "gold"}}})).await;
+    sleep(SOON).await;
+    assert_eq!(ran("south"), 2);
+    server.delete::<Namespace>("west").await;
+    sleep(SOON).await;
+    assert_eq!(running.why::<ConfigMap>(&ObjectKey::new("west", "a")).len(), 3);
+    assert!(running.inspector().readiness().is_ok());
+    running.stop().await.unwrap();
+    assert_eq!(server.watches("configmaps").open(), 0);
+}
+
+// P30
+#[tokio::test(start_paused = true)]
+async fn one_of_a_namespace_ends_its_run_before_it_comes_again_and_keeps_its_field_manager() {
+    let server = ApiServer::in_memory().start().await;
+    server.create(&tenant("north", Some("gold"))).await;
+    server.create(&map_in("north", "a")).await;
+    let (reconciler, record) = does(|map: Arc<ConfigMap>, cx: Context<ConfigMap>| async move {
+        sleep(Duration::from_secs(8)).await;
+        let kept = ConfigMap { metadata: named(&format!("of-{}", map.name_any())), ..ConfigMap::default() };
+        if !map.name_any().starts_with("of-") {
+            cx.apply(kept).await?;
+        }
+        Ok(Action::await_change())
+    });
+    let make = move || Controller::new(reconciler.clone()).named("maps").owns::<ConfigMap>();
+    let running = Manager::new(server.client()).controller_in_namespaces("tenant", make).unwrap().spawn();
+    sleep(Duration::from_secs(2)).await;
+    let label = |tenant: Option<&str>| json!({"metadata": {"labels": {"tenant": tenant}}});
+    server.patch_merge::<Namespace>("north", label(None)).await;
+    sleep(Duration::from_secs(1)).await;
+    server.patch_merge::<Namespace>("north", label(Some("gold"))).await;
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(record.len(), 1, "the run from before has not ended");
+    sleep(Duration::from_secs(60)).await;
+    let kept = server.get::<ConfigMap>("north/of-a").await.expect("the run ended, and wrote");
+    assert_eq!(kept.metadata.managed_fields.unwrap()[0].manager.as_deref(), Some("maps"));
+    assert!(record.len() > 1);
+    running.stop().await.unwrap();
 }

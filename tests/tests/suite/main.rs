@@ -19,6 +19,7 @@ mod elections;
 mod events;
 mod extremes;
 mod first_list;
+mod fleets;
 mod foreign_text;
 mod from_kube_rs;
 mod half_failing;

@@ -30,6 +30,20 @@ fn controller(hub: &Cluster) -> Controller<Website, impl Reconciler<Website>> {
     )
 }
 
+use watchkeeper::manager::Fleet;
+
+/// Keeps a Deployment for each site, in every cluster of a fleet.
+fn everywhere(fleet: &Fleet) {
+    fleet.controller(|_cluster| {
+        Controller::from_fn(|site: Arc<Website>, cx: Context<Website>| async move {
+            cx.apply(deployment_for(&site)).await?;
+            Ok::<_, watchkeeper::Error>(Action::await_change())
+        })
+        .named("sites")
+        .owns::<Deployment>()
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use watchkeeper_apiserver::ApiServer;
@@ -56,5 +70,29 @@ mod tests {
             serde_json::json!(found).to_string().contains("caddy:2")
         })
         .await;
+    }
+}
+
+#[cfg(test)]
+mod fleet_tests {
+    use futures::channel::mpsc::unbounded;
+    use watchkeeper_apiserver::ApiServer;
+
+    use super::*;
+    use crate::WebsiteSpec;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_that_comes_is_worked_in() {
+        let server = || ApiServer::in_memory().crd::<Website>().namespace("shop").start();
+        let (here, there) = (server().await, server().await);
+        let manager = Manager::new(here.client());
+        let (changes, received) = unbounded();
+        everywhere(&manager.fleet(Fleet::stream(received)));
+        let _running = manager.spawn();
+
+        let spec = WebsiteSpec { domain: "hello.example".into(), replicas: 2 };
+        there.create(&Website::new("hello", spec)).await;
+        changes.unbounded_send(("north".to_owned(), Some(there.client()))).unwrap();
+        there.eventually::<Deployment>("shop/hello", |found| found.is_some()).await;
     }
 }

@@ -1,0 +1,211 @@
+//! Clusters that come and go while the manager runs.
+
+use futures::channel::mpsc::{UnboundedSender, unbounded};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::ObjectMeta;
+use tokio::time::sleep;
+use watchkeeper::{
+    leader_election::LeaderElection,
+    manager::{Fleet, FleetCluster},
+    prelude::*,
+};
+use watchkeeper_apiserver::{ApiServer, Verb};
+use watchkeeper_tests::Record;
+
+const SOON: Duration = Duration::from_secs(5);
+
+async fn cluster() -> ApiServer {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    server.create(&secret("a")).await;
+    server
+}
+
+fn secret(name: &str) -> Secret {
+    let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+    Secret { metadata, ..Secret::default() }
+}
+
+/// Keeps a ConfigMap for each Secret of its cluster.
+struct Keeps {
+    cluster: String,
+    record: Record,
+}
+
+impl Reconciler<Secret> for Keeps {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, secret: Arc<Secret>, cx: &Context<Secret>) -> Result<Action, Self::Error> {
+        self.record.note(ObjectKey::new(self.cluster.as_str(), secret.name_any()), cx.attempt());
+        let metadata = ObjectMeta { name: secret.metadata.name.clone(), ..ObjectMeta::default() };
+        let data = Some([("cluster".to_owned(), self.cluster.clone())].into());
+        cx.apply(ConfigMap { metadata, data, ..ConfigMap::default() }).await?;
+        Ok(Action::await_change())
+    }
+}
+
+type Changes = UnboundedSender<(String, Option<kube::Client>)>;
+
+/// Gives a manager a fleet that follows what is sent.
+fn fleet(manager: &Manager) -> (Changes, Record) {
+    let ((changes, received), record) = (unbounded(), Record::default());
+    let recorded = record.clone();
+    let make = move |cluster: &FleetCluster| {
+        let keeps = Keeps { cluster: cluster.name().to_owned(), record: recorded.clone() };
+        Controller::new(keeps).named("keeper").owns::<ConfigMap>()
+    };
+    manager.fleet(Fleet::stream(received)).controller(make);
+    (changes, record)
+}
+
+fn send(changes: &Changes, name: &str, client: Option<kube::Client>) {
+    changes.unbounded_send((name.to_owned(), client)).unwrap();
+}
+
+fn ran(record: &Record, cluster: &str) -> usize {
+    record.starts().iter().filter(|start| start.key.namespace() == Some(cluster)).count()
+}
+
+async fn kept(server: &ApiServer, name: &str) -> bool {
+    server.get::<ConfigMap>(&format!("shop/{name}")).await.is_some()
+}
+
+// P31
+#[tokio::test(start_paused = true)]
+async fn controllers_run_for_each_cluster_from_its_coming_to_its_leaving() {
+    let (hub, one, two) = (cluster().await, cluster().await, cluster().await);
+    let manager = Manager::new(hub.client());
+    let (changes, record) = fleet(&manager);
+    let running = manager.spawn();
+    send(&changes, "one", Some(one.client()));
+    sleep(SOON).await;
+    send(&changes, "two", Some(two.client()));
+    sleep(SOON).await;
+    assert_eq!((ran(&record, "one"), ran(&record, "two")), (1, 1));
+    assert!(kept(&one, "a").await && kept(&two, "a").await && !kept(&hub, "a").await);
+    let map = one.get::<ConfigMap>("shop/a").await.unwrap();
+    assert_eq!(map.metadata.managed_fields.unwrap()[0].manager.as_deref(), Some("keeper"));
+    let why = running.why::<Secret>(&ObjectKey::new("shop", "a"));
+    let names: Vec<_> = why.iter().map(|report| report.controller.to_string()).collect();
+    assert_eq!(names, ["one/keeper", "two/keeper"]);
+
+    send(&changes, "one", None);
+    sleep(SOON).await;
+    assert_eq!((one.watches("secrets").open(), two.watches("secrets").open()), (0, 1));
+    assert_eq!(running.why::<Secret>(&ObjectKey::new("shop", "a")).len(), 1);
+    one.create(&secret("b")).await;
+    two.create(&secret("b")).await;
+    sleep(SOON).await;
+    assert!(!kept(&one, "b").await && kept(&two, "b").await);
+
+    // It comes back, and another client takes the place of one that is there.
+    send(&changes, "one", Some(one.client()));
+    let three = cluster().await;
+    send(&changes, "two", Some(three.client()));
+    sleep(2 * SOON).await;
+    assert!(kept(&one, "b").await && kept(&three, "a").await);
+    assert_eq!(two.watches("secrets").open(), 0);
+    // A name that can't be one is left out; nothing else suffers.
+    send(&changes, "No Name", Some(two.client()));
+    drop(changes);
+    sleep(SOON).await;
+    one.create(&secret("c")).await;
+    sleep(SOON).await;
+    assert!(kept(&one, "c").await);
+    running.stop().await.unwrap();
+    assert_eq!((one.watches("secrets").open(), three.watches("secrets").open()), (0, 0));
+}
+
+// P31
+#[tokio::test(start_paused = true)]
+async fn clusters_that_are_away_hold_up_no_other() {
+    const CLUSTERS: usize = 100;
+    let hub = cluster().await;
+    let manager = Manager::new(hub.client());
+    let (changes, record) = fleet(&manager);
+    let running = manager.spawn();
+    let mut servers = Vec::new();
+    for number in 0..CLUSTERS {
+        let server = cluster().await;
+        if number % 10 == 0 {
+            server.partition();
+        }
+        send(&changes, &format!("c{number}"), Some(server.client()));
+        servers.push(server);
+    }
+    sleep(4 * SOON).await;
+    let readiness = running.inspector().readiness();
+    assert!(readiness.is_ok(), "{readiness}");
+    for number in 0..CLUSTERS {
+        let expected = if number % 10 == 0 { 0 } else { 1 };
+        assert_eq!(ran(&record, &format!("c{number}")), expected, "c{number}");
+    }
+    let lists = |servers: &[ApiServer]| -> Vec<u64> {
+        let steady = servers.iter().enumerate().filter(|(number, _)| number % 10 != 0);
+        let asked = |server: &ApiServer, verb| server.requests().count(verb, "secrets");
+        steady.map(|(_, server)| asked(server, Verb::List) + asked(server, Verb::Watch)).collect()
+    };
+    let before = lists(&servers);
+    for round in 0..10 {
+        for server in servers.iter().step_by(10) {
+            if round % 2 == 0 { server.heal() } else { server.partition() }
+        }
+        let name = format!("r{round}");
+        for (number, server) in servers.iter().enumerate().filter(|(number, _)| number % 10 != 0) {
+            server.create(&secret(&name)).await;
+            server.eventually::<ConfigMap>(&format!("shop/{name}"), |found| found.is_some()).await;
+            assert_eq!(ran(&record, &format!("c{number}")), round + 2);
+        }
+        sleep(SOON).await;
+    }
+    assert_eq!(lists(&servers), before, "the others are neither listed nor watched again");
+    servers.iter().for_each(ApiServer::heal);
+    sleep(Duration::from_secs(120)).await;
+    for (number, server) in servers.iter().enumerate() {
+        assert!(kept(server, "a").await, "c{number}");
+    }
+    running.stop().await.unwrap();
+}
+
+// P31
+#[tokio::test(start_paused = true)]
+async fn only_the_replica_that_leads_works_in_the_clusters() {
+    let (hub, one) = (cluster().await, cluster().await);
+    let replica = |name: &str| {
+        let election = LeaderElection::new("fleet").identity(name).namespace("shop");
+        let manager = Manager::new(hub.client()).leader_election(election);
+        let (changes, record) = fleet(&manager);
+        send(&changes, "one", Some(one.client()));
+        (manager.spawn(), record, changes)
+    };
+    let (first, of_first, _open) = replica("first");
+    sleep(Duration::from_secs(20)).await;
+    let (second, of_second, _open) = replica("second");
+    sleep(SOON).await;
+    assert_eq!((of_first.len(), of_second.len()), (1, 0));
+    assert_eq!(one.watches("secrets").open(), 2, "both keep the caches");
+    first.stop().await.unwrap();
+    one.create(&secret("b")).await;
+    sleep(SOON).await;
+    assert!(kept(&one, "b").await);
+    assert_eq!(ran(&of_second, "one"), 2);
+    second.stop().await.unwrap();
+}
+
+// P31
+#[tokio::test(start_paused = true)]
+async fn a_function_that_panics_leaves_out_its_cluster_alone() {
+    let (hub, one, two) = (cluster().await, cluster().await, cluster().await);
+    let manager = Manager::new(hub.client());
+    let ((changes, received), record) = (unbounded(), Record::default());
+    let recorded = record.clone();
+    manager.fleet(Fleet::stream(received)).controller(move |cluster: &FleetCluster| {
+        assert_ne!(cluster.name(), "one");
+        Controller::new(Keeps { cluster: cluster.name().to_owned(), record: recorded.clone() })
+    });
+    let running = manager.spawn();
+    send(&changes, "one", Some(one.client()));
+    send(&changes, "two", Some(two.client()));
+    sleep(SOON).await;
+    assert_eq!((ran(&record, "one"), ran(&record, "two")), (0, 1));
+    running.stop().await.unwrap();
+}
