@@ -45,6 +45,8 @@ use crate::{
 const DEFERRED_PER_RUN: usize = 16;
 /// How many unseen own versions a key has; the oldest then count as somebody else's.
 const OWN_PER_KEY: usize = 64;
+/// A table of fewer keys keeps its memory.
+const SMALL: usize = 1_024;
 /// How soon a watch that opens or closes is noticed.
 pub(super) const NOTICED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -706,9 +708,7 @@ impl KeyTable {
             record.sweep(now, || is_gone(key));
             !record.is_empty()
         });
-        if self.keys.len() * 4 < self.keys.capacity() {
-            self.keys.shrink_to_fit();
-        }
+        self.give_memory_back();
         let details = |key: &ObjectKey| self.keys.get(key)?.details.as_deref();
         self.sources.sweep(|key, source, version| {
             details(key).is_some_and(|details| details.writes.awaits(source, version))
@@ -736,6 +736,14 @@ impl KeyTable {
     fn prune(&mut self, key: &ObjectKey) {
         if self.keys.get(key).is_some_and(KeyRecord::is_empty) {
             self.keys.remove(key);
+            self.give_memory_back();
+        }
+    }
+
+    /// After a start, every object may have had a record; soon after it few have one.
+    fn give_memory_back(&mut self) {
+        if self.keys.capacity() > SMALL && self.keys.len() * 8 < self.keys.capacity() {
+            self.keys.shrink_to(self.keys.len() * 2);
         }
     }
 }
@@ -745,6 +753,11 @@ mod tests {
     use super::*;
 
     impl KeyTable {
+        /// Counts the keys for which there is memory.
+        pub(crate) fn room(&self) -> usize {
+            self.keys.capacity()
+        }
+
         /// Counts the keys and objects that something is known of.
         pub(crate) fn remembered(&self) -> usize {
             self.keys.len() + self.feeds.len() + self.sources.waits()

@@ -67,3 +67,16 @@ fn nothing_is_left_of_what_is_forgotten_or_of_another_epoch() {
     answers.brought(SITES, 1, ProgressVia::NewEpoch);
     assert_eq!(answers.table().remembered(), 0);
 }
+
+#[test]
+fn a_table_in_which_all_keys_waited_at_once_gives_the_memory_back() {
+    let bench = Bench::new();
+    let keys: Vec<_> = (0..20_000).map(|n| key(&n.to_string())).collect();
+    keys.iter().for_each(|key| bench.table().add(key.clone(), Reason::Changed));
+    assert!(bench.table().room() >= 20_000);
+    for key in &keys {
+        bench.table().begin(key, 1);
+        bench.table().end(key);
+    }
+    assert!(bench.table().room() <= 2_048, "{}", bench.table().room());
+}
