@@ -20,8 +20,8 @@ use tokio::{
 
 use super::{
     Inspector,
+    end::{ManagerEnd, ending_all_by_a_panic},
     process::{self, Clusters},
-    running::{ManagerEnd, ending_all_by_a_panic},
     supply::ControllerSupply,
 };
 use crate::{
@@ -122,7 +122,9 @@ impl ControllerSet {
                 gone.finish.cancel();
             }
             // One that is wanted again waits until it has ended.
-            for member in wanted.iter().filter(|member| !running.contains_key(*member)).cloned().collect::<Vec<_>>() {
+            for member in
+                wanted.iter().filter(|member| !running.contains_key(*member)).cloned().collect::<Vec<_>>()
+            {
                 let mut plan = first.take().unwrap_or_else(&mut make);
                 place.put(&mut plan, &member);
                 let (controller, stop) = (manager.prepare(plan)?, stop.child());
@@ -266,9 +268,14 @@ impl Served {
                     continue;
                 }
                 (None, None) => {}
-                (None, Some(false)) => tracing::info!(controller, "{controller} starts: its kinds are served"),
+                (None, Some(false)) => {
+                    tracing::info!(controller, "{controller} starts: its kinds are served")
+                }
                 (Some(kind), None) => {
-                    tracing::info!(controller, "{controller} starts once {kind} is served: its CRD is not installed");
+                    tracing::info!(
+                        controller,
+                        "{controller} starts once {kind} is served: its CRD is not installed"
+                    );
                 }
                 (Some(kind), Some(true)) => {
                     tracing::info!(controller, "{controller} stops until {kind} is served again");

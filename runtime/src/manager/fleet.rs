@@ -16,7 +16,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{client, controller_set::SetSupply, process, running::ending_all_by_a_panic};
+use super::{client, controller_set::SetSupply, end::ending_all_by_a_panic, process};
 use crate::{
     chain::one_line,
     controller::{Cluster, Controller, Plan, RunningController, Stop},
@@ -164,7 +164,9 @@ impl Fleet {
 
     /// Asks the manager's own cluster for what it needs.
     pub(super) fn join(&self, own: &Cluster) {
-        if let Some(FleetSource::Secrets { namespace, labels, informer, .. }) = &mut *self.shared.source.lock() {
+        if let Some(FleetSource::Secrets { namespace, labels, informer, .. }) =
+            &mut *self.shared.source.lock()
+        {
             let secrets = own.informer::<Secret>().namespace(namespace.as_str()).label_selector(labels);
             *informer = Some(Box::new(secrets.expect("it has parsed before").build()));
         }
@@ -199,12 +201,17 @@ impl Fleet {
                 }
             }
             // One that comes back waits until it has left.
-            for (name, client) in next.extract_if(.., |name, _| !running.contains_key(name)).collect::<Vec<_>>() {
+            let come = next.keys().filter(|name| !running.contains_key(*name)).cloned().collect::<Vec<_>>();
+            for (name, client) in come.into_iter().filter_map(|name| next.remove_entry(&name)) {
                 if !process::is_a_name(&name) {
-                    tracing::error!(cluster = &*name, "a cluster's name must be 1 to 63 of a-z, 0-9, '-' and '.'");
+                    tracing::error!(
+                        cluster = &*name,
+                        "a cluster's name must be 1 to 63 of a-z, 0-9, '-' and '.': {name:?} is left out"
+                    );
                     continue;
                 }
-                let (member, stop) = (FleetMember::new(&manager, name.clone(), connect(client), &mut makes), stop.child());
+                let member = FleetMember::new(&manager, name.clone(), connect(client), &mut makes);
+                let stop = stop.child();
                 ends.spawn(member.run(manager.clone(), stop.clone()));
                 running.insert(name, stop);
             }
@@ -245,7 +252,11 @@ impl FleetMember {
         };
         let made = makes.iter_mut().map(make).filter_map(|made: Result<RunningController, Error>| {
             let failed = |error: &Error| {
-                tracing::error!(cluster = &*name, error = one_line(error), "a controller can't be started for the cluster {name}");
+                tracing::error!(
+                    cluster = &*name,
+                    error = one_line(error),
+                    "a controller can't be started for the cluster {name}"
+                );
             };
             made.inspect_err(failed).ok()
         });
@@ -263,11 +274,16 @@ impl FleetMember {
         cluster.start();
         let names: Vec<_> = controllers.iter().map(|one| one.core().settings.name.clone()).collect();
         let runs = controllers.into_iter().map(|controller| {
-            let run = ending_all_by_a_panic(controller, manager.terms.clone(), stop.clone(), manager.end.clone());
+            let run =
+                ending_all_by_a_panic(controller, manager.terms.clone(), stop.clone(), manager.end.clone());
             let name = name.clone();
             async move {
                 if let Err(error) = run.await {
-                    tracing::error!(cluster = &*name, error = one_line(&error), "a controller of the cluster {name} gives up");
+                    tracing::error!(
+                        cluster = &*name,
+                        error = one_line(&error),
+                        "a controller of the cluster {name} gives up"
+                    );
                 }
             }
         });
@@ -317,12 +333,18 @@ fn of_secrets(secrets: SharedInformer<Secret>, key: String) -> BoxStream<'static
             let name = secret.metadata.name.as_deref().unwrap_or_default();
             match secret.data.as_ref().and_then(|data| data.get(key.as_str())) {
                 Some(kubeconfig) => drop(found.insert(Arc::from(name), kubeconfig.0.clone())),
-                None => tracing::error!(secret = name, "the Secret {name} has no key {key:?}: its cluster is left out"),
+                None => tracing::error!(
+                    secret = name,
+                    "the Secret {name} has no key {key:?}: its cluster is left out"
+                ),
             }
         }
         let before = mem::replace(known, found);
-        let mut changes: Vec<FleetChange> =
-            before.keys().filter(|name| !known.contains_key(*name)).map(|name| (name.clone(), None)).collect();
+        let mut changes: Vec<FleetChange> = before
+            .keys()
+            .filter(|name| !known.contains_key(*name))
+            .map(|name| (name.clone(), None))
+            .collect();
         for (name, kubeconfig) in known.iter().filter(|(name, new)| before.get(*name) != Some(new)) {
             let connected = connected(kubeconfig).await;
             if let Err(why) = &connected {
@@ -340,7 +362,9 @@ async fn connected(kubeconfig: &[u8]) -> Result<kube::Client, String> {
     let text = std::str::from_utf8(kubeconfig).map_err(|_| "it is not text".to_owned())?;
     let kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| error.to_string())?;
     if let Some(outside) = outside(&kubeconfig) {
-        return Err(format!("{outside} is not in it: put tokens, certificates and keys into the kubeconfig itself"));
+        return Err(format!(
+            "{outside} is not in it: put tokens, certificates and keys into the kubeconfig itself"
+        ));
     }
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     client::client(config.map_err(|error| error.to_string())?).map_err(|error| error.to_string())

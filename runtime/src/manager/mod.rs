@@ -22,6 +22,7 @@ mod rules;
 mod manifests;
 mod serve;
 mod supply;
+mod end;
 mod controller_set;
 mod fleet;
 mod running;
@@ -47,6 +48,7 @@ pub use running::Running;
 pub use tasks::Stopping;
 
 use std::{
+    collections::HashSet,
     future::Future,
     sync::{
         Arc,
@@ -58,17 +60,17 @@ use std::{
 use controller_set::ControllerSet;
 use dry_run::DryRun;
 pub use dry_run::Rehearsal;
+use end::ManagerEnd;
 use fleet::Connect;
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Namespace;
 #[cfg(feature = "cli")]
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::api::core::v1::Namespace;
 use kube::CustomResourceExt;
 use parking_lot::Mutex;
 use process::{ClientOrigin, Clusters, ManagerProcess};
 use prometheus_client::registry::Registry;
 use recorded::RecordedManager;
-use running::ManagerEnd;
 use serve::Serve;
 use supply::ControllerSupply;
 use tasks::Task;
@@ -928,7 +930,17 @@ impl Manager {
         })
     }
 
+    /// Refuses two controllers of one name.
+    fn check_names(&self) -> Result<(), Error> {
+        let mut names = HashSet::new();
+        match self.all_plans().map(Plan::name).find(|name| !names.insert(*name)) {
+            Some(twice) => Err(Error::DuplicateController(twice.to_string())),
+            None => Ok(()),
+        }
+    }
+
     fn start(mut self) -> Result<Running, Error> {
+        self.check_names()?;
         let converted = self.add_own_tasks()?;
         if let Some(sent) = self.dry_run.written_before().filter(|_| self.dry_run.is_on()) {
             return Err(Error::WroteBeforeDryRun(sent.to_owned()));
@@ -954,20 +966,8 @@ impl Manager {
             trace_id: self.trace_id,
         };
         let env = supply.env(self.own.factory(), &asked);
-        let mut planned: Vec<RunningController> = Vec::new();
-        for plan in self.plans {
-            if planned.iter().any(|other| other.core().settings.name == *plan.name()) {
-                return Err(Error::DuplicateController(plan.name().to_string()));
-            }
-            planned.push(plan.prepare(&env)?);
-        }
-        for (at, set) in self.sets.iter().enumerate() {
-            let name = set.plan().name();
-            let others = self.sets[..at].iter().map(|other| other.plan().name());
-            if others.chain(planned.iter().map(|other| &other.core().settings.name)).any(|other| other == name) {
-                return Err(Error::DuplicateController(name.to_string()));
-            }
-        }
+        let planned = self.plans.into_iter().map(|plan| plan.prepare(&env));
+        let planned: Vec<RunningController> = planned.collect::<Result<_, _>>()?;
         planned.iter().for_each(|controller| self.inspector.add(controller.core()));
         let clusters = Clusters::new(self.own, others);
         let end = ManagerEnd::new(clusters.clone(), self.grace_period);

@@ -1,11 +1,6 @@
 //! A manager that runs, and how it stops.
 
-use std::{
-    mem,
-    panic::{AssertUnwindSafe, resume_unwind},
-    sync::Arc,
-    time::Duration,
-};
+use std::{mem, panic::resume_unwind, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{
@@ -13,11 +8,10 @@ use tokio::{
     task::{JoinHandle, JoinSet},
     time::{Instant, timeout, timeout_at},
 };
-use tokio_util::task::TaskTracker;
 
 use crate::{
     clock::after,
-    controller::{Controller, KeyReports, Plan, RunningController, Stop, Terms, Watch},
+    controller::{Controller, KeyReports, Plan, RunningController, Terms, Watch},
     error::Error,
     informer::{InformerBuilder, Marker, Watched},
     leader_election::Candidate,
@@ -28,6 +22,7 @@ use super::{
     Inspector,
     campaign::Campaign,
     controller_set::{ControllerSet, SetSupply},
+    end::{ManagerEnd, ending_all_by_a_panic},
     fleet::{Connect, Fleet},
     process::{self, Clusters},
     serve::Served,
@@ -376,53 +371,6 @@ impl Running {
     async fn join(&mut self) {
         while self.next_end().await {}
     }
-}
-
-/// What it takes to end a manager.
-#[derive(Clone)]
-pub(super) struct ManagerEnd {
-    pub(super) stop: Stop,
-    clusters: Clusters,
-    /// The controllers and tasks that run.
-    live: TaskTracker,
-    pub(super) grace_period: Duration,
-}
-
-impl ManagerEnd {
-    pub(super) fn new(clusters: Clusters, grace_period: Duration) -> Self {
-        Self { stop: Stop::new(), clusters, live: TaskTracker::new(), grace_period }
-    }
-
-    /// Runs what ends with the manager.
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        tokio::spawn(self.live.track_future(task));
-    }
-
-    /// Ends everything, as a stop does.
-    async fn all(self) {
-        self.stop.finish.cancel();
-        if timeout(self.grace_period, self.live.wait()).await.is_err() {
-            self.stop.abort.cancel();
-        }
-        self.clusters.stop();
-    }
-}
-
-/// Runs a controller; its panic ends the manager, and propagates to the task that awaits it.
-pub(super) async fn ending_all_by_a_panic(
-    controller: RunningController,
-    terms: Terms,
-    stop: Stop,
-    end: ManagerEnd,
-) -> Result<(), Error> {
-    let name = controller.core().settings.name.clone();
-    let run = AssertUnwindSafe(controller.run(stop, terms)).catch_unwind();
-    let ended = run.await.unwrap_or_else(|panic| {
-        tracing::error!(controller = %name, "a panic that is to propagate ends the manager");
-        tokio::spawn(end.all());
-        resume_unwind(panic)
-    });
-    ended.map_err(Error::from)
 }
 
 impl Drop for Running {

@@ -284,7 +284,8 @@ impl WriteBatch {
             true => None,
             false => next.get(key.namespace(), key.name()),
         };
-        let indexes = next.indexes.iter().map(|index| index.change(old, index.values(&object.held))).collect();
+        let indexes =
+            next.indexes.iter().map(|index| index.change(old, index.values(&object.held))).collect();
         self.take(TableChange { object, is_deleted: false, indexes })
     }
 

@@ -216,7 +216,8 @@ async fn a_controller_runs_for_as_long_as_its_kinds_are_served() {
 #[tokio::test(start_paused = true)]
 async fn a_set_has_a_name_like_any_controller() {
     let server = shop().await;
-    let twice = || Manager::new(server.client()).controller_while_served(|| controller::<ConfigMap>("maps").0);
+    let twice =
+        || Manager::new(server.client()).controller_while_served(|| controller::<ConfigMap>("maps").0);
     let refused = twice().controller(controller::<Secret>("maps").0).spawn().stop().await.unwrap_err();
     assert!(matches!(&refused, Error::DuplicateController(name) if name == "maps"), "{refused}");
     let refused = twice().controller_while_served(|| controller::<Secret>("maps").0).spawn().stop().await;
@@ -230,7 +231,8 @@ async fn a_set_has_a_name_like_any_controller() {
     running.stop().await.unwrap();
     // One that can't be started ends the manager, as any controller does.
     let manager = Manager::new(server.client());
-    let mut running = manager.controller_while_served(|| controller::<ConfigMap>("none").0.workers(0)).spawn();
+    let mut running =
+        manager.controller_while_served(|| controller::<ConfigMap>("none").0.workers(0)).spawn();
     let refused = running.ended().await.unwrap_err();
     assert!(refused.to_string().contains("zero workers"), "{refused}");
     drop(running.stop().await);
@@ -262,12 +264,14 @@ async fn a_controller_runs_in_each_namespace_that_matches() {
     assert!(needed.contains("namespaces") && needed.contains("configmaps"), "{needed}");
     let running = manager.spawn();
     sleep(SOON).await;
-    let ran = |namespace| record.starts().iter().filter(|start| start.key.namespace() == Some(namespace)).count();
+    let ran =
+        |namespace| record.starts().iter().filter(|start| start.key.namespace() == Some(namespace)).count();
     assert_eq!((ran("north"), ran("south"), ran("other")), (1, 1, 0));
     let why = running.why::<ConfigMap>(&ObjectKey::new("north", "a"));
     let names: Vec<_> = why.iter().map(|report| report.controller.to_string()).collect();
     assert_eq!(names, ["maps/north", "maps/south"]);
-    let of_all = server.requests().list().iter().filter(|request| request.path == "/api/v1/configmaps").count();
+    let of_all =
+        server.requests().list().iter().filter(|request| request.path == "/api/v1/configmaps").count();
     assert_eq!(of_all, 0, "each reads its own namespace");
 
     // One begins to match, one ceases to, one is new, and one goes.
