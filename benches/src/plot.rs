@@ -16,6 +16,8 @@ pub(crate) struct Line {
 
 const WIDTH: f64 = 360.0;
 const HEIGHT: f64 = 240.0;
+/// The height of a line of the legend.
+const LEGEND: f64 = 18.0;
 const LEFT: f64 = 50.0;
 const TOP: f64 = 30.0;
 const PLOT_WIDTH: f64 = 290.0;
@@ -53,7 +55,8 @@ impl Axis {
 
 /// Draws charts below each other, so that they can be read on a phone, with one legend at the end.
 pub(crate) fn draw(charts: &[Chart]) -> String {
-    let height = charts.len() as f64 * HEIGHT + 30.0;
+    let lines = charts.first().map_or(0, |chart| chart.lines.len());
+    let height = charts.len() as f64 * HEIGHT + 12.0 + lines as f64 * LEGEND;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
          font-size=\"12\" fill=\"currentColor\">\n{STYLE}\n"
@@ -65,7 +68,7 @@ pub(crate) fn draw(charts: &[Chart]) -> String {
     }
     if let Some(chart) = charts.first() {
         for (at, line) in chart.lines.iter().enumerate() {
-            let (x, y) = (LEFT + at as f64 * 150.0, height - 12.0);
+            let (x, y) = (LEFT, height - 12.0 - (lines - 1 - at) as f64 * LEGEND);
             let _ = writeln!(svg, "<circle cx=\"{x}\" cy=\"{}\" r=\"4\" fill=\"{}\"/>", y - 4.0, colour(at));
             let _ = writeln!(svg, "<text x=\"{}\" y=\"{y}\">{}</text>", x + 8.0, escaped(&line.name));
         }
