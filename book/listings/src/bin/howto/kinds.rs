@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use watchkeeper::{
+    Running,
     informer::{Dynamic, Metadata},
     object::Kind,
     prelude::*,
@@ -52,6 +53,23 @@ fn by_metadata() -> Controller<ConfigMap, impl Reconciler<ConfigMap>> {
     .named("by-metadata")
 }
 
+/// Counts the keys of a kind until nobody wants that any more.
+async fn while_wanted(
+    running: &mut Running,
+    kind: Kind,
+    wanted: impl Future<Output = ()>,
+) -> Result<(), watchkeeper::Error> {
+    running.add(of_kind(kind).named("counts"))?;
+    wanted.await;
+    // Its runs end first, within the grace period.
+    running.remove("counts").await
+}
+
+/// Counts the keys of a kind while its definition is installed.
+fn where_it_is_installed(manager: Manager, kind: Kind) -> Manager {
+    manager.controller_while_served(move || of_kind(kind.clone()))
+}
+
 #[cfg(test)]
 mod tests {
     use watchkeeper_apiserver::ApiServer;
@@ -74,5 +92,26 @@ mod tests {
             })
         };
         server.eventually::<ConfigMap>("home/a", noted).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_comes_and_goes() {
+        let server = ApiServer::in_memory().namespace("home").start().await;
+        let kind = Kind::of::<Secret>();
+        let manager = where_it_is_installed(Manager::new(server.client()), kind.clone());
+        let mut running = manager.spawn();
+        let mut secret = Secret::default();
+        secret.metadata.name = Some("a".into());
+        let wanted = async {
+            server.create(&secret).await;
+            let noted = |found: Option<&Secret>| {
+                found.is_some_and(|found| {
+                    found.annotations().contains_key("example.dev/keys")
+                })
+            };
+            server.eventually::<Secret>("home/a", noted).await;
+        };
+        while_wanted(&mut running, kind, wanted).await.expect("it ends in time");
+        running.stop().await.expect("all end in time");
     }
 }

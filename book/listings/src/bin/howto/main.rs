@@ -5,6 +5,8 @@ mod alone;
 #[cfg(test)]
 mod kinds;
 #[cfg(test)]
+mod later;
+#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod outside;

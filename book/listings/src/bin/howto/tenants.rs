@@ -35,6 +35,17 @@ fn controller() -> Result<Controller<Shop, Shops>, Box<dyn std::error::Error>> {
         .owns::<ConfigMap>())
 }
 
+/// Runs a controller in each namespace of a tenant.
+fn of_tenants(manager: Manager) -> Result<Manager, Box<dyn std::error::Error>> {
+    let make = || Controller::new(Shops).owns::<ConfigMap>();
+    Ok(manager.controller_in_namespaces("tenant in (gold, silver)", make)?)
+}
+
+fn fair() -> Controller<Shop, Shops> {
+    let limit = RateLimit::per_second(50).burst(50);
+    Controller::new(Shops).workers(8).rate_limit(limit).fair_by_namespace()
+}
+
 #[cfg(test)]
 mod tests {
     use watchkeeper_apiserver::ApiServer;
@@ -72,5 +83,14 @@ mod tests {
         let rules = Manager::offline("operators").controller(controller).rules();
         assert!(rules.cluster_role().is_none());
         assert_eq!(rules.roles().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn tenants_that_come_and_go_need_a_cluster_role() {
+        let manager =
+            of_tenants(Manager::offline("operators")).expect("the selector parses");
+        assert!(
+            manager.controller(fair().named("fair")).rules().cluster_role().is_some()
+        );
     }
 }
