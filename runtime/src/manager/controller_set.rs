@@ -224,7 +224,7 @@ fn matching(namespaces: SharedInformer<Namespace>) -> BoxStream<'static, Members
 
 /// Follows whether the server serves kinds: one member while it serves them all.
 fn while_served(client: kube::Client, name: Arc<str>, kinds: Vec<Kind>) -> BoxStream<'static, Members> {
-    let served = Served { client, name, kinds, is_served: None, misses: 0 };
+    let served = ServedKinds { client, name, kinds, is_served: None, misses: 0 };
     let members = stream::unfold(served, |mut served| async move {
         let is_served = served.changed().await;
         let member = is_served.then(|| Arc::from("")).into_iter();
@@ -234,7 +234,7 @@ fn while_served(client: kube::Client, name: Arc<str>, kinds: Vec<Kind>) -> BoxSt
 }
 
 /// What is known of the kinds that a controller waits for.
-struct Served {
+struct ServedKinds {
     client: kube::Client,
     name: Arc<str>,
     kinds: Vec<Kind>,
@@ -244,7 +244,7 @@ struct Served {
     misses: u32,
 }
 
-impl Served {
+impl ServedKinds {
     /// Waits until the answer differs from the last one.
     async fn changed(&mut self) -> bool {
         let mut wait = if self.is_served.is_some() { EVERY } else { Duration::ZERO };
