@@ -13,11 +13,11 @@ mod websites {
         CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema,
     )]
     #[kube(group = "web.example.dev", version = "v1", kind = "Website", namespaced)]
-    pub struct WebsiteSpec {
-        pub replicas: i32,
+    pub(super) struct WebsiteSpec {
+        pub(super) replicas: i32,
     }
 
-    pub struct Websites;
+    pub(super) struct Websites;
 
     impl Reconciler<Website> for Websites {
         type Error = watchkeeper::Error;
@@ -36,7 +36,7 @@ mod websites {
         }
     }
 
-    pub async fn operator(client: kube::Client) -> Result<(), watchkeeper::Error> {
+    pub(super) async fn operator(client: kube::Client) -> Result<(), watchkeeper::Error> {
         Manager::new(client)
             .controller(Controller::new(Websites).owns::<ConfigMap>())
             .run()
@@ -45,7 +45,7 @@ mod websites {
 }
 
 mod websites_old {
-    pub use super::websites::operator;
+    pub(super) use super::websites::operator;
 }
 
 #[expect(dead_code, reason = "its page prints it")]
