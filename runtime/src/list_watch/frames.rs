@@ -57,7 +57,7 @@ impl SpareBuffer {
 }
 
 impl Lines {
-    /// Reads lines of at most so many bytes; those that are decoded leave their buffer in the spare.
+    /// Reads lines of at most so many bytes into the spare buffer, where there is one.
     pub(super) fn new(largest: usize, spare: SpareBuffer) -> Self {
         Self { text: Vec::new(), whole: 0, largest, spare }
     }

@@ -29,6 +29,7 @@ use crate::{
     error::Error,
     informer::SharedInformer,
     object::Kind,
+    users_code::contained,
 };
 
 /// How often the server is asked whether it serves a kind.
@@ -105,9 +106,10 @@ impl ControllerSet {
     async fn follow(self, manager: &SetSupply, stop: &Stop, ends: &mut JoinSet<Ended>) -> Result<(), Error> {
         let Self { first, mut make, wanted } = self;
         let place = if let Wanted::In(_) = &wanted { Place::Namespace } else { Place::All };
+        let name = first.name().clone();
         let kinds = first.definition.kinds().cloned().collect();
         let mut members = match wanted {
-            Wanted::WhileServed => while_served(manager.client.clone(), first.name().clone(), kinds),
+            Wanted::WhileServed => while_served(manager.client.clone(), name.clone(), kinds),
             Wanted::In(namespaces) => matching(*namespaces),
         };
         let (mut first, mut wanted, mut running) = (Some(first), Members::new(), BTreeMap::<_, Stop>::new());
@@ -125,7 +127,8 @@ impl ControllerSet {
             for member in
                 wanted.iter().filter(|member| !running.contains_key(*member)).cloned().collect::<Vec<_>>()
             {
-                let mut plan = first.take().unwrap_or_else(&mut make);
+                let plan = first.take().or_else(|| contained(&mut make));
+                let mut plan = plan.ok_or_else(|| panicked(&name))?;
                 place.put(&mut plan, &member);
                 let (controller, stop) = (manager.prepare(plan)?, stop.child());
                 ends.spawn(manager.run(member.clone(), controller, stop.clone()));
@@ -133,6 +136,10 @@ impl ControllerSet {
             }
         }
     }
+}
+
+fn panicked(name: &str) -> Error {
+    Error::other(format!("the function that makes the controller {name} panicked"))
 }
 
 /// Where a controller of a set works.

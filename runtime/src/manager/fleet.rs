@@ -1,6 +1,12 @@
 //! Clusters that come and go, and the controllers that run for each of them.
 
-use std::{collections::BTreeMap, mem, panic::resume_unwind, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    panic::resume_unwind,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{
     Stream, StreamExt,
@@ -12,7 +18,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
-    task::JoinSet,
+    task::{JoinError, JoinSet},
     time::{sleep, timeout},
 };
 
@@ -97,7 +103,7 @@ pub struct FleetCluster {
 }
 
 impl FleetCluster {
-    /// Returns its name, which no other cluster of the fleet has.
+    /// Returns its name. Give each cluster of a manager another one, also those of other fleets.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -115,8 +121,8 @@ impl Fleet {
     ///
     /// The key `kubeconfig` holds a kubeconfig, and the Secret's name is the cluster's: 1 to 63 of a-z, 0-9, '-' and '.'. When
     /// the kubeconfig changes, the cluster leaves and comes back. One that can't be used is logged with the Secret's name. A
-    /// kubeconfig must hold what it needs: one that names a file or a program is refused, since whoever may write Secrets
-    /// there could then run programs here.
+    /// kubeconfig must hold what it needs: one that names a file or a program is refused. Otherwise users who may write
+    /// Secrets there could run programs here.
     ///
     /// The program must be allowed to list and watch Secrets in that namespace.
     pub fn kubeconfig_secrets(namespace: impl Into<String>) -> Self {
@@ -126,7 +132,8 @@ impl Fleet {
 
     /// Finds the Secrets by another label selector, and their kubeconfig under another key.
     ///
-    /// Those of Cluster API are `.labels("cluster.x-k8s.io/cluster-name", "value")`.
+    /// Those of Cluster API are `.labels("cluster.x-k8s.io/cluster-name", "value")`. Say so before the manager gets the fleet;
+    /// one of a stream ignores it.
     ///
     /// # Errors
     /// The selector does not parse.
@@ -151,14 +158,19 @@ impl Fleet {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Runs a controller for each cluster; the function makes it, once for each. Say so before the manager starts.
+    /// Runs a controller for each cluster; the function makes it, once for each. Say so before the manager starts: later it
+    /// is refused, which is logged.
     ///
-    /// The controller reads and writes there. By [`Watch::in_cluster`](crate::controller::Watch::in_cluster) it can read from
+    /// Controllers of a fleet need different names. The controller reads and writes there. By [`Watch::in_cluster`](crate::controller::Watch::in_cluster) it can read from
     /// clusters of the manager as well.
     pub fn controller<K: Marker, R>(
         &self,
         mut make: impl FnMut(&FleetCluster) -> Controller<K, R> + Send + 'static,
     ) {
+        if self.shared.source.lock().is_none() {
+            tracing::error!("the fleet runs: a controller that is added now is left out");
+            return;
+        }
         self.shared.controllers.lock().push(Box::new(move |cluster| make(cluster).plan()));
     }
 
@@ -188,10 +200,7 @@ impl Fleet {
             tokio::select! {
                 biased;
                 () = stop.finish.cancelled() => break,
-                Some(ended) = ends.join_next() => {
-                    let name = ended.unwrap_or_else(|error| resume_unwind(error.into_panic()));
-                    running.remove(&name);
-                }
+                Some(ended) = ends.join_next() => drop(running.remove(&left(ended))),
                 Some((name, client)) = changes.next() => {
                     running.get(&name).iter().for_each(|one| one.finish.cancel());
                     match client {
@@ -216,8 +225,15 @@ impl Fleet {
                 running.insert(name, stop);
             }
         }
-        while ends.join_next().await.is_some() {}
+        while let Some(ended) = ends.join_next().await {
+            left(ended);
+        }
     }
+}
+
+/// Returns which cluster has left; a panic that is to propagate goes on.
+fn left(ended: Result<Arc<str>, JoinError>) -> Arc<str> {
+    ended.unwrap_or_else(|error| resume_unwind(error.into_panic()))
 }
 
 impl_debug!(Fleet, this => controllers: this.shared.controllers.lock().len());
@@ -242,10 +258,14 @@ impl FleetMember {
         let cluster = Cluster::new(name.clone(), factory);
         let supply = manager.supply.sending(Sender::new(client.clone()));
         let shown = FleetCluster { name: name.clone(), client };
+        let mut names = BTreeSet::new();
         let make = |make: &mut FleetMake| {
             let mut plan = contained(|| make(&shown)).ok_or_else(|| Error::other("its function panicked"))?;
             let settings = &mut plan.definition.settings;
-            let full = format!("{name}/{}", settings.name).into();
+            let full: Arc<str> = format!("{name}/{}", settings.name).into();
+            if !names.insert(full.clone()) {
+                return Err(Error::DuplicateController(full.to_string()));
+            }
             settings.author = Some(mem::replace(&mut settings.name, full));
             process::check(manager.clusters.others(), [&plan])?;
             Ok(plan.prepare(&supply.env(cluster.factory(), &[]))?)
@@ -323,7 +343,8 @@ fn of_secrets(secrets: SharedInformer<Secret>, key: String) -> BoxStream<'static
     let [came, moved, went] = notes;
     let handler = secrets.handler().on_add(move |_, _| came()).on_update(move |_, _| moved());
     let registration = handler.on_delete(move |_| went()).register();
-    let known = BTreeMap::<Arc<str>, Vec<u8>>::new();
+    // A Secret without the key is known as well, so that it is logged once.
+    let known = BTreeMap::<Arc<str>, Option<Vec<u8>>>::new();
     let following = (secrets, registration, changed, key, known);
     let changes = stream::unfold(following, |mut following| async {
         let (secrets, _, changed, key, known) = &mut following;
@@ -331,22 +352,17 @@ fn of_secrets(secrets: SharedInformer<Secret>, key: String) -> BoxStream<'static
         let mut found = BTreeMap::new();
         for secret in secrets.lister().list().iter() {
             let name = secret.metadata.name.as_deref().unwrap_or_default();
-            match secret.data.as_ref().and_then(|data| data.get(key.as_str())) {
-                Some(kubeconfig) => drop(found.insert(Arc::from(name), kubeconfig.0.clone())),
-                None => tracing::error!(
-                    secret = name,
-                    "the Secret {name} has no key {key:?}: its cluster is left out"
-                ),
-            }
+            let kubeconfig = secret.data.as_ref().and_then(|data| data.get(key.as_str()));
+            found.insert(Arc::from(name), kubeconfig.map(|kubeconfig| kubeconfig.0.clone()));
         }
         let before = mem::replace(known, found);
-        let mut changes: Vec<FleetChange> = before
-            .keys()
-            .filter(|name| !known.contains_key(*name))
-            .map(|name| (name.clone(), None))
-            .collect();
+        let gone = before.keys().filter(|name| !known.contains_key(*name));
+        let mut changes: Vec<FleetChange> = gone.map(|name| (name.clone(), None)).collect();
         for (name, kubeconfig) in known.iter().filter(|(name, new)| before.get(*name) != Some(new)) {
-            let connected = connected(kubeconfig).await;
+            let connected = match kubeconfig {
+                Some(kubeconfig) => connected(kubeconfig).await,
+                None => Err(format!("there is no key {key:?}")),
+            };
             if let Err(why) = &connected {
                 tracing::error!(secret = &**name, "the kubeconfig in the Secret {name} can't be used: {why}");
             }
@@ -360,7 +376,8 @@ fn of_secrets(secrets: SharedInformer<Secret>, key: String) -> BoxStream<'static
 /// Makes a client of a kubeconfig, or says why that fails.
 async fn connected(kubeconfig: &[u8]) -> Result<kube::Client, String> {
     let text = std::str::from_utf8(kubeconfig).map_err(|_| "it is not text".to_owned())?;
-    let kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| error.to_string())?;
+    // The error may show what stands there, such as a token.
+    let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| "it is not a kubeconfig in YAML".to_owned())?;
     if let Some(outside) = outside(&kubeconfig) {
         return Err(format!(
             "{outside} is not in it: put tokens, certificates and keys into the kubeconfig itself"
@@ -415,8 +432,10 @@ mod tests {
             assert!(why.contains(named) && why.contains("put tokens"), "{why}");
         }
         assert!(connected(kubeconfig("", "token: a").as_bytes()).await.is_ok());
-        for rubbish in [&b"\xff"[..], b"", b"a: [", b"{}"] {
-            assert!(connected(rubbish).await.is_err(), "{rubbish:?}");
+        let token = kubeconfig("", "token: {hunter2: []}");
+        for rubbish in [&b"\xff"[..], b"", b"a: [", b"{}", token.as_bytes()] {
+            let why = connected(rubbish).await.map(drop).unwrap_err();
+            assert!(!why.contains("hunter2"), "{why}");
         }
     }
 }

@@ -214,8 +214,12 @@ impl Running {
     /// No controller has this name. Or a run outlived the grace period and was aborted ([`Error::PastGracePeriod`]): the
     /// controller is removed then as well.
     pub async fn remove(&mut self, name: &str) -> Result<(), Error> {
+        let is_known = self.stops.knows(name);
         let stopped = self.stops.stop(name, self.end.grace_period, ABORT).await;
-        self.inspector.remove(name);
+        // One of a fleet or of a set is shown under a name of its own, and goes on.
+        if is_known {
+            self.inspector.remove(name);
+        }
         stopped
     }
 

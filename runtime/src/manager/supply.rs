@@ -72,9 +72,14 @@ impl ControllerStops {
         (stop, ended)
     }
 
+    /// Returns whether a controller of this name runs.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// Refuses a name that a controller has.
     pub(super) fn refuse(&self, name: &str) -> Result<(), Error> {
-        match self.0.contains_key(name) {
+        match self.knows(name) {
             true => Err(Error::DuplicateController(name.to_owned())),
             false => Ok(()),
         }

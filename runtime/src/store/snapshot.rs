@@ -2,8 +2,8 @@
 //!
 //! The writer keeps the snapshot before the published one, and lets it take the same changes ([`StoreSnapshot::follow`]).
 //! Nobody shares its tables, so the next write changes them in place. Without that, each write copies a path of every
-//! table, and an event from the watch costs a third more CPU (bench `watch-throughput`, one core). While a reader holds the
-//! snapshot before, the next write begins with a clone of the published one: so nobody waits for a reader.
+//! table, which the bench `watch-throughput` shows. While a reader holds the snapshot before, the next write begins with a clone
+//! of the published one: so nobody waits for a reader.
 
 use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
@@ -27,7 +27,7 @@ use crate::{
 pub(super) type ObjectTable = CowMap<StoredObject>;
 type Buckets<V> = CowMap<(V, ObjectTable)>;
 
-/// A write of more than one object in so many costs more to repeat than to copy.
+/// If a write changes more than this part of the objects, a clone costs less than to repeat it: an eighth.
 const LEAST_SHARE: usize = 8;
 
 /// An object in a table, and what a scan needs to know of it.

@@ -1,8 +1,11 @@
 //! Clusters that come and go while the manager runs.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::ObjectMeta;
+use serde_json::json;
 use tokio::time::sleep;
 use watchkeeper::{
     leader_election::LeaderElection,
@@ -207,5 +210,89 @@ async fn a_function_that_panics_leaves_out_its_cluster_alone() {
     send(&changes, "two", Some(two.client()));
     sleep(SOON).await;
     assert_eq!((ran(&record, "one"), ran(&record, "two")), (0, 1));
+    running.stop().await.unwrap();
+}
+
+/// Makes a Secret with a kubeconfig for a server that nobody reaches.
+fn kubeconfig(name: &str, user: &str) -> Secret {
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+         contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+         clusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:1'}}}}]\n\
+         users: [{{name: a, user: {{{user}}}}}]\n"
+    );
+    let mut secret = secret(name);
+    secret.metadata.labels = Some([("watchkeeper.dev/kubeconfig".to_owned(), "".to_owned())].into());
+    secret.string_data = Some([("kubeconfig".to_owned(), text)].into());
+    secret
+}
+
+// P31
+#[tokio::test(start_paused = true)]
+async fn clusters_are_found_in_secrets_with_the_label() {
+    let hub = cluster().await;
+    let manager = Manager::new(hub.client());
+    let (made, record) = (Arc::new(AtomicUsize::new(0)), Record::default());
+    let counted = made.clone();
+    manager.fleet(Fleet::kubeconfig_secrets("shop")).controller(move |cluster: &FleetCluster| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let keeps = Keeps { cluster: cluster.name().to_owned(), record: record.clone() };
+        Controller::new(keeps).named("keeper")
+    });
+    assert!(manager.rules().to_string().contains("secrets"), "the hub's Secrets are read");
+    let running = manager.spawn();
+    let names = || -> Vec<String> {
+        let why = running.why::<Secret>(&ObjectKey::new("shop", "a"));
+        why.iter().map(|report| report.controller.to_string()).collect()
+    };
+    hub.create(&kubeconfig("north", "token: a")).await;
+    hub.create(&kubeconfig("south", "token: a")).await;
+    hub.create(&kubeconfig("outside", "exec: {command: sh, apiVersion: client.authentication.k8s.io/v1}"))
+        .await;
+    let without = Secret { string_data: None, ..kubeconfig("empty", "") };
+    hub.create(&without).await;
+    sleep(SOON).await;
+    assert_eq!(
+        (names(), made.load(Ordering::Relaxed)),
+        (vec!["north/keeper".into(), "south/keeper".into()], 2)
+    );
+    assert!(running.inspector().readiness().is_ok(), "nobody waits for a cluster that is away");
+    // Another label changes nothing; another kubeconfig does; without the Secret the cluster leaves.
+    hub.patch_merge::<Secret>("shop/north", json!({"metadata": {"labels": {"a": "b"}}})).await;
+    sleep(SOON).await;
+    assert_eq!(made.load(Ordering::Relaxed), 2);
+    let token = kubeconfig("north", "token: b").string_data;
+    hub.patch_merge::<Secret>("shop/north", json!({"stringData": token})).await;
+    hub.delete::<Secret>("shop/south").await;
+    sleep(SOON).await;
+    assert_eq!((names(), made.load(Ordering::Relaxed)), (vec!["north/keeper".into()], 3));
+    running.stop().await.unwrap();
+}
+
+// P31
+#[tokio::test(start_paused = true)]
+async fn two_controllers_of_one_name_and_one_that_comes_too_late_are_left_out() {
+    let (hub, one) = (cluster().await, cluster().await);
+    let manager = Manager::new(hub.client());
+    let ((changes, received), record) = (unbounded(), Record::default());
+    let fleet = manager.fleet(Fleet::stream(received));
+    let add = |name: &'static str| {
+        let record = record.clone();
+        fleet.controller(move |cluster: &FleetCluster| {
+            let keeps = Keeps { cluster: cluster.name().to_owned(), record: record.clone() };
+            Controller::new(keeps).named(name)
+        });
+    };
+    add("keeper");
+    add("keeper");
+    let mut running = manager.spawn();
+    sleep(SOON).await;
+    add("late");
+    send(&changes, "one", Some(one.client()));
+    sleep(SOON).await;
+    assert_eq!(ran(&record, "one"), 1);
+    // It can't be removed alone, and is shown as before.
+    running.remove("one/keeper").await.unwrap_err();
+    assert_eq!(running.why::<Secret>(&ObjectKey::new("shop", "a")).len(), 1);
     running.stop().await.unwrap();
 }

@@ -324,3 +324,21 @@ async fn one_of_a_namespace_ends_its_run_before_it_comes_again_and_keeps_its_fie
     assert!(record.len() > 1);
     running.stop().await.unwrap();
 }
+
+// P30
+#[tokio::test(start_paused = true)]
+async fn a_function_that_panics_ends_the_manager_with_its_name() {
+    let server = ApiServer::in_memory().start().await;
+    server.create(&tenant("north", Some("gold"))).await;
+    server.create(&tenant("south", Some("gold"))).await;
+    let (mut made, mut maps) = (0, same::<ConfigMap>().0);
+    let make = move || {
+        made += 1;
+        assert!(made < 2, "the user's");
+        maps().named("maps")
+    };
+    let mut running = Manager::new(server.client()).controller_in_namespaces("tenant", make).unwrap().spawn();
+    let error = running.ended().await.unwrap_err().to_string();
+    assert!(error.contains("maps") && error.contains("panicked"), "{error}");
+    drop(running.stop().await);
+}
