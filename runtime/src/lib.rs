@@ -95,6 +95,9 @@ pub mod clock;
 pub mod conditions;
 pub mod metrics;
 mod flight_recorder;
+// replicas
+pub mod leader_election;
+pub mod shards;
 // fetch
 pub mod list_watch;
 pub mod reflector;
@@ -110,7 +113,6 @@ pub mod controller;
 #[cfg_attr(not(feature = "webhooks"), doc(hidden))]
 pub mod versions;
 // process
-pub mod leader_election;
 pub mod error;
 #[cfg(feature = "webhooks")]
 pub mod webhook;
@@ -131,6 +133,7 @@ pub use informer::{SharedInformer, SharedInformerFactory, Watched};
 pub use leader_election::LeaderElection;
 pub use manager::{Manager, Running};
 pub use object::{Object, ObjectKey};
+pub use shards::Sharding;
 pub use store::Lister;
 pub use watchkeeper_macros::Informer;
 pub use workqueue::{RateLimit, WorkQueue};

@@ -40,6 +40,7 @@ mod core;
 mod run;
 mod worker;
 mod doubts;
+mod share;
 mod running;
 mod plan;
 mod kube_rs;

@@ -41,12 +41,15 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Starts the run. Returns also its span.
-    pub(super) fn begin(core: &'a ControllerCore, item: Item<ObjectKey>) -> (Self, Span) {
-        core.metrics.counts.active_workers.inc();
+    /// Starts the run. Returns also its span; `None` if the key runs in another replica: then it is forgotten here.
+    pub(super) fn begin(core: &'a ControllerCore, item: Item<ObjectKey>) -> Option<(Self, Span)> {
         let started = item.handed_out().unwrap_or_else(Instant::now);
         let (key, attempt) = (item.key().clone(), item.attempt());
-        let (reason, deletion) = core.keys.table().begin(&key, attempt);
+        let Some((reason, deletion)) = core.keys.table().begin(&key, attempt) else {
+            item.forget();
+            return None;
+        };
+        core.metrics.counts.active_workers.inc();
         let id = core.runs.fetch_add(1, Ordering::Relaxed) + 1;
         let (took_client, moments) = (AtomicBool::default(), RunMoments::default());
         let mut info = RunInfo { key, attempt, reason, id, trace_id: None, took_client, moments };
@@ -67,7 +70,7 @@ impl<'a> Run<'a> {
         }
         let span = if span.is_disabled() { Span::none() } else { span };
         info.trace_id = core.trace_id.as_ref().and_then(|find| trace_id(find, &span));
-        (Self { core, info: Arc::new(info), item: Some(item), deletion, started }, span)
+        Some((Self { core, info: Arc::new(info), item: Some(item), deletion, started }, span))
     }
 
     /// Judges the events that were deferred, then lets the queue know how the run ended. Returns how it is counted.
@@ -87,6 +90,16 @@ impl<'a> Run<'a> {
         let mut table = core.keys.table();
         info.moments.finish(&mut table, key, info.id);
         let done = table.end(key);
+        // Its slot leaves this replica: who takes it runs the key.
+        let has_left = !table.admits(key);
+        if has_left {
+            drop(table);
+            info.moments.tell();
+            let error = outcome.as_ref().err().map(|failure| &*failure.report);
+            core.recent.note(&core.settings.name, info, (self.started, took), (ended, error), done.writes);
+            item.forget();
+            return ended;
+        }
         if done.changed {
             table.add(key.clone(), Reason::Changed);
         }
@@ -281,7 +294,7 @@ mod tests {
         for _ in 0..3 {
             let item = keys.queue.get().await.unwrap();
             assert_eq!(item.attempt(), 1);
-            let (run, _) = Run::begin(&core, item);
+            let Some((run, _)) = Run::begin(&core, item) else { unreachable!() };
             let cancelled = async move {
                 let _run = run;
                 std::future::pending::<()>().await;

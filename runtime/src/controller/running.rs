@@ -22,6 +22,7 @@ use super::{
     core::ControllerCore,
     doubts,
     enqueue::Enqueuer,
+    share,
     sources::Connect,
     stream_source::StreamSource,
     term::{Stop, Term, Terms},
@@ -117,6 +118,7 @@ impl RunningController {
     /// Works for a term: the controller is connected, and its workers run.
     async fn work(&mut self, term: Term) {
         let core = self.core.clone();
+        core.keys.table().share(term.slots.clone());
         let connections = self.connections.take().unwrap_or_else(|| {
             core.base.writer.begin_term();
             self.connect()
@@ -125,6 +127,7 @@ impl RunningController {
         tokio::select! {
             biased;
             () = self.run_workers(connections, &term) => {}
+            never = share::follow(&core, term.slots.as_ref()) => match never {},
             never = core.base.writer.follow_up() => match never {},
             never = core.base.recorder.run() => match never {},
             never = doubts::follow(&core.settings.name, &core.keys) => match never {},

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
-use crate::informer::TermStart;
+use crate::{informer::TermStart, shards::Slots};
 
 /// How a controller is asked to stop.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub(crate) struct Term {
     ///
     /// `None` without an election: what it held at some moment since the start is enough.
     pub(crate) start: Option<Arc<TermStart>>,
+    /// The part of the work that is this replica's; `None`: all of it.
+    pub(crate) slots: Option<Slots>,
     /// Held for as long as anything of the term runs.
     pub(super) _held: Option<Arc<TaskTrackerToken>>,
 }
@@ -43,12 +45,22 @@ pub(crate) struct Term {
 impl Term {
     /// The time of a process that is not elected.
     pub(crate) fn endless(stop: &Stop) -> Self {
-        Self { stop: stop.clone(), start: None, _held: None }
+        Self { stop: stop.clone(), start: None, slots: None, _held: None }
+    }
+
+    /// A part of it, which can end before.
+    pub(crate) fn part(&self) -> Self {
+        Self { stop: self.stop.child(), ..self.clone() }
     }
 
     /// A term that was won; stopping waits until it is dropped.
-    pub(crate) fn won(stop: Stop, start: Arc<TermStart>, held: TaskTrackerToken) -> Self {
-        Self { stop, start: Some(start), _held: Some(Arc::new(held)) }
+    pub(crate) fn won(
+        stop: Stop,
+        start: Arc<TermStart>,
+        slots: Option<Slots>,
+        held: TaskTrackerToken,
+    ) -> Self {
+        Self { stop, start: Some(start), slots, _held: Some(Arc::new(held)) }
     }
 }
 

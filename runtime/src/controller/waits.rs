@@ -46,6 +46,14 @@ impl Waits {
         join_all(self.of(place).map(|informer| ready(informer, start))).await;
     }
 
+    /// Ends when all caches that have synced are as fresh as a term needs them. Keys of the others wait for them anyway.
+    pub(super) async fn fresh(&self, start: &TermStart) {
+        self.ready(None, Some(start)).await;
+        let of_namespaces =
+            self.awaited.iter().filter(|(of, informer)| of.is_some() && informer.has_synced());
+        join_all(of_namespaces.map(|(_, informer)| ready(informer, Some(start)))).await;
+    }
+
     /// Ends when keys could run, if only those of one namespace.
     pub(crate) async fn any_could_run(&self) {
         self.ready(None, None).await;

@@ -55,7 +55,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
     /// Works until the queue is shut down, which comes after a stop.
     pub(super) async fn work(self: Arc<Self>, stop: CancellationToken) {
         while let Some((item, token)) = self.core.keys.next(&stop).await {
-            let (mut run, span) = Run::begin(&self.core, item);
+            let Some((mut run, span)) = Run::begin(&self.core, item) else { continue };
             let reconciled = async {
                 tracing::debug!("reconcile started");
                 let (deletion, mut began_with) = (run.deletion.take(), None);

@@ -18,6 +18,7 @@ mod feeds;
 mod read_nodes;
 mod reads;
 mod unsynced;
+mod slots;
 mod table;
 mod shared;
 

@@ -28,6 +28,7 @@ use super::{
     gate::Gate,
     reads::ReadTable,
     record::{HoldReason, KeyDetails, KeyRecord, RunActivity, RunDone, RunRecord},
+    slots::AdmittedSlots,
     sources::{SourceId, Sources},
     tombstones::{StoredState, TOMBSTONES_PER_KEY, Tombstone},
     unsynced::{UnsyncedKeys, UnsyncedNamespace},
@@ -38,6 +39,7 @@ use crate::{
     clock::Moment,
     informer::{CacheChange, Progress, ProgressVia},
     object::{ObjectKey, Version},
+    shards::{Slot, Slots, Turn},
     workqueue::{KeyState, WorkQueue},
 };
 
@@ -83,6 +85,8 @@ pub(crate) struct KeyTable {
     dropped: Counter,
     /// How often the server had lost its history when the last term began.
     losses: u64,
+    /// The slots whose keys run here, if replicas share the work.
+    slots: Option<AdmittedSlots>,
 }
 
 impl KeyTable {
@@ -107,7 +111,52 @@ impl KeyTable {
             deletions: 0,
             dropped,
             losses: 0,
+            slots: None,
         }
+    }
+
+    // --- whose keys they are
+
+    /// Takes in only the keys of slots that are [admitted](Self::admit) from here on; `None`: all keys.
+    pub(crate) fn share(&mut self, slots: Option<Slots>) {
+        self.slots = slots.map(AdmittedSlots::new);
+    }
+
+    /// Lets in the keys of a slot, if this replica still works on it. Returns whether it does.
+    pub(crate) fn admit(&mut self, slot: Slot, turn: Turn) -> bool {
+        self.slots.as_mut().is_some_and(|slots| slots.admit(slot, turn))
+    }
+
+    /// Returns the slots that this replica works on, and whose keys are not let in yet.
+    pub(crate) fn gained(&self) -> Vec<(Slot, Turn)> {
+        self.slots.as_ref().map(AdmittedSlots::gained).unwrap_or_default()
+    }
+
+    /// Drops the keys of slots that this replica does not work on any more. Runs go on; nothing else of them starts.
+    ///
+    /// Returns the slots that drain, and whether no key of theirs runs.
+    pub(crate) fn dismiss(&mut self) -> Vec<(Slot, Turn, bool)> {
+        let Some(slots) = &mut self.slots else { return Vec::new() };
+        let (draining, is_smaller) = slots.dismiss();
+        if is_smaller {
+            self.keys.retain(|key, record| record.run.is_some() || slots.admits(key));
+        }
+        if draining.is_empty() {
+            return Vec::new();
+        }
+        let running = self.keys.iter().filter(|(_, record)| record.run.is_some());
+        let runs_in: BTreeSet<Slot> = running.map(|(key, _)| slots.slot(key)).collect();
+        draining.into_iter().map(|(slot, turn)| (slot, turn, !runs_in.contains(&slot))).collect()
+    }
+
+    /// Returns whether keys like this one run here.
+    pub(crate) fn admits(&self, key: &ObjectKey) -> bool {
+        self.slots.as_ref().is_none_or(|slots| slots.admits(key))
+    }
+
+    /// Says where a key runs that does not run here.
+    fn elsewhere(&self, key: &ObjectKey) -> Option<Why> {
+        self.slots.as_ref()?.elsewhere(key)
     }
 
     // --- what asks for runs
@@ -116,6 +165,9 @@ impl KeyTable {
     ///
     /// Before the caches of its namespace have synced it is not queued. That holds up no other namespace.
     pub(crate) fn add(&mut self, key: ObjectKey, reason: Reason) {
+        if !self.admits(&key) {
+            return;
+        }
         if let Some(unsynced) = self.unsynced.of(&key) {
             if unsynced.is_excess {
                 return;
@@ -153,8 +205,11 @@ impl KeyTable {
         self.prune(key);
     }
 
-    /// Forgets a key whose object is gone before its caches have synced. Returns `false` if they have.
+    /// Forgets a key whose object is gone before its caches have synced, or that runs elsewhere. Returns whether it did.
     pub(crate) fn forget_unsynced(&mut self, key: &ObjectKey) -> bool {
+        if !self.admits(key) {
+            return true;
+        }
         let is_unsynced = self.unsynced.of(key).is_some();
         if is_unsynced {
             self.forget_asked(key);
@@ -186,7 +241,7 @@ impl KeyTable {
     /// Queues an idle key without a change.
     pub(crate) fn touch(&mut self, key: ObjectKey) {
         // Until its caches have synced, every key waits for its first run anyway.
-        if self.unsynced.of(&key).is_some() {
+        if self.unsynced.of(&key).is_some() || !self.admits(&key) {
             return;
         }
         if self.queue.state_of(&key) == KeyState::Idle {
@@ -243,6 +298,9 @@ impl KeyTable {
 
     /// Says what keeps a key from running, as the table and its queue have it; `None` if nothing asks for a run.
     pub(super) fn why(&self, key: &ObjectKey, gate: &Gate, now: Instant) -> Option<Why> {
+        if let Some(elsewhere) = self.elsewhere(key) {
+            return Some(elsewhere);
+        }
         let stale = || {
             let at_most_until = gate.doubt(Some(key))?.until.into();
             let kinds = gate.doubts().iter().map(|(kind, _)| kind.to_string()).collect();
@@ -277,8 +335,11 @@ impl KeyTable {
     // --- runs
 
     /// Starts a run of a key: from here on its events are deferred. Returns why it was asked for, and the oldest
-    /// deletion.
-    pub(crate) fn begin(&mut self, key: &ObjectKey, attempt: u32) -> (Reason, Option<Tombstone>) {
+    /// deletion; `None` if the key runs elsewhere.
+    pub(crate) fn begin(&mut self, key: &ObjectKey, attempt: u32) -> Option<(Reason, Option<Tombstone>)> {
+        if !self.admits(key) {
+            return None;
+        }
         let record = self.keys.entry(key.clone()).or_default();
         record.run = Some(Box::default());
         let asked = record.asked.take();
@@ -286,11 +347,16 @@ impl KeyTable {
             (details.holds, details.permit) = (BTreeMap::new(), None);
             details.tombstones.first().cloned()
         });
-        (asked.unwrap_or(if attempt <= 1 { Reason::Due } else { Reason::Retry }), deletion)
+        Some((asked.unwrap_or(if attempt <= 1 { Reason::Due } else { Reason::Retry }), deletion))
     }
 
-    /// Ends the run, judges what is still deferred, and forgets what only the run needed.
+    /// Ends the run, judges what is still deferred, and forgets what only the run needed. Of a key that runs elsewhere
+    /// from now on, all is forgotten.
     pub(crate) fn end(&mut self, key: &ObjectKey) -> RunDone {
+        if !self.admits(key) {
+            let run = self.keys.remove(key).and_then(|record| record.run);
+            return run.map(|run| run.done).unwrap_or_default();
+        }
         let Some(record) = self.keys.get_mut(key) else { return RunDone::default() };
         let RunRecord { deferred, mut done, .. } = record.run.take().map(|run| *run).unwrap_or_default();
         if let Some(details) = record.known() {

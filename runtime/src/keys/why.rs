@@ -18,6 +18,27 @@ pub enum Why {
     Stopped,
     /// Another replica leads, or is to: this one stands by.
     StandsBy,
+    /// Replicas [share the work](crate::Sharding), and another one works on the key's slot.
+    InAnotherShard {
+        /// The slot.
+        slot: u16,
+        /// The Lease of the replica that works on it, as far as is known.
+        holder: Option<String>,
+    },
+    /// This replica works on the key's slot, and waits until its caches show what was written before.
+    SlotArrives {
+        /// The slot.
+        slot: u16,
+        /// Since when.
+        since: Moment,
+    },
+    /// Another replica is to work on the key's slot. It moves once what runs here has ended.
+    SlotLeaves {
+        /// The slot.
+        slot: u16,
+        /// Since when.
+        since: Moment,
+    },
     /// The object can't be read, and so is not reconciled; this is what is wrong with it.
     Unreadable(String),
     /// All is done: it waits for a change.
@@ -97,6 +118,29 @@ impl fmt::Display for Why {
             Self::BlockedOnSync(whom) => write!(f, "caches have not synced: {}", whom.join(", ")),
             Self::Stopped => f.write_str("the controller has stopped"),
             Self::StandsBy => f.write_str("this replica stands by: it does not lead"),
+            Self::InAnotherShard { slot, holder: Some(holder) } => {
+                write!(f, "another replica works on its slot {slot}: {holder}")
+            }
+            Self::InAnotherShard { slot, holder: None } => {
+                write!(
+                    f,
+                    "no replica is known to work on its slot {slot}; one that is gone keeps it for a lease duration"
+                )
+            }
+            Self::SlotArrives { slot, since } => {
+                let since = readable(since.elapsed());
+                write!(
+                    f,
+                    "its slot {slot} came to this replica {since} ago: waits until caches show what was written before"
+                )
+            }
+            Self::SlotLeaves { slot, since } => {
+                let since = readable(since.elapsed());
+                write!(
+                    f,
+                    "its slot {slot} has been leaving this replica for {since}: it moves once its runs have ended"
+                )
+            }
             Self::Unreadable(error) => write!(f, "the object can't be read: {error}"),
             Self::AwaitsChange => f.write_str("nothing to do until it changes"),
             Self::AwaitsChangeAfterFailure { failures } => {

@@ -6,13 +6,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
     ElectionError, LeaderElection, LeaderState, Leadership,
-    elector::{Do, Elector, Loss},
+    elector::{Do, Elector, LeaseAnswer, Loss},
     gate::TermGate,
     lease::{Lease, LeaseFailure},
+    note::LeaseNote,
     settings::Timing,
     status::StatusSender,
 };
-use crate::{clock::WallClock, metrics::ElectionMetrics, object::ObjectKey};
+use crate::{clock::WallClock, metrics::ElectionMeter, object::ObjectKey};
 
 /// How often a leader reads the clocks at least, since one may have jumped.
 const LOOK: Duration = Duration::from_secs(1);
@@ -28,6 +29,8 @@ pub(crate) struct Candidate {
     timing: Timing,
     on_overrun: Option<fn(&str)>,
     status: StatusSender,
+    /// What this replica says in its Lease.
+    note: Option<Arc<LeaseNote>>,
     /// The last failure that was logged.
     failure: Option<LeaseFailure>,
 }
@@ -40,26 +43,32 @@ impl Candidate {
         election: LeaderElection,
         client: &kube::Client,
         clock: WallClock,
-        metrics: &ElectionMetrics,
+        meter: ElectionMeter,
         seed: u64,
     ) -> (Result<Self, ElectionError>, Arc<TermGate>, Leadership) {
         let namespace = election.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let checked = election.check(&namespace);
-        let LeaderElection { name, identity, timing, on_overrun, .. } = election;
+        let LeaderElection { name, identity, timing, on_overrun, note, is_shared, .. } = election;
         let identity: Arc<str> = identity.unwrap_or_else(|| unique(&host(), seed)).into();
         let key = ObjectKey::new(namespace, name);
         let gate = Arc::new(TermGate::new(clock.clone(), timing.expiry()));
-        let meter = metrics.of(key.name());
         let (status, leadership) =
             StatusSender::new(key.clone(), identity.clone(), timing.lease, gate.clone(), meter);
+        let elector = Elector::new(identity.clone(), timing, seed, Instant::now());
+        let elector = match (is_shared, &note) {
+            (true, _) => elector.shared(),
+            (false, Some(_)) => elector.of_own_name(),
+            (false, None) => elector,
+        };
         let candidate = Self {
-            elector: Elector::new(identity, timing, seed, Instant::now()),
+            elector,
             lease: Lease { client: client.clone(), key },
             gate: gate.clone(),
             clock,
             timing,
             on_overrun,
             status,
+            note,
             failure: None,
         };
         (checked.map(|()| candidate), gate, leadership)
@@ -108,6 +117,11 @@ impl Candidate {
         }
     }
 
+    /// Ends the term at once: no request starts any more.
+    pub(crate) fn close(&self) {
+        self.gate.close();
+    }
+
     /// Closes the gate at the end of a term that was lost because it was not renewed.
     pub(crate) async fn expire(&self) {
         self.gate.shut().await;
@@ -151,11 +165,22 @@ impl Candidate {
     /// Does the next step, until then at most. Breaks if there is nothing to do.
     async fn step(&mut self, until: Instant) -> ControlFlow<()> {
         let sent = self.clock.read();
+        if let Some(note) = &self.note {
+            self.elector.note(note.record(), sent.monotonic);
+        }
         let within = self.elector.patience.min(until.saturating_duration_since(sent.monotonic));
         let (answer, failure) = match self.elector.next(sent) {
             Do::Nothing => return ControlFlow::Break(()),
             Do::Wait(due) => {
-                sleep_until(due.min(until).min(sent.monotonic + LOOK)).await;
+                let passed = sleep_until(due.min(until).min(sent.monotonic + LOOK));
+                match &self.note {
+                    None => passed.await,
+                    Some(note) => tokio::select! {
+                        biased;
+                        () = note.changed.notified() => {}
+                        () = passed => {}
+                    },
+                }
                 return ControlFlow::Continue(());
             }
             Do::Read => {
@@ -166,7 +191,14 @@ impl Candidate {
             }
             Do::Write { base, record } => self.lease.write(base.as_deref(), &record, within).await,
         };
+        let written = match &answer {
+            LeaseAnswer::Written(lease) => Some(lease.record.note.clone()),
+            _ => None,
+        };
         self.elector.answered(sent, self.clock.read(), answer);
+        if let (Some(note), Some(written)) = (&self.note, written) {
+            note.wrote(written.as_ref());
+        }
         if let Some(sent) = self.elector.take_confirmed()
             && self.elector.leads()
         {

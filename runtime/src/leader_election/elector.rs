@@ -47,6 +47,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
+    note::NoteRecord,
     record::{LeaseRecord, StoredLease, micro_time},
     settings::Timing,
 };
@@ -111,6 +112,12 @@ pub(super) struct Elector {
     confirmed: Option<ClockReading>,
     /// Until when a Lease that this process created is held without leading.
     reserved: Option<Instant>,
+    /// Whether a Lease that this process creates is its own at once.
+    leads_new: bool,
+    /// Whether all replicas with this identity hold the Lease together.
+    is_shared: bool,
+    /// What the Lease is to say besides.
+    note: Option<NoteRecord>,
     /// The latest time written. Each write has another one, so that every renewal is seen as a change.
     written: i64,
     /// Requests in a row with an unknown outcome, and writes in a row that were refused.
@@ -186,11 +193,34 @@ impl Elector {
             continues: false,
             confirmed: None,
             reserved: None,
+            leads_new: false,
+            is_shared: false,
+            note: None,
             written: 0,
             unknown: 0,
             refused: 0,
             patience: timing.request(),
             jitter: SmallRng::seed_from_u64(seed),
+        }
+    }
+
+    /// Leads at once by a Lease that it creates: no other process has one of this name.
+    pub(super) fn of_own_name(self) -> Self {
+        Self { leads_new: true, ..self }
+    }
+
+    /// Holds the Lease together with all that have the same identity. It is theirs to wait until a leader that may have
+    /// been there before is gone.
+    pub(super) fn shared(self) -> Self {
+        Self { leads_new: true, is_shared: true, ..self }
+    }
+
+    /// Changes what the Lease is to say. A holder writes it at once, unless a write is under way.
+    pub(super) fn note(&mut self, note: NoteRecord, now: Instant) {
+        let is_new = self.note.as_ref() != Some(&note);
+        self.note = Some(note);
+        if is_new && self.leads() && matches!(self.step, ElectionStep::Write { record: None, .. }) {
+            self.due = self.due.min(now);
         }
     }
 
@@ -236,6 +266,11 @@ impl Elector {
             LeaseAnswer::Found(lease) => self.saw(Some(lease), now),
             LeaseAnswer::Absent => self.saw(None, now),
             LeaseAnswer::Written(lease) => return self.wrote(lease, sent, now.monotonic),
+            // Another replica holds it as well.
+            LeaseAnswer::Refused if self.is_shared && matches!(self.role, ElectionRole::Releases) => {
+                self.step = ElectionStep::Nothing;
+                return;
+            }
             LeaseAnswer::Refused | LeaseAnswer::Unknown => {
                 self.due = match self.role {
                     // Another candidate was faster, so there is time.
@@ -317,6 +352,7 @@ impl Elector {
     }
 
     fn saw(&mut self, lease: Option<StoredLease>, now: ClockReading) {
+        self.share_hold(lease.as_ref(), now);
         let own = lease.as_ref().and_then(|lease| self.own_of(&lease.record)).cloned();
         let holder = lease.as_ref().map_or("", |lease| &lease.record.holder);
         if own.is_none() && !holder.is_empty() {
@@ -345,6 +381,22 @@ impl Elector {
                 self.own.clear();
             }
             self.seen = Some(SeenLease { lease, since: now.monotonic, hold });
+        }
+    }
+
+    /// Takes another replica's hold for its own, if they hold the Lease together.
+    fn share_hold(&mut self, lease: Option<&StoredLease>, now: ClockReading) {
+        let Some(StoredLease { record, .. }) = lease.filter(|_| self.is_shared) else { return };
+        if *record.holder == *self.identity && self.own_of(record).is_none_or(|own| !own.wrote(record)) {
+            let LeaseRecord { acquired, renewed, transitions, .. } = record.clone();
+            self.own = vec![OwnHold {
+                acquired,
+                transitions,
+                renewed,
+                sent: now,
+                is_confirmed: false,
+                is_new: false,
+            }];
         }
     }
 
@@ -413,10 +465,10 @@ impl Elector {
 
     fn wrote(&mut self, lease: StoredLease, sent: ClockReading, now: Instant) {
         let is_new = self.own_of(&lease.record).is_some_and(|own| own.is_new);
-        let is_reserved = matches!(self.role, ElectionRole::StandsBy) && is_new;
+        let is_reserved = matches!(self.role, ElectionRole::StandsBy) && is_new && !self.leads_new;
         let leads = !is_reserved || *self.reserved.get_or_insert(now + self.timing.lease) <= now;
         // The Lease has changed since: earlier attempts can't succeed any more, or count as another's.
-        let LeaseRecord { acquired, renewed, transitions, .. } = lease.record.clone();
+        let LeaseRecord { acquired, renewed, transitions, note: said, .. } = lease.record.clone();
         self.own = vec![OwnHold {
             acquired: acquired.clone(),
             transitions,
@@ -440,6 +492,9 @@ impl Elector {
                     self.reserved = None;
                 }
                 self.due = self.reserved.map_or(self.due, |until| self.due.min(until));
+                if self.note.is_some() && said != self.note {
+                    self.due = now;
+                }
             }
             ElectionRole::Releases => self.step = ElectionStep::Nothing,
             ElectionRole::Lost(_) => {}
@@ -457,7 +512,8 @@ impl Elector {
         self.written = now.unix_micros().max(self.written + 1);
         let before = base.map(|base| &base.record);
         if matches!(self.role, ElectionRole::Releases) {
-            return before.cloned().unwrap_or_default().released(self.written);
+            let released = before.cloned().unwrap_or_default().released(self.written);
+            return LeaseRecord { note: self.note.clone(), ..released };
         }
         let renewed = micro_time(self.written);
         let counted = before.map_or(0, |before| before.transitions.clamp(0, MOST_TRANSITIONS));
@@ -485,7 +541,7 @@ impl Elector {
             }
         };
         let (holder, duration) = (self.identity.to_string(), Some(self.timing.lease));
-        LeaseRecord { holder, duration, acquired, renewed, transitions }
+        LeaseRecord { holder, duration, acquired, renewed, transitions, note: self.note.clone() }
     }
 
     /// Returns the hold of this process that a record belongs to. Another process with the same name has other holds.

@@ -40,6 +40,7 @@ mod record;
 mod elector;
 mod gate;
 mod lease;
+mod note;
 mod status;
 mod candidate;
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub(crate) use candidate::Candidate;
 #[doc(hidden)]
 pub use gate::NotLeading;
 pub(crate) use gate::{TermGate, gated};
+pub(crate) use note::{LeaseNote, NotedLease, NotedLeases};
 pub use settings::{ElectionError, LeaderElection};
 #[doc(hidden)]
 pub use status::StaleLeader;

@@ -1,10 +1,11 @@
 //! The holder's record in a Lease, read from the object and written into it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
 use serde_json::{Value, json};
 
+use super::note::{GROUP_LABEL, NOTE_ANNOTATION, NoteRecord};
 use crate::object::ObjectKey;
 
 /// The duration of a Lease that was released, as client-go writes it.
@@ -20,6 +21,8 @@ pub(super) struct LeaseRecord {
     pub(super) acquired: Value,
     pub(super) renewed: Value,
     pub(super) transitions: i64,
+    /// What the holder says besides; `None` leaves what is there.
+    pub(super) note: Option<NoteRecord>,
 }
 
 impl LeaseRecord {
@@ -48,17 +51,24 @@ impl LeaseRecord {
             acquired: now.clone(),
             renewed: now,
             transitions: self.transitions,
+            note: self.note.clone(),
         }
     }
 
     fn of(lease: &Value) -> Self {
-        let spec = &lease["spec"];
+        let (spec, meta) = (&lease["spec"], &lease["metadata"]);
+        let text = |text: &Value| text.as_str().map(Arc::from);
+        let group = text(&meta["labels"][GROUP_LABEL]);
+        let said = text(&meta["annotations"][NOTE_ANNOTATION]);
+        let note = (group.is_some() || said.is_some())
+            .then(|| NoteRecord { group: group.unwrap_or_default(), text: said.unwrap_or_default() });
         Self {
             holder: spec["holderIdentity"].as_str().unwrap_or_default().to_owned(),
             duration: spec["leaseDurationSeconds"].as_u64().map(Duration::from_secs),
             acquired: spec["acquireTime"].clone(),
             renewed: spec["renewTime"].clone(),
             transitions: spec["leaseTransitions"].as_i64().unwrap_or_default(),
+            note,
         }
     }
 
@@ -72,6 +82,17 @@ impl LeaseRecord {
         spec["acquireTime"] = self.acquired.clone();
         spec["renewTime"] = self.renewed.clone();
         spec["leaseTransitions"] = json!(self.transitions);
+        if let Some(NoteRecord { group, text }) = &self.note {
+            for (part, name, value) in
+                [("labels", GROUP_LABEL, group), ("annotations", NOTE_ANNOTATION, text)]
+            {
+                let part = &mut lease["metadata"][part];
+                if !part.is_object() {
+                    *part = json!({});
+                }
+                part[name] = json!(value);
+            }
+        }
     }
 }
 

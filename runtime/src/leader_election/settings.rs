@@ -1,7 +1,8 @@
 //! The settings of an election, and their validation.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use super::note::LeaseNote;
 use crate::object::{is_dns_label, is_domain};
 
 /// The longest identity, which is the longest name in Kubernetes.
@@ -35,6 +36,10 @@ pub struct LeaderElection {
     pub(super) timing: Timing,
     /// What a test calls instead of ending the process.
     pub(super) on_overrun: Option<fn(&str)>,
+    /// What the replica says in its Lease, whose name no other process has.
+    pub(super) note: Option<Arc<LeaseNote>>,
+    /// Whether all replicas hold the Lease together.
+    pub(super) is_shared: bool,
 }
 
 /// How long a term lasts, and how often it is renewed.
@@ -82,7 +87,40 @@ impl LeaderElection {
             identity: None,
             timing: Timing { lease: seconds(15), renew: seconds(10), retry: seconds(2) },
             on_overrun: None,
+            note: None,
+            is_shared: false,
         }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the Lease's namespace.
+    pub(crate) fn namespace_or(&self, default: &str) -> String {
+        self.namespace.as_deref().unwrap_or(default).to_owned()
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.timing.lease
+    }
+
+    pub(crate) fn retry(&self) -> Duration {
+        self.timing.retry
+    }
+
+    /// Makes the settings of a Lease that one process alone has, and says something in.
+    pub(crate) fn noting(self, name: &str, note: Arc<LeaseNote>) -> Self {
+        Self { name: name.to_owned(), note: Some(note), ..self }
+    }
+
+    /// Makes the settings of a Lease that all replicas hold together, against those that hold it alone.
+    ///
+    /// They hold it for longer, so that the end of one of them does not interrupt the others.
+    pub(crate) fn shared(self) -> Self {
+        let Timing { lease, .. } = self.timing;
+        let timing = Timing { lease: lease * 4, renew: lease * 3, retry: lease / 3 };
+        Self { identity: Some(format!("shards of {}", self.name)), timing, is_shared: true, ..self }
     }
 
     /// Sets the Lease's namespace.
@@ -214,6 +252,14 @@ pub enum ElectionError {
         /// The renew deadline.
         renew: Duration,
     },
+    /// This cannot be the name of shards.
+    #[error(
+        "shards: {0:?} can't name shards: use 1 to 63 of a-z, 0-9, '-' and '.', a letter or digit at either end"
+    )]
+    Shards(String),
+    /// There can't be so many slots.
+    #[error("shards: keys can't be put into {0} slots: use 1 to 4096")]
+    Slots(u16),
     /// The manager has already returned a client that is not gated.
     #[error(
         "leader election: the manager's client was taken before `leader_election(..)`, so that requests through it would \

@@ -1,6 +1,6 @@
 //! Begins a term of work each time that this replica is elected, and ends it in time.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::select_all};
 use tokio::{
@@ -15,11 +15,14 @@ use crate::{
     controller::{Stop, Term, Terms, Waits},
     informer::TermStart,
     leader_election::Candidate,
+    shards::{Member, Slots},
 };
 
 /// A replica's part in an election, for as long as its manager runs.
 pub(super) struct Campaign {
     candidate: Candidate,
+    /// This replica among those that share the work; `None`: one does it all.
+    member: Option<Member>,
     terms: watch::Sender<Option<Term>>,
     stop: Stop,
     /// What each controller waits for before it can start.
@@ -32,7 +35,7 @@ pub(super) struct Campaign {
 
 impl Campaign {
     pub(super) fn new(
-        candidate: Candidate,
+        (candidate, member): (Candidate, Option<Member>),
         waits: Vec<Arc<Waits>>,
         stop: Stop,
         grace_period: Duration,
@@ -40,7 +43,7 @@ impl Campaign {
     ) -> (Self, Terms) {
         let (terms, present) = watch::channel(None);
         let start = Arc::default();
-        (Self { candidate, terms, stop, waits, start, grace_period, in_flight }, Terms::of(present))
+        (Self { candidate, member, terms, stop, waits, start, grace_period, in_flight }, Terms::of(present))
     }
 
     /// Stands by, leads and stands by again until the manager stops; then gives the Lease up, once nothing runs.
@@ -53,8 +56,18 @@ impl Campaign {
         }
         while self.term().await {}
         match self.in_flight.leftovers.named() {
-            None => self.candidate.release().await,
+            None => self.release().await,
             Some(who) => self.candidate.leave(&who),
+        }
+    }
+
+    async fn release(&mut self) {
+        if let Some(member) = &self.member {
+            member.slots().end();
+        }
+        self.candidate.release().await;
+        if let Some(member) = &mut self.member {
+            member.release().await;
         }
     }
 
@@ -70,19 +83,32 @@ impl Campaign {
         }
         let (working, stop) = (TaskTracker::new(), self.stop.child());
         working.close();
-        self.terms.send_replace(Some(Term::won(stop.clone(), self.start.clone(), working.token())));
+        let slots = self.member.as_ref().map(|member| member.slots().clone());
+        let term = Term::won(stop.clone(), self.start.clone(), slots.clone(), working.token());
+        self.terms.send_replace(Some(term));
         // While the manager stops, the Lease is renewed for as long as something runs, or goes on that a run began.
         let stopped = async {
             self.stop.finish.cancelled().await;
+            slots.iter().for_each(Slots::leave);
             let until = after(Instant::now(), self.grace_period);
             self.terms.send_replace(None);
             working.wait().await;
             let _ = timeout_at(until, self.in_flight.leftovers.ended()).await;
         };
-        tokio::select! {
+        let is_shared_out = async {
+            match &mut self.member {
+                Some(member) => member.take_part().await,
+                None => pending().await,
+            }
+        };
+        let is_closed = tokio::select! {
             biased;
-            _ = self.candidate.hold() => {}
+            _ = self.candidate.hold() => false,
+            () = is_shared_out => true,
             () = stopped => return false,
+        };
+        if is_closed {
+            self.candidate.close();
         }
         stop.finish.cancel();
         self.terms.send_replace(None);
@@ -94,6 +120,7 @@ impl Campaign {
                 self.candidate.outlast(working.wait(), || self.in_flight.named()).await;
             }
         }
+        slots.iter().for_each(Slots::lost);
         if let Some(who) = self.in_flight.leftovers.named() {
             tracing::error!(
                 "the term is over, but work of {who} still runs: another replica may start at the same time"

@@ -10,6 +10,7 @@ use crate::{
     controller::ControllerReport,
     informer::InformerReport,
     leader_election::{LeaderState, Leadership},
+    shards::Slots,
 };
 
 /// Shows how a manager stands at one moment; made by [`Inspector::debug_report`](super::Inspector::debug_report).
@@ -79,6 +80,9 @@ pub(super) struct LeaderReport {
     pub(super) since: Moment,
     /// Who leads, as far as is known.
     pub(super) leader: Option<String>,
+    /// This replica's part of the work, if replicas share it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shards: Option<String>,
 }
 
 /// How each controller stands to a key.
@@ -106,7 +110,7 @@ impl ProgramReport {
 }
 
 impl LeaderReport {
-    pub(super) fn new(leadership: &Leadership) -> Self {
+    pub(super) fn new(leadership: &Leadership, slots: Option<&Slots>) -> Self {
         let identity = leadership.identity().to_owned();
         let (state, leader) = match leadership.state() {
             LeaderState::Leads => ("leads", Some(identity.clone())),
@@ -115,6 +119,7 @@ impl LeaderReport {
             LeaderState::Idle => ("idle", None),
         };
         let (lease, since) = (leadership.lease().to_string(), leadership.since().into());
-        Self { lease, identity, state, since, leader }
+        let shards = slots.map(Slots::summary);
+        Self { lease, identity, state, since, leader, shards }
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     informer::{FailureCause, SyncPhase, SyncState},
     leader_election::{LeaderState, Leadership},
     plain::plain,
+    shards::Slots,
     users_code::contained,
 };
 
@@ -189,7 +190,10 @@ pub(super) fn readiness_of(
         return vec![HealthCheck::failed("manager", None, "it stops, or has stopped")];
     }
     let mut checks = vec![HealthCheck::passed("manager")];
-    checks.extend(process.leadership.as_ref().map(stands));
+    checks.extend(match (&process.slots, &process.leadership) {
+        (Some(slots), Some(_)) => Some(shares(slots)),
+        (_, leadership) => leadership.as_ref().map(stands),
+    });
     checks.extend(controllers.iter().map(|status| could_work(status, process)));
     let states = process.clusters.sync_states();
     checks.extend(states.iter().filter_map(|state| synced(state, process)));
@@ -213,6 +217,10 @@ fn stands(leadership: &Leadership) -> HealthCheck {
         LeaderState::Ends => format!("its term is over since {since}: the last runs end"),
         LeaderState::Idle => "does not campaign yet".to_owned(),
     })
+}
+
+fn shares(slots: &Slots) -> HealthCheck {
+    HealthCheck::passed("shards").noting(slots.summary())
 }
 
 fn could_work((name, controller): &ControllerStatus, process: &ManagerProcess) -> HealthCheck {

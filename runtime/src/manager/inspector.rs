@@ -142,7 +142,10 @@ impl Inspector {
                 version,
                 namespace: process.map(|process| process.client.default_namespace().to_owned()),
             },
-            leadership: process.and_then(|process| process.leadership.as_ref()).map(LeaderReport::new),
+            leadership: process.and_then(|process| {
+                let leadership = process.leadership.as_ref()?;
+                Some(LeaderReport::new(leadership, process.slots.as_ref()))
+            }),
             health: self.health(),
             readiness: self.readiness(),
             search,

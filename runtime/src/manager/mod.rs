@@ -87,6 +87,7 @@ use crate::{
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, TermGate, gated},
     metrics::Metrics,
     reflector::ReflectorConfig,
+    shards::{Member, NewMember, Sharding, Slots},
     store::InvalidSelector,
     writes::Sender,
 };
@@ -136,6 +137,8 @@ pub struct Manager {
     direct: kube::Client,
     client_taken: AtomicBool,
     election: Option<(Result<Candidate, ElectionError>, Leadership)>,
+    /// This replica among those that share the work, if they do.
+    member: Option<(Result<Member, ElectionError>, Slots)>,
     /// What its terms open.
     gate: Option<Arc<TermGate>>,
     clock: WallClock,
@@ -195,6 +198,7 @@ impl Manager {
             client,
             client_taken: AtomicBool::new(false),
             election: None,
+            member: None,
             gate: None,
             clusters: Mutex::default(),
             plans: Vec::new(),
@@ -265,9 +269,47 @@ impl Manager {
     /// ```
     pub fn leader_election(mut self, election: impl Into<LeaderElection>) -> Self {
         let seed = self.seed.unwrap_or_else(random_seed);
-        let (clock, metrics) = (self.clock.clone(), &self.metrics.shared.election);
+        let election = election.into();
+        let meter = self.metrics.shared.election.of(election.name());
         let (candidate, gate, leadership) =
-            Candidate::new(election.into(), &self.direct, clock, metrics, seed);
+            Candidate::new(election, &self.direct, self.clock.clone(), meter, seed);
+        self.member = None;
+        self.elect(candidate, gate, leadership)
+    }
+
+    /// Shares the work out among the replicas that name the same shards: each works on the keys of its slots.
+    ///
+    /// In place of [`leader_election`](Self::leader_election), and before [`client`](Self::client) for the same reason. See
+    /// [`shards`](crate::shards) for what is promised, [`Sharding`] for what can be set:
+    ///
+    /// ```
+    /// # use watchkeeper::prelude::*;
+    /// # fn sharded(manager: Manager) -> Manager {
+    /// manager.sharded("websites")
+    /// # }
+    /// ```
+    ///
+    /// All replicas run their caches, and each key runs in one of them. A replica that comes gets slots from the others, one
+    /// that stops hands its slots over, and one that is gone keeps them for a lease duration. A
+    /// [`leader_task`](Self::leader_task) runs in the replica that works on the slot of the task's name.
+    ///
+    /// Rate limits and numbers of workers are each replica's own.
+    pub fn sharded(mut self, sharding: impl Into<Sharding>) -> Self {
+        // Lease names are made of it, so it differs between replicas whatever the seed is.
+        let (seed, clock) = (self.seed.unwrap_or_else(random_seed), self.clock.clone());
+        let metrics = &self.metrics.shared.election;
+        let NewMember { candidate, member, gate, leadership, slots } =
+            Member::create(sharding.into(), &self.direct, clock, metrics, seed);
+        self.member = Some((member, slots));
+        self.elect(candidate, gate, leadership)
+    }
+
+    fn elect(
+        mut self,
+        candidate: Result<Candidate, ElectionError>,
+        gate: Arc<TermGate>,
+        leadership: Leadership,
+    ) -> Self {
         let taken = *self.client_taken.get_mut();
         let candidate = if taken { Err(ElectionError::ClientTaken) } else { candidate };
         // A dry run works next to the replica that leads, and writes nothing.
@@ -423,7 +465,11 @@ impl Manager {
             }
         }
         rules.add_reads(&self.own);
-        self.election.iter().for_each(|(_, leadership)| rules.lead(leadership.lease()));
+        match (&self.election, &self.member) {
+            (Some((_, leadership)), Some(_)) => rules.share(leadership.lease()),
+            (Some((_, leadership)), None) => rules.lead(leadership.lease()),
+            (None, _) => {}
+        }
         if self.serve.reviews() {
             rules.review();
         }
@@ -953,6 +999,8 @@ impl Manager {
         asked.extend(others.iter().flat_map(Cluster::take_informers));
         let leadership = self.election.as_ref().map(|(_, leadership)| leadership.clone());
         let candidate = self.election.map(|(candidate, _)| candidate).transpose()?;
+        let (member, slots) = self.member.unzip();
+        let member = member.transpose()?;
         let candidate = candidate.filter(|_| !self.dry_run.is_on());
         let leftovers = Arc::new(Leftovers::default());
         let supply = ControllerSupply {
@@ -984,6 +1032,7 @@ impl Manager {
             started: Moment::now(),
             clusters: clusters.clone(),
             leadership: leadership.filter(|_| candidate.is_some()),
+            slots: slots.filter(|_| candidate.is_some()),
             cluster: self.cluster,
             client: self.direct.clone(),
             stop: end.stop.finish.clone(),
@@ -992,6 +1041,7 @@ impl Manager {
         });
         let served = self.serve.start(http, (&inspector, &self.metrics, &self.direct, &self.recorder));
         clusters.start();
+        let candidate = candidate.map(|candidate| (candidate, member));
         let mut running = Running::start(end, planned, self.tasks, candidate, inspector, supply, served);
         self.sets.into_iter().for_each(|set| running.attend(set, &self.direct));
         let (metrics, dry_run, recorder, gate) = (self.metrics, self.dry_run, self.recorder, self.gate);

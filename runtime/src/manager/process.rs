@@ -15,6 +15,7 @@ use crate::{
     error::Error,
     informer::{InformerReport, SyncState},
     leader_election::Leadership,
+    shards::Slots,
 };
 
 /// How long the server may take to say its version.
@@ -36,6 +37,8 @@ pub(super) struct ManagerProcess {
     pub(super) started: Moment,
     pub(super) clusters: Clusters,
     pub(super) leadership: Option<Leadership>,
+    /// Its part of the work, if replicas share it.
+    pub(super) slots: Option<Slots>,
     pub(super) cluster: ClientOrigin,
     /// A client that does not depend on leadership.
     pub(super) client: kube::Client,

@@ -94,6 +94,13 @@ impl Rules {
         self.grant(place, of(None), &[ApiVerb::Create]);
     }
 
+    /// Adds what it takes to share the work with other replicas: each has a Lease whose name is not known before.
+    pub(super) fn share(&mut self, lease: &ObjectKey) {
+        let verbs = [ApiVerb::Get, ApiVerb::List, ApiVerb::Create, ApiVerb::Update, ApiVerb::Delete];
+        let leases = RuleResource::new("coordination.k8s.io", "leases", None);
+        self.grant(lease.namespace().map(Arc::from), leases, &verbs);
+    }
+
     /// Adds what it takes to ask who may see what.
     pub(super) fn review(&mut self) {
         let tokens = RuleResource::new("authentication.k8s.io", "tokenreviews", None);

@@ -16,6 +16,7 @@ use crate::{
     informer::{InformerBuilder, Marker, Watched},
     leader_election::Candidate,
     object::ObjectKey,
+    shards::Member,
 };
 
 use super::{
@@ -70,7 +71,7 @@ impl Running {
         end: ManagerEnd,
         planned: Vec<RunningController>,
         tasks: Vec<Task>,
-        candidate: Option<Candidate>,
+        candidate: Option<(Candidate, Option<Member>)>,
         inspector: Inspector,
         supply: impl Into<Option<ControllerSupply>>,
         served: Served,

@@ -2,7 +2,8 @@
 
 use std::{
     any::Any,
-    future::Future,
+    convert::Infallible,
+    future::{Future, pending},
     panic::AssertUnwindSafe,
     sync::{
         Arc,
@@ -18,6 +19,7 @@ use super::Inspector;
 use crate::{
     controller::{Leftovers, Stop, Term, Terms},
     error::Error,
+    shards::{SlotStage, Slots},
     users_code::discard,
 };
 
@@ -112,8 +114,53 @@ impl Task {
             return self.during(&Term::endless(&stop)).await;
         }
         while let Some(term) = terms.next(&stop).await {
-            self.during(&term).await?;
+            match &term.slots {
+                None => self.during(&term).await?,
+                Some(slots) => self.during_turns(&term, slots).await?,
+            }
             term.stop.finish.cancelled().await;
+        }
+        Ok(())
+    }
+
+    /// Runs each time that the slot of the task's name is this replica's, for a term at most.
+    async fn during_turns(&self, term: &Term, slots: &Slots) -> Result<(), Error> {
+        let slot = slots.named(&self.name);
+        let (user, mut changes) = (slots.join(Some(slot)), slots.changes());
+        while !term.stop.finish.is_cancelled() {
+            match slots.stage(slot) {
+                SlotStage::Works(_) => {
+                    let turn = term.part();
+                    let works = || matches!(slots.stage(slot), SlotStage::Works(_));
+                    let left = async {
+                        while works() && changes.changed().await.is_ok() {}
+                        turn.stop.finish.cancel();
+                        pending::<Infallible>().await
+                    };
+                    tokio::select! {
+                        biased;
+                        ended = self.during(&turn) => ended?,
+                        never = left => match never {},
+                    }
+                    while works() && !term.stop.finish.is_cancelled() {
+                        tokio::select! {
+                            biased;
+                            () = term.stop.finish.cancelled() => {}
+                            _ = changes.changed() => {}
+                        }
+                    }
+                }
+                SlotStage::Drains(turn) => {
+                    if let Some(leftovers) = &self.leftovers {
+                        leftovers.ended().await;
+                    }
+                    user.drained(slot, turn);
+                    let _ = term.stop.finish.run_until_cancelled(changes.changed()).await;
+                }
+                SlotStage::Elsewhere => {
+                    let _ = term.stop.finish.run_until_cancelled(changes.changed()).await;
+                }
+            }
         }
         Ok(())
     }

@@ -134,7 +134,10 @@ async fn play(inputs: Vec<Input>) -> Result<(), TestCaseError> {
                         let name = *NAMES.iter().find(|name| key(name) == *item.key()).unwrap();
                         let known = model.get_mut(name).unwrap();
                         prop_assert!(may_run(known), "{name} {known:?}");
-                        prop_assert_eq!(keys.table().begin(item.key(), item.attempt()).0, Reason::Changed);
+                        prop_assert_eq!(
+                            keys.table().begin(item.key(), item.attempt()).unwrap().0,
+                            Reason::Changed
+                        );
                         (known.is_asked, known.run) = (false, Some(NaiveRun::default()));
                         known.holds.clear();
                         running.insert(name, item);

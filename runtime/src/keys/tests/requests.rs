@@ -27,7 +27,7 @@ fn nth(namespace: &str, at: usize) -> ObjectKey {
 async fn next(keys: &Keys) -> (String, Reason) {
     let item = keys.queue.get().await.unwrap();
     let mut table = keys.table();
-    let (reason, _) = table.begin(item.key(), item.attempt());
+    let (reason, _) = table.begin(item.key(), item.attempt()).unwrap();
     table.end(item.key());
     let name = item.key().to_string();
     item.forget();

@@ -58,6 +58,7 @@ impl Case {
             acquired: micro_time(1),
             renewed: micro_time(i64::from(u32::MAX)),
             transitions: 4,
+            note: None,
         };
         self.stored(record)
     }

@@ -66,6 +66,7 @@ fn head(report: &DebugReport, verdict: &str) -> Markup {
             }))
             (entry("Namespace", server.namespace.as_deref().unwrap_or("not known")))
             @if let Some(leader) = leadership {
+                @if let Some(shards) = &leader.shards { (entry("Shards", shards)) }
                 (entry("Election", html! {
                     (leader.state) " for " (lasting(leader.since))
                     @match leader.leader.as_ref().filter(|name| **name != leader.identity) {

@@ -1,0 +1,77 @@
+//! Works on the slots of this replica, if replicas share the work.
+
+use std::{convert::Infallible, future::pending, time::Duration};
+
+use tokio::time::sleep;
+
+use super::core::ControllerCore;
+use crate::{
+    informer::TermStart,
+    keys::Reason,
+    shards::{SlotUser, Slots},
+};
+
+/// How often those that leave are looked at while runs of theirs go on.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Lets in the keys of slots that come, and gives up slots that leave once nothing of theirs runs.
+pub(super) async fn follow(core: &ControllerCore, slots: Option<&Slots>) -> Infallible {
+    let Some(slots) = slots else { return pending().await };
+    let user = slots.join(None);
+    tokio::select! {
+        biased;
+        never = let_go(core, slots, &user) => never,
+        never = let_in(core, slots) => never,
+    }
+}
+
+async fn let_go(core: &ControllerCore, slots: &Slots, user: &SlotUser) -> Infallible {
+    let mut changes = slots.changes();
+    loop {
+        let leaving = core.keys.table().dismiss();
+        // What a run left behind may write as well.
+        let goes_on = core.leftovers.as_ref().and_then(|leftovers| leftovers.named());
+        let mut is_busy = false;
+        for (slot, turn, is_idle) in leaving {
+            match is_idle && goes_on.is_none() {
+                true => user.drained(slot, turn),
+                false => is_busy = true,
+            }
+        }
+        if is_busy {
+            sleep(LOOK).await;
+        } else {
+            // The sender is part of `slots`.
+            let _ = changes.changed().await;
+        }
+    }
+}
+
+async fn let_in(core: &ControllerCore, slots: &Slots) -> Infallible {
+    let mut changes = slots.changes();
+    loop {
+        let gained = core.keys.table().gained();
+        if gained.is_empty() {
+            let _ = changes.changed().await;
+            continue;
+        }
+        // Others may have written until the slots came.
+        core.waits.fresh(&TermStart::default()).await;
+        let mut admitted = Vec::new();
+        {
+            let mut table = core.keys.table();
+            admitted.extend(
+                gained.into_iter().filter(|(slot, turn)| table.admit(*slot, *turn)).map(|(slot, _)| slot),
+            );
+        }
+        if admitted.is_empty() {
+            continue;
+        }
+        let (controller, count) = (&*core.settings.name, admitted.len());
+        tracing::debug!(controller, ?admitted, "{controller} works on {count} more slots");
+        let keys = core.objects.keys(None);
+        let mut table = core.keys.table();
+        let came = keys.into_iter().filter(|key| admitted.contains(&slots.slot(key)));
+        came.for_each(|key| table.add(key, Reason::InitialList));
+    }
+}

@@ -1,0 +1,142 @@
+//! What a replica says in its Lease next to who holds it, and how it reads what other replicas say in theirs.
+
+use std::{sync::Arc, time::Duration};
+
+use http::Request;
+use kube::{
+    api::{DeleteParams, ListParams, Preconditions},
+    core::request,
+};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::{Notify, watch};
+
+use super::record::StoredLease;
+
+/// The label of Leases in which replicas say something: the name of their group.
+pub(super) const GROUP_LABEL: &str = "watchkeeper.dev/shards";
+/// The annotation that holds what they say.
+pub(super) const NOTE_ANNOTATION: &str = "watchkeeper.dev/slots";
+
+/// What this replica says in its Lease.
+#[derive(Debug)]
+pub(crate) struct LeaseNote {
+    group: Arc<str>,
+    text: Mutex<Arc<str>>,
+    pub(super) changed: Notify,
+    confirmed: watch::Sender<Option<Arc<str>>>,
+}
+
+/// What a Lease says, as part of its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NoteRecord {
+    pub(super) group: Arc<str>,
+    pub(super) text: Arc<str>,
+}
+
+impl LeaseNote {
+    /// Makes an empty note of a replica in a group.
+    pub(crate) fn new(group: Arc<str>) -> Self {
+        Self { group, text: Mutex::new("".into()), changed: Notify::new(), confirmed: watch::channel(None).0 }
+    }
+
+    /// Changes what the Lease is to say. It is written soon.
+    pub(crate) fn set(&self, text: &str) {
+        let mut current = self.text.lock();
+        if **current != *text {
+            *current = text.into();
+            self.changed.notify_one();
+        }
+    }
+
+    /// Follows what the server confirmed.
+    pub(crate) fn confirmed(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.confirmed.subscribe()
+    }
+
+    pub(super) fn record(&self) -> NoteRecord {
+        NoteRecord { group: self.group.clone(), text: self.text.lock().clone() }
+    }
+
+    /// The server confirmed a write with this note.
+    pub(super) fn wrote(&self, note: Option<&NoteRecord>) {
+        let text = note.map(|note| note.text.clone());
+        self.confirmed.send_if_modified(|confirmed| {
+            let is_new = *confirmed != text;
+            *confirmed = text;
+            is_new
+        });
+    }
+}
+
+/// The Leases of a group, through a client that is not gated.
+pub(crate) struct NotedLeases {
+    pub(crate) client: kube::Client,
+    pub(crate) namespace: String,
+    pub(crate) group: Arc<str>,
+}
+
+/// One of them, as it was listed.
+pub(crate) struct NotedLease {
+    pub(crate) name: Arc<str>,
+    pub(crate) note: Arc<str>,
+    /// Changes with each write.
+    pub(crate) version: String,
+    /// For how long it lasts without a renewal, as it says.
+    pub(crate) duration: Duration,
+    pub(crate) is_released: bool,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl NotedLeases {
+    /// Lists the Leases as they are now, not as a cache of the server has them.
+    ///
+    /// # Errors
+    /// Why the server did not answer, in one line.
+    pub(crate) async fn list(&self) -> Result<Vec<NotedLease>, String> {
+        let params = ListParams::default().labels(&format!("{GROUP_LABEL}={}", self.group));
+        let mut listed = self.send(self.request().list(&params)).await?;
+        let items = listed["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        Ok(items.into_iter().map(NotedLease::of).collect())
+    }
+
+    /// Deletes a Lease if it is still as it was listed.
+    ///
+    /// # Errors
+    /// Why it was not deleted, in one line.
+    pub(crate) async fn delete(&self, lease: &NotedLease) -> Result<(), String> {
+        let (uid, resource_version) = (lease.uid.clone(), lease.resource_version.clone());
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid, resource_version }),
+            ..DeleteParams::default()
+        };
+        self.send(self.request().delete(&lease.name, &params)).await.map(drop)
+    }
+
+    async fn send(&self, request: Result<Request<Vec<u8>>, request::Error>) -> Result<Value, String> {
+        let request = request.map_err(|error| error.to_string())?;
+        self.client.request::<Value>(request).await.map_err(|error| error.to_string())
+    }
+
+    fn request(&self) -> kube::core::Request {
+        kube::core::Request::new(format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace))
+    }
+}
+
+impl NotedLease {
+    fn of(lease: Value) -> Self {
+        let text = |field: &str| lease["metadata"][field].as_str().map(str::to_owned);
+        let (name, uid, resource_version) = (text("name"), text("uid"), text("resourceVersion"));
+        let record = StoredLease::of(lease).record;
+        Self {
+            name: name.unwrap_or_default().into(),
+            note: record.note.as_ref().map(|note| note.text.clone()).unwrap_or_default(),
+            version: format!("{uid:?} {resource_version:?}"),
+            duration: record.duration.unwrap_or_default(),
+            is_released: record.is_released(),
+            uid,
+            resource_version,
+        }
+    }
+}

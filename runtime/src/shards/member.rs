@@ -1,0 +1,190 @@
+//! One replica among those that share the work: it lists what all say, and holds the Lease of the whole program.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    claims::{Claims, MemberLease, MemberLeases, SlotRecord},
+    settings::Sharding,
+    slot::SlotOf,
+    slots::Slots,
+};
+use crate::{
+    clock::WallClock,
+    leader_election::{Candidate, ElectionError, Leadership, LeaseNote, NotedLease, NotedLeases, TermGate},
+    metrics::ElectionMetrics,
+};
+
+/// After how many lease durations without a change a Lease is deleted that another replica left.
+const FORGOTTEN_AFTER: u32 = 10;
+/// How much more often Leases are listed while slots move.
+const WHILE_MOVING: u32 = 8;
+
+/// One replica, in addition to the [`Candidate`] that holds its own Lease.
+pub(crate) struct Member {
+    leases: MemberList,
+    /// Holds the Lease of the whole program for all replicas.
+    guard: Candidate,
+}
+
+/// What the replicas say, as it is listed again and again.
+pub(crate) struct MemberList {
+    leases: NotedLeases,
+    of: SlotOf,
+    slots: Slots,
+    note: Arc<LeaseNote>,
+    lease: Duration,
+    retry: Duration,
+}
+
+/// A replica that shares the work: its candidate, what its terms open, and views of both.
+pub(crate) struct NewMember {
+    pub(crate) candidate: Result<Candidate, ElectionError>,
+    pub(crate) member: Result<Member, ElectionError>,
+    pub(crate) gate: Arc<TermGate>,
+    pub(crate) leadership: Leadership,
+    pub(crate) slots: Slots,
+}
+
+impl Member {
+    /// Makes a member. `client` must not be gated. `seed` determines everything random.
+    pub(crate) fn create(
+        sharding: Sharding,
+        client: &kube::Client,
+        clock: WallClock,
+        metrics: &ElectionMetrics,
+        seed: u64,
+    ) -> NewMember {
+        let (checked, Sharding { election, of }) = (sharding.check(), sharding);
+        let group: Arc<str> = election.name().into();
+        let namespace = election.namespace_or(client.default_namespace());
+        let (lease, retry) = (election.lease(), election.retry());
+        let note = Arc::new(LeaseNote::new(group.clone()));
+        // No other process had this name, or will have it.
+        let own: Arc<str> = format!("{group}-{seed:016x}").into();
+        let slots = Slots::new(of, Claims::new(own.clone(), of, lease, seed), note.clone());
+        let metric = metrics.of(&group);
+        let guard = election.clone().shared();
+        let (guard, _, _) = Candidate::new(guard, client, clock.clone(), Default::default(), !seed);
+        let (candidate, gate, leadership) =
+            Candidate::new(election.noting(&own, note.clone()), client, clock, metric, seed);
+        let leases = NotedLeases { client: client.clone(), namespace, group };
+        let leases = MemberList { leases, of, slots: slots.clone(), note, lease, retry };
+        let member = checked.and(guard).map(|guard| Self { leases, guard });
+        NewMember { candidate, member, gate, leadership, slots }
+    }
+
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.leases.slots
+    }
+
+    /// Follows what all replicas say, and holds the Lease of the whole program, until that is lost.
+    pub(crate) async fn take_part(&mut self) {
+        let Self { leases, guard } = self;
+        let guarded = async {
+            guard.win().await;
+            // The Lease may have been deleted while another replica led by it.
+            let held = async {
+                sleep(leases.lease).await;
+                leases.slots.update(|claims| claims.guarded(true, Instant::now()));
+                std::future::pending::<Infallible>().await
+            };
+            tokio::select! {
+                biased;
+                _ = guard.hold() => {}
+                never = held => match never {},
+            }
+        };
+        tokio::select! {
+            biased;
+            () = guarded => {}
+            never = leases.follow() => match never {},
+        }
+    }
+
+    /// Releases the Lease of the whole program, if no other replica shares the work.
+    pub(crate) async fn release(&mut self) {
+        // What the Lease was at the guard's last request: a replica that joined since has written it again.
+        if self.leases.list().await && self.slots().members() == 1 {
+            self.guard.release().await;
+        }
+    }
+}
+
+impl MemberList {
+    async fn follow(&self) -> Infallible {
+        let (mut confirmed, mut has_failed) = (self.note.confirmed(), false);
+        loop {
+            let is_listed = self.list().await;
+            if is_listed == has_failed {
+                has_failed = !is_listed;
+                let group = &*self.leases.group;
+                match is_listed {
+                    true => {
+                        tracing::info!(shards = group, "the Leases of the other replicas can be listed again")
+                    }
+                    false => {
+                        tracing::warn!(shards = group, "the Leases of the other replicas can't be listed")
+                    }
+                }
+            }
+            let is_settled = self.slots.read(|claims| claims.is_settled(Instant::now()));
+            let pause = if is_settled { self.retry } else { self.retry / WHILE_MOVING };
+            tokio::select! {
+                biased;
+                changed = confirmed.changed() => if changed.is_err() {
+                    sleep(pause).await;
+                },
+                () = sleep(pause) => {}
+            }
+            let said =
+                confirmed.borrow_and_update().as_deref().and_then(|said| serde_json::from_str(said).ok());
+            if let Some(record) = said {
+                self.slots.update(|claims| claims.confirmed(record, Instant::now()));
+            }
+        }
+    }
+
+    /// Lists the Leases. Returns whether the server answered.
+    async fn list(&self) -> bool {
+        let sent = Instant::now();
+        let listed = match timeout(self.lease / 3, self.leases.list()).await {
+            Ok(Ok(listed)) => listed,
+            Ok(Err(error)) => {
+                tracing::debug!(shards = &*self.leases.group, error, "the Leases can't be listed");
+                return false;
+            }
+            Err(_) => return false,
+        };
+        let leases: MemberLeases =
+            listed.iter().map(|lease| (lease.name.clone(), self.said_in(lease))).collect();
+        self.slots.update(|claims| claims.listed(sent, Instant::now(), leases));
+        let stale = self.slots.read(|claims| claims.stale(self.lease * FORGOTTEN_AFTER, Instant::now()));
+        for lease in listed.iter().filter(|lease| stale.contains(&lease.name)) {
+            if let Err(error) = self.leases.delete(lease).await {
+                tracing::debug!(
+                    lease = &*lease.name,
+                    error,
+                    "the Lease of a replica that is gone can't be deleted"
+                );
+            }
+        }
+        true
+    }
+
+    /// Returns what a Lease says. A replica that can't be understood works on all slots, unless it has left.
+    fn said_in(&self, lease: &NotedLease) -> MemberLease {
+        let said: Option<SlotRecord> = serde_json::from_str(&lease.note).ok();
+        let said = match said {
+            Some(said) if (said.slots, said.by_name) == (self.of.slots, self.of.by_name) => said,
+            other => {
+                let other = other.unwrap_or_default();
+                let works = !lease.is_released || !other.claims.is_empty();
+                let claims = if works { (0..self.of.slots).collect() } else { Default::default() };
+                SlotRecord { number: other.number, claims, ..SlotRecord::default() }
+            }
+        };
+        MemberLease { record: said, version: lease.version.clone(), lasts: lease.duration.max(self.lease) }
+    }
+}

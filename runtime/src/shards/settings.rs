@@ -1,0 +1,85 @@
+//! The settings of shards, and their validation.
+
+use super::slot::{Slot, SlotOf};
+use crate::leader_election::{ElectionError, LeaderElection};
+
+/// The longest value of a label.
+const LONGEST_NAME: usize = 63;
+/// The most slots: a Lease names those that its replica works on.
+const MOST_SLOTS: u16 = 4_096;
+
+/// Shares the keys of all controllers out among the replicas that name the same shards.
+///
+/// A string converts to shards of this name with the defaults otherwise, a [`LeaderElection`] to shards whose Leases have
+/// its name, namespace and durations. All replicas need the same settings: those that have others wait for each other.
+///
+/// ```
+/// # use watchkeeper::{Manager, Sharding, leader_election::LeaderElection, prelude::*};
+/// # fn sharded(manager: Manager) -> Manager {
+/// let leases = LeaderElection::new("websites").lease_duration(Duration::from_secs(30));
+/// manager.sharded(Sharding::from(leases).by_name().slots(128))
+/// # }
+/// ```
+///
+/// The book has more: [shards](https://github.com/watchkeeper/watchkeeper/blob/main/book/src/how-to/shards.md).
+#[derive(Clone, Debug)]
+#[must_use = "work is shared out once a manager has it"]
+pub struct Sharding {
+    pub(crate) election: LeaderElection,
+    pub(crate) of: SlotOf,
+}
+
+impl Sharding {
+    /// Names the shards. Their Leases have names that begin so, by default in the client's namespace.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self::from(LeaderElection::new(name))
+    }
+
+    /// Spreads the objects of a namespace over all replicas. By default one replica works on all of them.
+    ///
+    /// Use it if few namespaces hold most of the objects.
+    pub fn by_name(mut self) -> Self {
+        self.of.by_name = true;
+        self
+    }
+
+    /// Sets into how many slots keys are put. Default: 64.
+    ///
+    /// More slots are shared out more evenly, and fewer keys wait while one moves. Use ten for each replica, or more.
+    pub fn slots(mut self, slots: u16) -> Self {
+        self.of.slots = slots;
+        self
+    }
+
+    /// Checks that the settings can work.
+    pub(crate) fn check(&self) -> Result<(), ElectionError> {
+        let name = self.election.name();
+        let is_edge = |edge: Option<char>| edge.is_some_and(|edge| edge.is_ascii_alphanumeric());
+        if name.len() > LONGEST_NAME || !is_edge(name.chars().next()) || !is_edge(name.chars().last()) {
+            return Err(ElectionError::Shards(name.to_owned()));
+        }
+        match self.of.slots {
+            1..=MOST_SLOTS => Ok(()),
+            slots => Err(ElectionError::Slots(slots)),
+        }
+    }
+}
+
+impl From<LeaderElection> for Sharding {
+    fn from(election: LeaderElection) -> Self {
+        const SLOTS: Slot = 64;
+        Self { election, of: SlotOf { by_name: false, slots: SLOTS } }
+    }
+}
+
+impl From<&str> for Sharding {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+impl From<String> for Sharding {
+    fn from(name: String) -> Self {
+        Self::new(name)
+    }
+}

@@ -1,0 +1,227 @@
+//! The slots of this replica, as controllers and tasks follow them.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use tokio::{sync::watch, time::Instant};
+
+use super::{
+    claims::Claims,
+    slot::{Slot, SlotOf},
+};
+use crate::{leader_election::LeaseNote, object::ObjectKey};
+
+/// Tells apart the times in which a replica works on a slot.
+pub(crate) type Turn = u64;
+
+/// Whether this replica works on a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotStage {
+    Elsewhere,
+    Works(Turn),
+    /// Nothing of it starts any more. It moves once everybody who works on it has [said](SlotUser::drained) that
+    /// nothing runs.
+    Drains(Turn),
+}
+
+/// The slots of this replica. Clones show the same.
+#[derive(Clone)]
+pub(crate) struct Slots {
+    of: SlotOf,
+    shared: Arc<SlotsShared>,
+}
+
+struct SlotsShared {
+    note: Arc<LeaseNote>,
+    state: Mutex<SlotsState>,
+    changed: watch::Sender<()>,
+}
+
+struct SlotsState {
+    claims: Claims,
+    stages: Vec<(SlotStage, Instant)>,
+    turns: Turn,
+    users: HashMap<u64, UserState>,
+    joined: u64,
+}
+
+/// What a user of slots has said.
+struct UserState {
+    /// The slot that it uses; `None`: all.
+    uses: Option<Slot>,
+    drained: BTreeMap<Slot, Turn>,
+}
+
+/// Somebody who works on slots. Dropping it says that nothing of its work runs any more.
+pub(crate) struct SlotUser {
+    slots: Slots,
+    id: u64,
+}
+
+impl Slots {
+    pub(super) fn new(of: SlotOf, claims: Claims, note: Arc<LeaseNote>) -> Self {
+        let stages = vec![(SlotStage::Elsewhere, Instant::now()); usize::from(of.slots)];
+        let state = SlotsState { claims, stages, turns: 0, users: HashMap::new(), joined: 0 };
+        let shared = SlotsShared { note, state: Mutex::new(state), changed: watch::channel(()).0 };
+        let slots = Self { of, shared: Arc::new(shared) };
+        slots.update(|_| {});
+        slots
+    }
+
+    /// Returns the slot of a key.
+    pub(crate) fn slot(&self, key: &ObjectKey) -> Slot {
+        self.of.slot(key)
+    }
+
+    /// Returns the slot of something that is named, such as a task.
+    pub(crate) fn named(&self, name: &str) -> Slot {
+        self.of.named(name)
+    }
+
+    pub(crate) fn stage(&self, slot: Slot) -> SlotStage {
+        self.since(slot).0
+    }
+
+    /// Returns the stage of a slot, and since when it has it.
+    pub(crate) fn since(&self, slot: Slot) -> (SlotStage, Instant) {
+        self.shared.state.lock().stages[usize::from(slot)]
+    }
+
+    /// Returns the stages of all slots, in order.
+    pub(crate) fn stages(&self) -> Vec<SlotStage> {
+        self.shared.state.lock().stages.iter().map(|(stage, _)| *stage).collect()
+    }
+
+    /// Returns the Lease of the other replica that works on a slot, as far as is known.
+    pub(crate) fn holder(&self, slot: Slot) -> Option<Arc<str>> {
+        self.shared.state.lock().claims.holder(slot, Instant::now()).cloned()
+    }
+
+    /// Counts the replicas that share the work.
+    pub(crate) fn members(&self) -> usize {
+        self.shared.state.lock().claims.members(Instant::now())
+    }
+
+    /// Says on how much this replica works, in one line.
+    pub(crate) fn summary(&self) -> String {
+        let stages = self.stages();
+        let count = |of: fn(&SlotStage) -> bool| stages.iter().filter(|stage| of(stage)).count();
+        let works = count(|stage| matches!(stage, SlotStage::Works(_)));
+        let drains = count(|stage| matches!(stage, SlotStage::Drains(_)));
+        let leave = if drains == 0 { String::new() } else { format!(", {drains} leave") };
+        let (all, members) = (stages.len(), self.members());
+        let replicas = if members == 1 { "replica" } else { "replicas" };
+        format!("works on {works} of {all} slots{leave}; {members} {replicas}")
+    }
+
+    /// Follows changes of stages.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.shared.changed.subscribe()
+    }
+
+    /// Begins to use a slot, or all. No slot that drains moves before the user says that it may.
+    pub(crate) fn join(&self, uses: Option<Slot>) -> SlotUser {
+        let mut state = self.shared.state.lock();
+        state.joined += 1;
+        let id = state.joined;
+        state.users.insert(id, UserState { uses, drained: BTreeMap::new() });
+        SlotUser { slots: self.clone(), id }
+    }
+
+    /// This replica is to leave: all slots drain.
+    pub(crate) fn leave(&self) {
+        self.update(|claims| claims.leave(Instant::now()));
+    }
+
+    /// Nothing of the term runs any more: all slots are given away.
+    pub(crate) fn end(&self) {
+        self.update(|claims| claims.end(Instant::now()));
+    }
+
+    /// The term is over, and others may take the slots.
+    pub(crate) fn lost(&self) {
+        self.update(Claims::lost);
+    }
+
+    pub(super) fn read<T>(&self, read: impl FnOnce(&Claims) -> T) -> T {
+        read(&self.shared.state.lock().claims)
+    }
+
+    /// Changes the claims, and lets everybody see what follows.
+    pub(super) fn update(&self, change: impl FnOnce(&mut Claims)) {
+        let mut state = self.shared.state.lock();
+        change(&mut state.claims);
+        self.follow_up(&mut state);
+    }
+
+    fn follow_up(&self, state: &mut SlotsState) {
+        let mut is_changed = state.refresh();
+        for slot in state.free_to_move() {
+            state.claims.drained(slot, Instant::now());
+            is_changed |= state.refresh();
+        }
+        let said = serde_json::to_string(state.claims.record()).unwrap_or_default();
+        self.shared.note.set(&said);
+        if is_changed {
+            self.shared.changed.send_replace(());
+        }
+    }
+}
+
+impl_debug!(Slots, this => slots: this.of.slots);
+
+impl SlotsState {
+    /// Brings the stages up to date. Returns whether one has changed.
+    fn refresh(&mut self) -> bool {
+        let (mut stages, now) = (vec![SlotStage::Elsewhere; self.stages.len()], Instant::now());
+        self.claims.works().for_each(|slot| stages[usize::from(slot)] = SlotStage::Works(0));
+        self.claims.drains().for_each(|slot| stages[usize::from(slot)] = SlotStage::Drains(0));
+        let mut is_changed = false;
+        for (before, after) in self.stages.iter_mut().zip(stages) {
+            let next = match (before.0, after) {
+                (SlotStage::Elsewhere, SlotStage::Elsewhere)
+                | (SlotStage::Works(_), SlotStage::Works(_))
+                | (SlotStage::Drains(_), SlotStage::Drains(_)) => continue,
+                (_, SlotStage::Elsewhere) => SlotStage::Elsewhere,
+                (_, SlotStage::Works(_)) => SlotStage::Works(self.turns + 1),
+                (_, SlotStage::Drains(_)) => SlotStage::Drains(self.turns + 1),
+            };
+            (*before, is_changed) = ((next, now), true);
+        }
+        self.turns += u64::from(is_changed);
+        is_changed
+    }
+
+    /// Returns the slots that drain, and in which nothing runs any more.
+    fn free_to_move(&self) -> Vec<Slot> {
+        let slots = (0..).zip(&self.stages);
+        let is_free = |(slot, (stage, _)): (Slot, &(SlotStage, Instant))| {
+            let SlotStage::Drains(turn) = *stage else { return None };
+            let mut users = self.users.values().filter(|user| user.uses.is_none_or(|uses| uses == slot));
+            users.all(|user| user.drained.get(&slot) == Some(&turn)).then_some(slot)
+        };
+        slots.filter_map(is_free).collect()
+    }
+}
+
+impl SlotUser {
+    /// Says that nothing of a slot runs any more, and that nothing starts before its next turn.
+    pub(crate) fn drained(&self, slot: Slot, turn: Turn) {
+        let mut state = self.slots.shared.state.lock();
+        let said = state.users.get_mut(&self.id).map(|user| user.drained.insert(slot, turn));
+        if said != Some(Some(turn)) {
+            self.slots.follow_up(&mut state);
+        }
+    }
+}
+
+impl Drop for SlotUser {
+    fn drop(&mut self) {
+        let mut state = self.slots.shared.state.lock();
+        state.users.remove(&self.id);
+        self.slots.follow_up(&mut state);
+    }
+}

@@ -1,0 +1,331 @@
+//! Work that replicas share: managers, one server, and everything that goes wrong between them. Never do two work on
+//! one key.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::{
+        Mutex,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+};
+
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+    core::ObjectMeta,
+};
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+use watchkeeper::{
+    Running, Sharding, clock::WallClock, leader_election::LeaderElection, prelude::*,
+    reflector::ReflectorConfig,
+};
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
+use watchkeeper_tests::{
+    cable::{Cable, Passes},
+    does,
+};
+
+/// How long troubles last, and how long everything goes on without.
+const TROUBLED: Duration = Duration::from_secs(150);
+const CALM: Duration = Duration::from_secs(90);
+/// After this, replicas that were started together share the work.
+const SHARED: Duration = Duration::from_secs(25);
+const NAMESPACES: usize = 12;
+
+/// A run of a key: the replica, its process, and the number of the run.
+type RunOf = (usize, u32, u64);
+
+/// What was written to one key, in order.
+#[derive(Default)]
+struct WrittenKey {
+    last: Option<RunOf>,
+    over: HashSet<RunOf>,
+    at: Option<Instant>,
+}
+
+/// What was written, by key.
+#[derive(Default)]
+struct Written {
+    keys: BTreeMap<ObjectKey, WrittenKey>,
+    moves: usize,
+}
+
+impl Written {
+    fn take(&mut self, seed: u64, key: &ObjectKey, run: RunOf) {
+        let written = self.keys.entry(key.clone()).or_default();
+        let before = written.last;
+        assert!(!written.over.contains(&run), "seed {seed}: {key}: {run:?} writes, after {before:?} began");
+        if before != Some(run) {
+            written.over.extend(written.last.replace(run));
+            self.moves += usize::from(before.is_some_and(|before| (before.0, before.1) != (run.0, run.1)));
+        }
+        written.at = Some(Instant::now());
+    }
+}
+
+struct Replica {
+    running: Option<Running>,
+    cable: Cable,
+    /// By how many seconds its wall clock is off.
+    off: Arc<AtomicI64>,
+    process: u32,
+}
+
+/// How replicas divide the work.
+#[derive(Clone, Copy, PartialEq)]
+enum Divided {
+    Shared,
+    /// One works for all.
+    Led,
+}
+
+struct World {
+    seed: u64,
+    server: ApiServer,
+    random: SmallRng,
+    replicas: Vec<Replica>,
+    written: Arc<Mutex<Written>>,
+    runs: Arc<AtomicU64>,
+    /// How long a write takes.
+    lasts: Duration,
+}
+
+fn map(namespace: usize, name: &str) -> ConfigMap {
+    let (name, namespace) = (Some(name.to_owned()), Some(format!("tenant-{namespace}")));
+    ConfigMap { metadata: ObjectMeta { name, namespace, ..ObjectMeta::default() }, ..ConfigMap::default() }
+}
+
+impl World {
+    async fn new(seed: u64) -> Self {
+        let mut server = ApiServer::in_memory().namespace("shop");
+        for at in 0..NAMESPACES {
+            server = server.namespace(format!("tenant-{at}"));
+        }
+        let server = server.start().await;
+        for at in 0..NAMESPACES {
+            server.create(&map(at, "a")).await;
+        }
+        let mut random = SmallRng::seed_from_u64(seed);
+        let lasts = Duration::from_millis(random.random_range(150..2_000));
+        let (replicas, written, runs) = Default::default();
+        Self { seed, server, random, replicas, written, runs, lasts }
+    }
+
+    fn start(&mut self, who: usize, process: u32, divided: Divided) -> Replica {
+        let (cable, client) = Cable::of(self.server.client());
+        let off = Arc::new(AtomicI64::new(0));
+        let (read, system) = (off.clone(), WallClock::system());
+        let clock = WallClock::custom(move || {
+            let off = read.load(Ordering::SeqCst);
+            let by = Duration::from_secs(off.unsigned_abs());
+            if off < 0 { system.now() - by } else { system.now() + by }
+        });
+        let config =
+            ReflectorConfig { clock, seed: Some(self.random.random()), ..ReflectorConfig::default() };
+        let manager = Manager::with_config(client, config);
+        let leases = LeaderElection::new("maps").namespace("shop");
+        let manager = match divided {
+            Divided::Shared => manager.sharded(Sharding::from(leases)),
+            Divided::Led => manager.leader_election(leases),
+        };
+        let client = manager.client().clone();
+        let (seed, written, runs, lasts) = (self.seed, self.written.clone(), self.runs.clone(), self.lasts);
+        let (writes, _) = does::<ConfigMap, _, _>(move |map: Arc<ConfigMap>, _| {
+            let (key, name) = (ObjectKey::of(&*map), map.name_any());
+            let maps = Api::<ConfigMap>::namespaced(client.clone(), key.namespace().unwrap_or_default());
+            let run = (who, process, runs.fetch_add(1, Ordering::SeqCst));
+            let written = written.clone();
+            async move {
+                // A run takes its time, and writes several times: the term may end on its way.
+                for _ in 0..3 {
+                    let by = json!({"data": {"by": format!("{run:?}")}});
+                    maps.patch(&name, &Default::default(), &Patch::Merge(by)).await?;
+                    written.lock().unwrap().take(seed, &key, run);
+                    sleep(lasts).await;
+                }
+                Ok(Action::requeue_after(Duration::from_secs(1)))
+            }
+        });
+        let controller = Controller::new(writes).workers(20);
+        let running = Some(manager.grace_period(Duration::from_secs(5)).controller(controller).spawn());
+        Replica { running, cable, off, process }
+    }
+
+    fn add(&mut self, divided: Divided) {
+        let replica = self.start(self.replicas.len(), 0, divided);
+        self.replicas.push(replica);
+    }
+
+    async fn trouble(&mut self) {
+        let who = self.random.random_range(0..self.replicas.len());
+        let passes =
+            [Passes::Nothing, Passes::RequestsAlone, Passes::RepliesAlone][self.random.random_range(0..3)];
+        let faults = self.server.faults();
+        let times = self.random.random_range(1..8);
+        match self.random.random_range(0..12) {
+            0..3 => self.replicas[who].cable.set(passes),
+            3 => self.replicas[who].cable.set(Passes::Both),
+            4 => {
+                let by = self.random.random_range(-900..900);
+                self.replicas[who].off.fetch_add(by, Ordering::SeqCst);
+            }
+            5 => drop(faults.on(Verb::Update, "leases").times(times).then(Fault::Status(500))),
+            6 => drop(faults.on(Verb::Update, "leases").times(2).then(Fault::Status(409))),
+            7 => drop(faults.on(Verb::List, "leases").times(times).then(Fault::Status(503))),
+            8 => self.meddle(true).await,
+            9 => self.meddle(false).await,
+            _ => {
+                // Stopped politely, or dropped; then it comes back.
+                if let Some(running) = self.replicas[who].running.take() {
+                    match self.random.random_bool(0.5) {
+                        true => drop(running.stop().await),
+                        false => drop(running),
+                    }
+                }
+                let process = self.replicas[who].process + 1;
+                self.replicas[who] = self.start(who, process, Divided::Shared);
+            }
+        }
+    }
+
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.server.client(), "shop")
+    }
+
+    /// Deletes or edits a Lease.
+    async fn meddle(&mut self, deletes: bool) {
+        let leases = self.leases().list(&ListParams::default()).await.unwrap().items;
+        if leases.is_empty() {
+            return;
+        }
+        let name = leases[self.random.random_range(0..leases.len())].name_any();
+        if deletes {
+            let _ = self.leases().delete(&name, &DeleteParams::default()).await;
+            return;
+        }
+        let edits = [
+            json!({"spec": {"holderIdentity": "nobody-we-know"}}),
+            json!({"spec": {"leaseDurationSeconds": 1}}),
+            json!({"spec": {"renewTime": "2001-01-01T00:00:00.000000Z"}}),
+            json!({"metadata": {"labels": {"watchkeeper.dev/shards": null}}}),
+            json!({"metadata": {"annotations": {"watchkeeper.dev/slots": "{}"}}}),
+            json!({"metadata": {"annotations": {"watchkeeper.dev/slots": null}}}),
+        ];
+        let edit = edits[self.random.random_range(0..edits.len())].clone();
+        // What fails for others fails here.
+        let _ = self.leases().patch(&name, &PatchParams::default(), &Patch::Merge(edit)).await;
+    }
+
+    async fn play(mut self) -> usize {
+        (0..3).for_each(|_| self.add(Divided::Shared));
+        let began = Instant::now();
+        while began.elapsed() < TROUBLED {
+            let pause = Duration::from_millis(self.random.random_range(100..12_000));
+            sleep(pause).await;
+            self.trouble().await;
+        }
+        self.server.faults().clear();
+        self.replicas.iter().for_each(|replica| replica.cable.set(Passes::Both));
+        sleep(CALM).await;
+        self.all_work();
+        self.written.lock().unwrap().moves
+    }
+
+    /// Checks that every key was written a moment ago.
+    fn all_work(&self) {
+        let written = self.written.lock().unwrap();
+        assert_eq!(written.keys.len(), NAMESPACES, "seed {}", self.seed);
+        for (key, written) in &written.keys {
+            let last = written.at.unwrap().elapsed();
+            assert!(last < Duration::from_secs(10), "seed {}: nobody works on {key} for {last:?}", self.seed);
+        }
+    }
+
+    /// Returns who wrote each key last.
+    fn owners(&self) -> Vec<usize> {
+        self.written.lock().unwrap().keys.values().map(|written| written.last.unwrap().0).collect()
+    }
+
+    async fn stop(&mut self, who: usize) {
+        self.replicas[who].running.take().unwrap().stop().await.unwrap();
+    }
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let many = std::env::var("WATCHKEEPER_SHARD_SEEDS").ok().and_then(|many| many.parse().ok());
+    let from = std::env::var("WATCHKEEPER_SHARD_FROM").ok().and_then(|from| from.parse().ok()).unwrap_or(0);
+    from..from + many.unwrap_or(4)
+}
+
+// H2 H3
+#[test]
+fn whatever_goes_wrong_between_managers_and_their_server_never_do_two_work_on_one_key() {
+    let (mut moves, seeds) = (0, seeds());
+    for seed in seeds.clone() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+        moves += runtime.block_on(async { World::new(seed).await.play().await });
+    }
+    assert!(moves > 10 * seeds.count(), "{moves} moves prove little");
+}
+
+// H4 H5
+#[tokio::test(start_paused = true)]
+async fn replicas_share_the_work_and_pass_it_on() {
+    let mut world = World::new(1).await;
+    world.lasts = Duration::from_millis(150);
+    (0..3).for_each(|_| world.add(Divided::Shared));
+    sleep(SHARED).await;
+    world.all_work();
+    let owners: BTreeSet<_> = world.owners().into_iter().collect();
+    assert_eq!(owners.len(), 3, "{:?}", world.owners());
+
+    // One that stops hands over what it has.
+    world.stop(0).await;
+    let stopped = Instant::now();
+    let before = world.written.lock().unwrap().moves;
+    while world.owners().contains(&0) {
+        sleep(Duration::from_millis(10)).await;
+    }
+    let took = stopped.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(world.written.lock().unwrap().moves > before);
+    // One that is gone keeps its part for a lease duration.
+    world.replicas[1].cable.set(Passes::Nothing);
+    let gone = Instant::now();
+    while world.owners().contains(&1) {
+        sleep(Duration::from_millis(10)).await;
+    }
+    let took = gone.elapsed();
+    assert!(took > Duration::from_secs(10) && took < Duration::from_secs(18), "{took:?}");
+    world.all_work();
+}
+
+// H6
+#[tokio::test(start_paused = true)]
+async fn replicas_that_share_the_work_wait_for_a_leader_and_it_for_them() {
+    let mut world = World::new(2).await;
+    world.lasts = Duration::from_millis(150);
+    world.add(Divided::Led);
+    sleep(SHARED).await;
+    world.add(Divided::Shared);
+    world.add(Divided::Shared);
+    sleep(SHARED * 2).await;
+    assert_eq!(world.owners(), [0; NAMESPACES]);
+    world.stop(0).await;
+    sleep(SHARED).await;
+    assert_eq!(world.owners().into_iter().collect::<BTreeSet<_>>(), BTreeSet::from([1, 2]));
+    // And back.
+    world.add(Divided::Led);
+    sleep(SHARED * 2).await;
+    world.stop(1).await;
+    sleep(SHARED).await;
+    assert_eq!(world.owners(), [2; NAMESPACES]);
+    world.stop(2).await;
+    sleep(SHARED).await;
+    assert_eq!(world.owners(), [3; NAMESPACES]);
+    world.all_work();
+}
