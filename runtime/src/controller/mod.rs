@@ -69,6 +69,7 @@ pub(crate) use report::{ControllerPhase, ControllerReport, KeyPlace};
 pub(crate) use report::{KeyGroup, KeyLine, QueueDepths};
 pub use report::{KeyReport, KeyReports};
 pub(crate) use running::RunningController;
+pub(crate) use sources::CachePart;
 pub(crate) use term::{Stop, Term, Terms};
 pub(crate) use trace::FindTraceId;
 pub(crate) use waits::Waits;

@@ -24,7 +24,7 @@ use super::{
     recent::RecentRuns,
     running::RunningController,
     settings::Settings,
-    sources::{ControllerSources, ReconciledObjects, Source},
+    sources::{CachePart, ControllerSources, ReconciledObjects, Source},
     stream_source::StreamSource,
     trace::FindTraceId,
     watch::{Cluster, Narrowing, Selection},
@@ -49,6 +49,8 @@ pub(crate) struct ControllerEnv<'a> {
     pub(crate) metrics: &'a Metrics,
     /// Decides what is random; `None`: nobody knows.
     pub(crate) seed: Option<u64>,
+    /// This replica's part of the objects, if caches hold no more.
+    pub(crate) part: Option<&'a CachePart>,
     /// Whether there is a term of work each time that this replica leads. Otherwise there is one term.
     pub(crate) is_elected: bool,
     /// Where work is noted that outlives its run.
@@ -158,7 +160,8 @@ pub(super) fn prepare<K: Watched, R: Reconciler<K>>(
     let predicate = definition.predicate.take();
     let predicate = predicate.map(|of| *of.downcast::<Predicate<K::Object>>().expect("it is of this type"));
     let Definition { kind, settings, selection, .. } = &definition;
-    let mut sources = ControllerSources::new(env.factory, env.asked, kind, &settings.namespaces);
+    let mut sources =
+        ControllerSources::new(env.factory, env.asked, env.part.cloned(), kind, &settings.namespaces);
     let finalizer = settings.finalizer.as_deref();
     let objects = Arc::new(sources.reconciled::<K>(dynamic_type, selection, predicate, finalizer));
     let selects_some = !selection.is_everything();

@@ -91,7 +91,7 @@ impl<'a> Run<'a> {
         info.moments.finish(&mut table, key, info.id);
         let done = table.end(key);
         // Its slot leaves this replica: who takes it runs the key.
-        let has_left = !table.admits(key);
+        let has_left = !table.slots.admits(key);
         if has_left {
             drop(table);
             info.moments.tell();

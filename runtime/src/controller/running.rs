@@ -29,7 +29,10 @@ use super::{
     waits::{Waits, explained},
     worker::Worker,
 };
-use crate::informer::{ObserverRegistration, TermStart, Watched};
+use crate::{
+    informer::{ObserverRegistration, TermStart, Watched},
+    keys::AdmittedSlots,
+};
 
 /// After how long a controller that waits logs for what, for the first time; later less often.
 const REMINDER: Duration = Duration::from_secs(30);
@@ -118,7 +121,7 @@ impl RunningController {
     /// Works for a term: the controller is connected, and its workers run.
     async fn work(&mut self, term: Term) {
         let core = self.core.clone();
-        core.keys.table().share(term.slots.clone());
+        core.keys.table().slots = AdmittedSlots::new(term.slots.clone());
         let connections = self.connections.take().unwrap_or_else(|| {
             core.base.writer.begin_term();
             self.connect()

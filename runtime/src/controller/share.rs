@@ -13,6 +13,8 @@ use crate::{
 
 /// How often those that leave are looked at while runs of theirs go on.
 const LOOK: Duration = Duration::from_millis(10);
+/// How long caches keep what left. More may leave, and what left may come back.
+const FORGET_AFTER: Duration = Duration::from_secs(30);
 
 /// Lets in the keys of slots that come, and gives up slots that leave once nothing of theirs runs.
 pub(super) async fn follow(core: &ControllerCore, slots: Option<&Slots>) -> Infallible {
@@ -22,6 +24,7 @@ pub(super) async fn follow(core: &ControllerCore, slots: Option<&Slots>) -> Infa
         biased;
         never = let_go(core, slots, &user) => never,
         never = let_in(core, slots) => never,
+        never = forget_others(core, slots) => never,
     }
 }
 
@@ -47,10 +50,27 @@ async fn let_go(core: &ControllerCore, slots: &Slots, user: &SlotUser) -> Infall
     }
 }
 
+/// Has caches that hold this replica's part alone forget what left it, some time after it left.
+async fn forget_others(core: &ControllerCore, slots: &Slots) -> Infallible {
+    let (mut changes, kept) = (slots.changes(), || slots.kept());
+    let mut before = kept();
+    loop {
+        let _ = changes.changed().await;
+        let now = kept();
+        let has_left = before.iter().zip(&now).any(|(before, now)| *before && !*now);
+        before = now;
+        if has_left {
+            sleep(FORGET_AFTER).await;
+            before = kept();
+            core.waits.forget_others().await;
+        }
+    }
+}
+
 async fn let_in(core: &ControllerCore, slots: &Slots) -> Infallible {
     let mut changes = slots.changes();
     loop {
-        let gained = core.keys.table().gained();
+        let gained = core.keys.table().slots.gained();
         if gained.is_empty() {
             let _ = changes.changed().await;
             continue;
@@ -61,7 +81,10 @@ async fn let_in(core: &ControllerCore, slots: &Slots) -> Infallible {
         {
             let mut table = core.keys.table();
             admitted.extend(
-                gained.into_iter().filter(|(slot, turn)| table.admit(*slot, *turn)).map(|(slot, _)| slot),
+                gained
+                    .into_iter()
+                    .filter(|(slot, turn)| table.slots.admit(*slot, *turn))
+                    .map(|(slot, _)| slot),
             );
         }
         if admitted.is_empty() {

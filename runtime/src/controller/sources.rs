@@ -13,7 +13,7 @@ use super::{
 use crate::{
     informer::{AnyInformer, Observer, ObserverRegistration, SharedInformerFactory, Watched, name_of},
     keys::{ReadKind, SourceId},
-    list_watch::Representation,
+    list_watch::{Keeps, Representation},
     object::{AnyObject, Kind, ObjectKey, Scope},
     store::{AnyLister, CachedObject, Lookup},
     writes::{CacheView, CachedMeta, CachedTarget, Selects, Shown},
@@ -24,8 +24,8 @@ fn cache_view(
     informer: &AnyInformer,
     form: Representation,
     source: SourceId,
-    namespace: Option<&str>,
-    selects: Selects,
+    (namespace, selects): (Option<&str>, Selects),
+    keeps: Option<Keeps>,
 ) -> CacheView {
     let (lister, watched) = (informer.lister(), informer.clone());
     let kind = informer.kind().clone();
@@ -38,7 +38,13 @@ fn cache_view(
         kind,
         namespace,
         selects: selects.clone(),
-        look_up: Box::new(move |key| look_up(&watched, &lister, key, &selects)),
+        look_up: Box::new(move |key| match look_up(&watched, &lister, key, &selects) {
+            // It may be in another replica's part.
+            CachedTarget::Absent if keeps.as_ref().is_some_and(|keeps| !keeps.keeps(key)) => {
+                CachedTarget::Unselected
+            }
+            found => found,
+        }),
         show: (form == Representation::Whole)
             .then(|| -> Box<dyn Fn(&_) -> _ + Send + Sync> { Box::new(move |key| show(&shown, key)) }),
         is_open: Box::new(move || !failing.is_failing()),
@@ -87,7 +93,7 @@ pub(super) struct Source {
     informer: AskInformer,
 }
 
-type AskInformer = Box<dyn Fn(&SharedInformerFactory, Option<&str>) -> AnyInformer + Send>;
+type AskInformer = Box<dyn Fn(&SharedInformerFactory, Option<&str>, Option<&Keeps>) -> AnyInformer + Send>;
 
 impl Source {
     /// Returns its kind, if that is of the controller's own cluster.
@@ -112,8 +118,16 @@ pub(super) fn source<W: Watched>(watch: Watch<W>) -> Source {
         elsewhere: watch.cluster.as_ref().map(|cluster| cluster.feed(&watch)),
         enqueues: watch.enqueues.clone(),
         predicate: watch.predicate.clone(),
-        informer: Box::new(move |factory, place| watch.informer(factory, place)),
+        informer: Box::new(move |factory, place, keeps| watch.informer(factory, place, keeps)),
     }
+}
+
+/// What caches hold if each replica caches its part alone.
+#[derive(Clone)]
+pub(crate) struct CachePart {
+    pub(crate) keeps: Keeps,
+    /// Whether owned objects are in the same part as their owner, by their namespace.
+    pub(crate) of_owned: bool,
 }
 
 /// The informers that a controller has asked for. They are connected once its writer is there.
@@ -121,6 +135,8 @@ pub(super) struct ControllerSources<'a> {
     factory: &'a SharedInformerFactory,
     /// The informers that the program asked for.
     asked: &'a [AnyInformer],
+    /// This replica's part of the objects, if caches hold no more.
+    part: Option<CachePart>,
     /// Where the controller works: in all namespaces at once, or in each of some.
     places: Vec<Place>,
     /// The informers of this cluster that feed it, by their position.
@@ -142,6 +158,7 @@ impl<'a> ControllerSources<'a> {
     pub(super) fn new(
         factory: &'a SharedInformerFactory,
         asked: &'a [AnyInformer],
+        part: Option<CachePart>,
         kind: &Kind,
         namespaces: &[Arc<str>],
     ) -> Self {
@@ -154,6 +171,7 @@ impl<'a> ControllerSources<'a> {
         Self {
             factory,
             asked,
+            part,
             places,
             feeding,
             shared,
@@ -178,8 +196,9 @@ impl<'a> ControllerSources<'a> {
         let finalizer: Option<Arc<str>> = finalizer.map(Arc::from);
         let (places, predicate) = (self.places.clone(), predicate.map(Predicate::erased));
         let open = |place: Place| {
-            let informer = watch.informer(self.factory, place.as_deref());
-            let source = self.feed(&informer, K::form(), place.as_deref(), selection.selects());
+            let keeps = self.part.as_ref().map(|part| part.keeps.clone());
+            let informer = watch.informer(self.factory, place.as_deref(), keeps.as_ref());
+            let source = self.feed(&informer, K::form(), place.as_deref(), selection.selects(), keeps);
             let (predicate, finalizer) = (predicate.clone(), finalizer.clone());
             self.connect(&informer, move |enqueuer| {
                 EnqueueObject::new(enqueuer, source, predicate.clone(), finalizer.clone())
@@ -196,7 +215,7 @@ impl<'a> ControllerSources<'a> {
             return self.open_elsewhere(informer.clone(), &source);
         }
         let Source { kind, narrowing, .. } = &source;
-        let is_read = source.is_read();
+        let (is_read, is_owned) = (source.is_read(), matches!(source.enqueues, Enqueues::Owner));
         if is_read {
             self.has_reads = true;
             let asked = self.asked.iter().filter(|informer| {
@@ -206,11 +225,11 @@ impl<'a> ControllerSources<'a> {
             let asked: Vec<_> = asked.map(|informer| (None, informer.clone())).collect();
             if narrowing.is_none() && !asked.is_empty() {
                 // Dropped again unless the program asked for the same: no other shows the whole kind for sure.
-                let whole = (source.informer)(self.factory, None);
+                let whole = (source.informer)(self.factory, None, None);
                 let is_readable = |informer: &&AnyInformer| informer.object_type() == source.object;
                 let mut readable = asked.iter().map(|(_, informer)| informer).filter(is_readable);
                 if asked.iter().any(|(_, informer)| informer.is_same(&whole)) {
-                    let id = self.feed(&whole, source.form, None, Selects::Everything);
+                    let id = self.feed(&whole, source.form, None, Selects::Everything, None);
                     self.read(&whole, &source, Some(id), None);
                 } else if let Some(part) = readable.next() {
                     let id = self.feeding.iter().position(|known| known.is_same(part)).map(SourceId);
@@ -225,16 +244,21 @@ impl<'a> ControllerSources<'a> {
             (None, Scope::Cluster) => vec![None],
         };
         for place in places {
-            let informer = (source.informer)(self.factory, place.as_deref());
+            let keeps = self
+                .part
+                .as_ref()
+                .filter(|part| part.of_owned && is_owned && kind.scope == Scope::Namespaced);
+            let keeps = keeps.map(|part| part.keeps.clone());
+            let informer = (source.informer)(self.factory, place.as_deref(), keeps.as_ref());
             let selects = narrowing.selection().selects();
-            let id = self.feed(&informer, source.form, place.as_deref(), selects);
+            let id = self.feed(&informer, source.form, place.as_deref(), selects, keeps);
             match is_read {
                 true => self.read(&informer, &source, Some(id), place.clone()),
                 false => self.relate(&informer, &source, Some(id)),
             }
             // If it has a namespace of its own, it is for all keys.
             let waiting = place.filter(|_| narrowing.namespace.is_none());
-            if matches!(source.enqueues, Enqueues::Owner) {
+            if is_owned {
                 let (marker, place, informer) = (source.marker, waiting.clone(), informer.clone());
                 self.owned.push(OwnedCache { marker, place, informer });
             }
@@ -261,6 +285,7 @@ impl<'a> ControllerSources<'a> {
         form: Representation,
         namespace: Option<&str>,
         selects: Selects,
+        keeps: Option<Keeps>,
     ) -> SourceId {
         // One informer is one source, also if it feeds the controller twice: a kind that owns its own kind.
         if let Some(known) = self.feeding.iter().position(|known| known.is_same(informer)) {
@@ -269,7 +294,7 @@ impl<'a> ControllerSources<'a> {
         }
         let source = SourceId(self.feeding.len());
         self.feeding.push(informer.clone());
-        self.views.push(cache_view(informer, form, source, namespace, selects));
+        self.views.push(cache_view(informer, form, source, (namespace, selects), keeps));
         source
     }
 

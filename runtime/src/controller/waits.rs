@@ -48,10 +48,20 @@ impl Waits {
 
     /// Ends when all caches that have synced are as fresh as a term needs them. Keys of the others wait for them anyway.
     pub(super) async fn fresh(&self, start: &TermStart) {
-        self.ready(None, Some(start)).await;
-        let of_namespaces =
-            self.awaited.iter().filter(|(of, informer)| of.is_some() && informer.has_synced());
-        join_all(of_namespaces.map(|(_, informer)| ready(informer, Some(start)))).await;
+        let awaited = self.awaited.iter().filter(|(of, informer)| of.is_none() || informer.has_synced());
+        let fresh = awaited.map(|(_, informer)| async move {
+            match informer.is_part() {
+                true => informer.listed_anew().await,
+                false => ready(informer, Some(start)).await,
+            }
+        });
+        join_all(fresh).await;
+    }
+
+    /// Lists again what holds this replica's part alone: so the caches forget what is not in it any more.
+    pub(super) async fn forget_others(&self) {
+        let parts = self.awaited.iter().filter(|(_, informer)| informer.is_part() && informer.has_synced());
+        join_all(parts.map(|(_, informer)| informer.listed_anew())).await;
     }
 
     /// Ends when keys could run, if only those of one namespace.

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use super::predicate::{ChangeFilter, Predicate};
 use crate::{
     informer::{AnyInformer, InformerBuilder, SharedInformerFactory, Watched},
+    list_watch::Keeps,
     object::{Object, ObjectKey, Scope},
     store::{CachedObject, FieldSelector, InvalidSelector, Selector},
     writes::{Rights, Selects},
@@ -253,8 +254,14 @@ impl<W: Watched> Watch<W> {
         builder.object_name(self.narrowing.name.clone())
     }
 
-    pub(crate) fn informer(&self, factory: &SharedInformerFactory, otherwise: Option<&str>) -> AnyInformer {
-        self.builder(factory, otherwise).build().any().clone()
+    /// Asks for the informer of a place; of this replica's part alone, if it says what that is.
+    pub(crate) fn informer(
+        &self,
+        factory: &SharedInformerFactory,
+        otherwise: Option<&str>,
+        keeps: Option<&Keeps>,
+    ) -> AnyInformer {
+        self.builder(factory, otherwise).keeping(keeps.cloned()).build().any().clone()
     }
 }
 
@@ -346,7 +353,7 @@ impl Cluster {
 
     /// Returns the informer of a watch, for a controller that says itself whether it waits for it.
     pub(crate) fn feed<W: Watched>(&self, watch: &Watch<W>) -> AnyInformer {
-        let informer = watch.informer(&self.shared.factory, None);
+        let informer = watch.informer(&self.shared.factory, None, None);
         let narrowing = watch.narrowing();
         self.note(&informer, narrowing.namespace.clone().into_iter().collect(), narrowing.name.clone());
         informer

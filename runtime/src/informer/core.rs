@@ -36,6 +36,8 @@ use crate::{
 /// The informer without its users; its tasks hold it.
 pub(super) struct InformerCore {
     pub(super) kind: Kind,
+    /// Whether it keeps this replica's part of the objects alone.
+    pub(super) is_part: bool,
     /// The type of the objects, for messages.
     pub(super) object: &'static str,
     /// The cluster that it is read from; `None`: the manager's own.
@@ -89,6 +91,8 @@ pub(super) struct InformerParts {
     /// The type of the objects.
     pub(super) object: StoredType,
     pub(super) kind: Kind,
+    /// Whether it keeps this replica's part of the objects alone.
+    pub(super) is_part: bool,
     /// The cluster that it is read from; `None`: the manager's own.
     pub(super) cluster: Option<Arc<str>>,
     pub(super) indexes: Vec<ObjectIndex>,
@@ -111,6 +115,7 @@ impl InformerParts {
         Self {
             object: StoredType::of::<W::Object>(),
             kind,
+            is_part: false,
             cluster: None,
             indexes: W::indexes().into_iter().map(IndexDefinition::erased).collect(),
             feeds: Vec::new(),
@@ -151,6 +156,7 @@ impl InformerCore {
         let (commands, received) = unbounded_channel();
         let core = Arc::new(Self {
             kind,
+            is_part: parts.is_part,
             object: parts.object.object.name,
             cluster: parts.cluster,
             indexer,

@@ -30,7 +30,7 @@ use crate::{
     clock::WallClock,
     delta_fifo::{Extent, Transform, Transformed},
     flight_recorder::SnapshotObject,
-    list_watch::{ClientSource, ItemForm, ListOptions, ManagedFields, OptionsHook},
+    list_watch::{ClientSource, ItemForm, Keeps, ListOptions, ManagedFields, OptionsHook},
     object::Scope,
     reflector::{FirstList, ReflectorConfig, Server, WatchError, WatchErrorHandler},
     store::{IndexDefinition, InvalidSelector, Selector},
@@ -275,6 +275,7 @@ pub(crate) struct InformerRequest {
     /// Labels to index, which changes no answer.
     labels: BTreeSet<Arc<str>>,
     hook: Option<OptionsHook>,
+    keeps: Option<Keeps>,
     on_error: Vec<WatchErrorHandler>,
     /// The only object that is read, if there is only one.
     object_name: Option<String>,
@@ -299,20 +300,28 @@ impl<W: Watched> InformerBuilder<W> {
             item_form: W::item_form(),
             managed_fields: ManagedFields::default(),
             largest_object: None,
+            is_part: false,
             transform: Function::None,
             hook: Function::None,
         };
         let parts = InformerParts::new::<W>(query.kind.clone(), &factory.shared.config);
         let (labels, on_error) = (BTreeSet::new(), Vec::new());
-        let (hook, object_name, on_build) = Default::default();
+        let (hook, keeps, object_name, on_build) = Default::default();
         let request =
-            InformerRequest { factory, query, parts, labels, hook, on_error, object_name, on_build };
+            InformerRequest { factory, query, parts, labels, hook, keeps, on_error, object_name, on_build };
         Self { request, watched: PhantomData }
     }
 
     /// Sets the name that the field selector asks for, if it asks for one name only.
     pub(crate) fn object_name(mut self, name: Option<String>) -> Self {
         self.request.object_name = name;
+        self
+    }
+
+    /// Keeps only this replica's part of the objects.
+    pub(crate) fn keeping(mut self, keeps: Option<Keeps>) -> Self {
+        self.request.query.is_part = keeps.is_some();
+        self.request.keeps = keeps;
         self
     }
 
@@ -504,6 +513,7 @@ impl InformerRequest {
             feeds: self.query.extents().into_iter().map(|extent| self.feed(extent)).collect(),
             stop: shared.stop.child_token(),
             fleet: shared.tasks.clone(),
+            is_part: self.keeps.is_some(),
             ..self.parts
         };
         let informer = factory.find_or_build(&self.query, parts).hearing(self.on_error);
@@ -534,6 +544,7 @@ impl InformerRequest {
             label_selector: selector(query.labels.is_everything(), &query.labels),
             field_selector: selector(query.fields.is_everything(), &query.fields),
             hook: self.hook.clone(),
+            keeps: self.keeps.clone(),
             largest_object: query.largest_object.unwrap_or(source.largest_object).min(u32::MAX as usize),
             ..source
         };

@@ -188,6 +188,9 @@ impl Processor {
         for entry in &self.observers {
             self.call(entry, |observer| observer.progressed(applied.progress));
         }
+        if let Some(extent) = &applied.replaced {
+            core.reliability.replaced(extent);
+        }
         if !applied.changes.is_empty() && !self.joined.is_empty() {
             let now = Instant::now();
             for joined in &self.joined {

@@ -29,6 +29,8 @@ pub(super) struct Query {
     pub(super) managed_fields: ManagedFields,
     /// Most bytes of an object, where that is said.
     pub(super) largest_object: Option<usize>,
+    /// Whether it keeps this replica's part alone.
+    pub(super) is_part: bool,
     pub(super) transform: Function,
     pub(super) hook: Function,
 }

@@ -3,7 +3,10 @@
 use std::{future::pending, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 use crate::{
     clock::until,
@@ -20,6 +23,8 @@ const ONCE_IN: Duration = Duration::from_secs(60);
 pub(crate) struct Reliability {
     pub(super) server: Server,
     parts: Vec<Part>,
+    /// Changes when a list has replaced a part.
+    listed: watch::Sender<()>,
 }
 
 /// One extent, with a reflector of its own.
@@ -41,12 +46,22 @@ struct PartState {
     told: Option<Instant>,
     /// When it is to list.
     due: Option<Instant>,
+    /// How often a list was asked for, how many of these were to be answered by the list that began last, and how many
+    /// are answered.
+    lists: ListCounts,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ListCounts {
+    asked: u64,
+    begun: u64,
+    done: u64,
 }
 
 impl Reliability {
     pub(super) fn new(server: Server, extents: impl IntoIterator<Item = Extent>) -> Self {
         let part = |extent| Part { extent, due_anew: Notify::new(), state: Mutex::default() };
-        Self { server, parts: extents.into_iter().map(part).collect() }
+        Self { server, parts: extents.into_iter().map(part).collect(), listed: watch::channel(()).0 }
     }
 
     /// Notes at once that a watch is lost.
@@ -115,6 +130,35 @@ impl Reliability {
         }
     }
 
+    /// Relists all parts, and ends once the cache shows what these lists show.
+    pub(super) async fn listed_anew(&self) {
+        let mut changes = self.listed.subscribe();
+        let ask = |part: &Part| {
+            let asked = {
+                let mut state = part.state.lock();
+                state.lists.asked += 1;
+                state.lists.asked
+            };
+            part.list_at(Instant::now());
+            asked
+        };
+        let asked: Vec<_> = self.parts.iter().map(ask).collect();
+        while self.parts.iter().zip(&asked).any(|(part, asked)| part.state.lock().lists.done < *asked) {
+            // The sender is here.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// A list has replaced what the cache showed of an extent.
+    pub(super) fn replaced(&self, extent: &Extent) {
+        if let Some(part) = self.part(extent) {
+            let mut state = part.state.lock();
+            state.lists.done = state.lists.begun;
+            drop(state);
+            self.listed.send_replace(());
+        }
+    }
+
     /// Relists the part of an extent, even if it was listed lately.
     pub(super) fn list_anew(&self, extent: &Extent) {
         if let Some(part) = self.part(extent) {
@@ -146,6 +190,7 @@ impl Part {
                 let (mut state, now) = (self.state.lock(), Instant::now());
                 if state.due.is_some_and(|due| due <= now) {
                     (state.due, state.compared) = (None, Some(now));
+                    state.lists.begun = state.lists.asked;
                     return;
                 }
                 state.due

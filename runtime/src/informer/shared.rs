@@ -140,6 +140,17 @@ impl AnyInformer {
         self.handle.core.synced.wait().await;
     }
 
+    /// Returns whether it keeps this replica's part of the objects alone.
+    pub(crate) fn is_part(&self) -> bool {
+        self.handle.core.is_part
+    }
+
+    /// Lists again, and ends once the cache shows what that list shows.
+    pub(crate) async fn listed_anew(&self) {
+        self.synced().await;
+        self.handle.core.reliability.listed_anew().await;
+    }
+
     /// Ends once the cache holds at least what the server held after a term began; see [`current`](super::current).
     pub(crate) async fn current(&self, start: &TermStart) {
         self.synced().await;

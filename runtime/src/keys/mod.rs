@@ -34,6 +34,7 @@ pub(crate) use reads::{ReadChange, ReadState, RunningReader, WokenKeys};
 pub use reason::Reason;
 pub(crate) use record::{HoldReason, RunActivity, RunDone};
 pub(crate) use shared::Keys;
+pub(crate) use slots::AdmittedSlots;
 pub(crate) use sources::SourceId;
 pub(crate) use table::KeyTable;
 pub(crate) use tombstones::Tombstone;

@@ -39,7 +39,7 @@ use crate::{
     clock::Moment,
     informer::{CacheChange, Progress, ProgressVia},
     object::{ObjectKey, Version},
-    shards::{Slot, Slots, Turn},
+    shards::{Slot, Turn},
     workqueue::{KeyState, WorkQueue},
 };
 
@@ -86,7 +86,7 @@ pub(crate) struct KeyTable {
     /// How often the server had lost its history when the last term began.
     losses: u64,
     /// The slots whose keys run here, if replicas share the work.
-    slots: Option<AdmittedSlots>,
+    pub(crate) slots: AdmittedSlots,
 }
 
 impl KeyTable {
@@ -111,52 +111,20 @@ impl KeyTable {
             deletions: 0,
             dropped,
             losses: 0,
-            slots: None,
+            slots: AdmittedSlots::default(),
         }
-    }
-
-    // --- whose keys they are
-
-    /// Takes in only the keys of slots that are [admitted](Self::admit) from here on; `None`: all keys.
-    pub(crate) fn share(&mut self, slots: Option<Slots>) {
-        self.slots = slots.map(AdmittedSlots::new);
-    }
-
-    /// Lets in the keys of a slot, if this replica still works on it. Returns whether it does.
-    pub(crate) fn admit(&mut self, slot: Slot, turn: Turn) -> bool {
-        self.slots.as_mut().is_some_and(|slots| slots.admit(slot, turn))
-    }
-
-    /// Returns the slots that this replica works on, and whose keys are not let in yet.
-    pub(crate) fn gained(&self) -> Vec<(Slot, Turn)> {
-        self.slots.as_ref().map(AdmittedSlots::gained).unwrap_or_default()
     }
 
     /// Drops the keys of slots that this replica does not work on any more. Runs go on; nothing else of them starts.
     ///
     /// Returns the slots that drain, and whether no key of theirs runs.
     pub(crate) fn dismiss(&mut self) -> Vec<(Slot, Turn, bool)> {
-        let Some(slots) = &mut self.slots else { return Vec::new() };
-        let (draining, is_smaller) = slots.dismiss();
+        let (draining, is_smaller) = self.slots.dismiss();
         if is_smaller {
-            self.keys.retain(|key, record| record.run.is_some() || slots.admits(key));
+            self.keys.retain(|key, record| record.run.is_some() || self.slots.admits(key));
         }
-        if draining.is_empty() {
-            return Vec::new();
-        }
-        let running = self.keys.iter().filter(|(_, record)| record.run.is_some());
-        let runs_in: BTreeSet<Slot> = running.map(|(key, _)| slots.slot(key)).collect();
-        draining.into_iter().map(|(slot, turn)| (slot, turn, !runs_in.contains(&slot))).collect()
-    }
-
-    /// Returns whether keys like this one run here.
-    pub(crate) fn admits(&self, key: &ObjectKey) -> bool {
-        self.slots.as_ref().is_none_or(|slots| slots.admits(key))
-    }
-
-    /// Says where a key runs that does not run here.
-    fn elsewhere(&self, key: &ObjectKey) -> Option<Why> {
-        self.slots.as_ref()?.elsewhere(key)
+        let running = self.keys.iter().filter(|(_, record)| !draining.is_empty() && record.run.is_some());
+        self.slots.without(draining.clone(), running.map(|(key, _)| key))
     }
 
     // --- what asks for runs
@@ -165,7 +133,7 @@ impl KeyTable {
     ///
     /// Before the caches of its namespace have synced it is not queued. That holds up no other namespace.
     pub(crate) fn add(&mut self, key: ObjectKey, reason: Reason) {
-        if !self.admits(&key) {
+        if !self.slots.admits(&key) {
             return;
         }
         if let Some(unsynced) = self.unsynced.of(&key) {
@@ -207,7 +175,7 @@ impl KeyTable {
 
     /// Forgets a key whose object is gone before its caches have synced, or that runs elsewhere. Returns whether it did.
     pub(crate) fn forget_unsynced(&mut self, key: &ObjectKey) -> bool {
-        if !self.admits(key) {
+        if !self.slots.admits(key) {
             return true;
         }
         let is_unsynced = self.unsynced.of(key).is_some();
@@ -241,7 +209,7 @@ impl KeyTable {
     /// Queues an idle key without a change.
     pub(crate) fn touch(&mut self, key: ObjectKey) {
         // Until its caches have synced, every key waits for its first run anyway.
-        if self.unsynced.of(&key).is_some() || !self.admits(&key) {
+        if self.unsynced.of(&key).is_some() || !self.slots.admits(&key) {
             return;
         }
         if self.queue.state_of(&key) == KeyState::Idle {
@@ -298,7 +266,7 @@ impl KeyTable {
 
     /// Says what keeps a key from running, as the table and its queue have it; `None` if nothing asks for a run.
     pub(super) fn why(&self, key: &ObjectKey, gate: &Gate, now: Instant) -> Option<Why> {
-        if let Some(elsewhere) = self.elsewhere(key) {
+        if let Some(elsewhere) = self.slots.elsewhere(key) {
             return Some(elsewhere);
         }
         let stale = || {
@@ -337,7 +305,7 @@ impl KeyTable {
     /// Starts a run of a key: from here on its events are deferred. Returns why it was asked for, and the oldest
     /// deletion; `None` if the key runs elsewhere.
     pub(crate) fn begin(&mut self, key: &ObjectKey, attempt: u32) -> Option<(Reason, Option<Tombstone>)> {
-        if !self.admits(key) {
+        if !self.slots.admits(key) {
             return None;
         }
         let record = self.keys.entry(key.clone()).or_default();
@@ -353,7 +321,7 @@ impl KeyTable {
     /// Ends the run, judges what is still deferred, and forgets what only the run needed. Of a key that runs elsewhere
     /// from now on, all is forgotten.
     pub(crate) fn end(&mut self, key: &ObjectKey) -> RunDone {
-        if !self.admits(key) {
+        if !self.slots.admits(key) {
             let run = self.keys.remove(key).and_then(|record| record.run);
             return run.map(|run| run.done).unwrap_or_default();
         }

@@ -47,8 +47,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    note::NoteRecord,
-    record::{LeaseRecord, StoredLease, micro_time},
+    record::{LeaseRecord, NoteRecord, StoredLease, micro_time},
     settings::Timing,
 };
 use crate::clock::{ClockReading, Since};

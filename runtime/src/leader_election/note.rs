@@ -11,12 +11,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
-use super::record::StoredLease;
-
-/// The label of Leases in which replicas say something: the name of their group.
-pub(super) const GROUP_LABEL: &str = "watchkeeper.dev/shards";
-/// The annotation that holds what they say.
-pub(super) const NOTE_ANNOTATION: &str = "watchkeeper.dev/slots";
+use super::record::{GROUP_LABEL, NoteRecord, StoredLease};
 
 /// What this replica says in its Lease.
 #[derive(Debug)]
@@ -25,13 +20,6 @@ pub(crate) struct LeaseNote {
     text: Mutex<Arc<str>>,
     pub(super) changed: Notify,
     confirmed: watch::Sender<Option<Arc<str>>>,
-}
-
-/// What a Lease says, as part of its record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NoteRecord {
-    pub(super) group: Arc<str>,
-    pub(super) text: Arc<str>,
 }
 
 impl LeaseNote {

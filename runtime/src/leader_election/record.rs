@@ -5,11 +5,22 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
 use serde_json::{Value, json};
 
-use super::note::{GROUP_LABEL, NOTE_ANNOTATION, NoteRecord};
 use crate::object::ObjectKey;
 
 /// The duration of a Lease that was released, as client-go writes it.
 const RELEASED: Duration = Duration::from_secs(1);
+
+/// The label of Leases in which replicas say something: the name of their group.
+pub(super) const GROUP_LABEL: &str = "watchkeeper.dev/shards";
+/// The annotation that holds what they say.
+const NOTE_ANNOTATION: &str = "watchkeeper.dev/slots";
+
+/// What a Lease says, as part of its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NoteRecord {
+    pub(super) group: Arc<str>,
+    pub(super) text: Arc<str>,
+}
 
 /// The part of a Lease that candidates use. The rest of the object stays as it was.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

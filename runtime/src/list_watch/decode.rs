@@ -7,6 +7,7 @@ use super::{
     error::{Identity, Unreadable},
     item::{AnyItem, FetchedItem},
     json::{self, NotJson},
+    keeps::Keeps,
     members::{ManagedFields, SeenMembers},
     raw::{ItemForm, RawObject},
     read::{NO_NAME, ObjectParts, ObjectType},
@@ -34,6 +35,8 @@ pub(super) struct Decoder {
     representation: Representation,
     managed_fields: ManagedFields,
     form: ItemForm,
+    /// What the cache keeps; `None`: everything.
+    keeps: Option<Keeps>,
     dictionary: Arc<Dictionary>,
     /// How an object of the kind begins that says its type first, as API servers write it.
     openings: Arc<[String; 2]>,
@@ -68,6 +71,7 @@ impl Decoder {
             representation,
             managed_fields,
             form: ItemForm::Typed,
+            keeps: None,
             dictionary: Arc::default(),
             openings: Arc::default(),
         };
@@ -83,6 +87,15 @@ impl Decoder {
         Self { form, ..self }
     }
 
+    pub(super) fn with_keeps(self, keeps: Option<Keeps>) -> Self {
+        Self { keeps, ..self }
+    }
+
+    /// Returns the version of an object that the cache does not keep.
+    pub(super) fn dropped(&self, text: &str) -> Option<String> {
+        self.keeps.as_ref()?.dropped(text)
+    }
+
     /// Decodes an object.
     ///
     /// # Errors
@@ -91,17 +104,20 @@ impl Decoder {
         self.decode_usual(text).map_or_else(|| self.decode_parts(text), Ok)
     }
 
-    /// Decodes an item of a list; an object of another kind becomes an unreadable item.
+    /// Decodes an item of a list; an object of another kind becomes an unreadable item. `None`: it is not kept.
     ///
     /// # Errors
     /// The text is not one JSON value.
-    pub(super) fn list_item(&self, text: &str) -> Result<AnyItem, NotJson> {
+    pub(super) fn list_item(&self, text: &str) -> Result<Option<AnyItem>, NotJson> {
+        if self.dropped(text).is_some() {
+            return Ok(None);
+        }
         match self.decode(text) {
-            Ok(item) => Ok(item),
+            Ok(item) => Ok(Some(item)),
             Err(NotAnObject::NotJson) => Err(NotJson),
             Err(NotAnObject::OfAnotherKind(mut found)) => {
                 found.error = format!("it is a {}, not a {} of {}", found.error, self.kind, self.api_version);
-                Ok(FetchedItem::Unreadable(found))
+                Ok(Some(FetchedItem::Unreadable(found)))
             }
         }
     }

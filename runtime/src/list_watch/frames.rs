@@ -142,10 +142,13 @@ impl EventDecoder {
             return Err(ListWatchError::TooLarge { what: "an event", limit: self.largest });
         }
         let line = std::str::from_utf8(line).map_err(|_| not_json())?;
-        if let Some((event, object)) = usual(line)
-            && let Ok(item) = self.decoder.decode(object)
-        {
-            return Ok(event(item));
+        if let Some((event, object)) = usual(line) {
+            if let Some(version) = self.decoder.dropped(object) {
+                return Ok(WatchEvent::Dropped(version));
+            }
+            if let Ok(item) = self.decoder.decode(object) {
+                return Ok(event(item));
+            }
         }
         self.unusual(line)
     }
@@ -163,7 +166,7 @@ impl EventDecoder {
         };
         let object = object.get();
         let item = |event: MakeEvent| match self.decoder.decode(object) {
-            Ok(item) => Ok(event(item)),
+            Ok(item) => Ok(self.decoder.dropped(object).map_or_else(|| event(item), WatchEvent::Dropped)),
             Err(NotAnObject::NotJson) => Err(not_json()),
             Err(NotAnObject::OfAnotherKind(found)) => {
                 let what = format!("an event with an object of another kind: {}", found.error);

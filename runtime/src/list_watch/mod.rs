@@ -31,6 +31,7 @@ mod dictionary;
 mod text;
 mod raw;
 mod item;
+mod keeps;
 mod source;
 mod decode;
 mod list_body;
@@ -57,6 +58,7 @@ pub use text::ObjectText;
 
 pub(crate) use client::{ClientSource, OptionsHook};
 pub(crate) use item::AnyItem;
+pub(crate) use keeps::Keeps;
 pub(crate) use read::ObjectType;
 pub(crate) use retry_after::retry_after;
 pub(crate) use source::{AnySource, TypedSource};
@@ -154,6 +156,8 @@ pub enum WatchEvent<K: ?Sized> {
         /// Whether it closes the initial events of a streaming list.
         initial_events: InitialEventsMark,
     },
+    /// An object that the cache does not keep changed; nothing else did up to this version.
+    Dropped(String),
     /// Something that is not an event of this kind: an unknown type, or an object of another kind.
     ///
     /// The text says what; it is reported and skipped.
@@ -171,6 +175,7 @@ impl<K: ?Sized> WatchEvent<K> {
             Self::Bookmark { resource_version, initial_events } => {
                 WatchEvent::Bookmark { resource_version, initial_events }
             }
+            Self::Dropped(version) => WatchEvent::Dropped(version),
             Self::Unexpected(what) => WatchEvent::Unexpected(what),
             Self::Error(status) => WatchEvent::Error(status),
         }
@@ -180,7 +185,7 @@ impl<K: ?Sized> WatchEvent<K> {
     pub fn item(&self) -> Option<&FetchedItem<K>> {
         match self {
             Self::Added(item) | Self::Modified(item) | Self::Deleted(item) => Some(item),
-            Self::Bookmark { .. } | Self::Unexpected(_) | Self::Error(_) => None,
+            Self::Bookmark { .. } | Self::Dropped(_) | Self::Unexpected(_) | Self::Error(_) => None,
         }
     }
 }

@@ -10,6 +10,7 @@ mod rehearse;
 mod health;
 mod debug_report;
 mod inspector;
+mod replica;
 mod campaign;
 mod dry_run;
 mod client;
@@ -71,6 +72,7 @@ use parking_lot::Mutex;
 use process::{ClientOrigin, Clusters, ManagerProcess};
 use prometheus_client::registry::Registry;
 use recorded::RecordedManager;
+use replica::{Replica, ReplicaEnv};
 use serve::Serve;
 use supply::ControllerSupply;
 use tasks::Task;
@@ -84,10 +86,10 @@ use crate::{
     error::Error,
     flight_recorder::{FlightRecorder, Recording, RecordingSlot},
     informer::{InformerBuilder, Marker, SharedInformerFactory, Watched},
-    leader_election::{Candidate, ElectionError, LeaderElection, Leadership, TermGate, gated},
+    leader_election::{ElectionError, LeaderElection, Leadership, TermGate, gated},
     metrics::Metrics,
     reflector::ReflectorConfig,
-    shards::{Member, NewMember, Sharding, Slots},
+    shards::Sharding,
     store::InvalidSelector,
     writes::Sender,
 };
@@ -136,10 +138,9 @@ pub struct Manager {
     /// A client that does not depend on leadership: for informers and the Lease.
     direct: kube::Client,
     client_taken: AtomicBool,
-    election: Option<(Result<Candidate, ElectionError>, Leadership)>,
-    /// This replica among those that share the work, if they do.
-    member: Option<(Result<Member, ElectionError>, Slots)>,
-    /// What its terms open.
+    /// Its place among its replicas, if it campaigns.
+    replica: Option<Replica>,
+    /// What its terms open; not in a dry run.
     gate: Option<Arc<TermGate>>,
     clock: WallClock,
     /// Its own cluster: the informers that controllers and the program asked for.
@@ -197,8 +198,7 @@ impl Manager {
             direct: client.clone(),
             client,
             client_taken: AtomicBool::new(false),
-            election: None,
-            member: None,
+            replica: None,
             gate: None,
             clusters: Mutex::default(),
             plans: Vec::new(),
@@ -267,14 +267,8 @@ impl Manager {
     /// manager.leader_election("websites")
     /// # }
     /// ```
-    pub fn leader_election(mut self, election: impl Into<LeaderElection>) -> Self {
-        let seed = self.seed.unwrap_or_else(random_seed);
-        let election = election.into();
-        let meter = self.metrics.shared.election.of(election.name());
-        let (candidate, gate, leadership) =
-            Candidate::new(election, &self.direct, self.clock.clone(), meter, seed);
-        self.member = None;
-        self.elect(candidate, gate, leadership)
+    pub fn leader_election(self, election: impl Into<LeaderElection>) -> Self {
+        self.campaign(|env| Replica::leading(election.into(), env))
     }
 
     /// Shares the work out among the replicas that name the same shards: each works on the keys of its slots.
@@ -294,38 +288,31 @@ impl Manager {
     /// [`leader_task`](Self::leader_task) runs in the replica that works on the slot of the task's name.
     ///
     /// Rate limits and numbers of workers are each replica's own.
-    pub fn sharded(mut self, sharding: impl Into<Sharding>) -> Self {
-        // Lease names are made of it, so it differs between replicas whatever the seed is.
-        let (seed, clock) = (self.seed.unwrap_or_else(random_seed), self.clock.clone());
-        let metrics = &self.metrics.shared.election;
-        let NewMember { candidate, member, gate, leadership, slots } =
-            Member::create(sharding.into(), &self.direct, clock, metrics, seed);
-        self.member = Some((member, slots));
-        self.elect(candidate, gate, leadership)
+    pub fn sharded(self, sharding: impl Into<Sharding>) -> Self {
+        self.campaign(|env| Replica::sharing(sharding.into(), env))
     }
 
-    fn elect(
-        mut self,
-        candidate: Result<Candidate, ElectionError>,
-        gate: Arc<TermGate>,
-        leadership: Leadership,
-    ) -> Self {
-        let taken = *self.client_taken.get_mut();
-        let candidate = if taken { Err(ElectionError::ClientTaken) } else { candidate };
+    fn campaign(mut self, replica: impl FnOnce(ReplicaEnv<'_>) -> Replica) -> Self {
+        let seed = self.seed.unwrap_or_else(random_seed);
+        let (client, clock, metrics) = (&self.direct, self.clock.clone(), &self.metrics.shared.election);
+        let mut replica = replica(ReplicaEnv { client, clock, metrics, seed });
+        if *self.client_taken.get_mut() {
+            replica.candidate = Err(ElectionError::ClientTaken);
+        }
         // A dry run works next to the replica that leads, and writes nothing.
         if !self.dry_run.is_on() {
-            self.client = gated(&self.direct, &gate);
-            self.gate = Some(gate);
+            self.client = gated(&self.direct, &replica.gate);
+            self.gate = Some(replica.gate.clone());
         }
         #[cfg(feature = "webhooks")]
-        self.api.lease.replace(leadership.lease().clone());
-        self.election = Some((candidate, leadership));
+        self.api.lease.replace(replica.leadership.lease().clone());
+        self.replica = Some(replica);
         self
     }
 
     /// Returns a handle that shows the state of this replica's election, if it takes part in one.
     pub fn leadership(&self) -> Option<Leadership> {
-        self.election.as_ref().map(|(_, leadership)| leadership.clone())
+        self.replica.as_ref().map(|replica| replica.leadership.clone())
     }
 
     /// Writes nothing: the server is asked to try each write, which is logged with what it would change.
@@ -465,10 +452,8 @@ impl Manager {
             }
         }
         rules.add_reads(&self.own);
-        match (&self.election, &self.member) {
-            (Some((_, leadership)), Some(_)) => rules.share(leadership.lease()),
-            (Some((_, leadership)), None) => rules.lead(leadership.lease()),
-            (None, _) => {}
+        if let Some(Replica { leadership, share, .. }) = &self.replica {
+            rules.campaign(leadership.lease(), share.is_some());
         }
         if self.serve.reviews() {
             rules.review();
@@ -490,7 +475,7 @@ impl Manager {
             rules: self.rules(),
             api: self.api.generated(&namespace, &name)?,
             http: manifests::HttpPort::of(self.serve.http.as_ref())?,
-            is_elected: self.election.is_some(),
+            is_elected: self.replica.is_some(),
             has_controllers: self.all_plans().next().is_some(),
             grace_period: self.grace_period,
             namespace,
@@ -997,16 +982,19 @@ impl Manager {
         process::check(&others, self.plans.iter().chain(self.sets.iter().map(ControllerSet::plan)))?;
         let mut asked = self.own.take_informers();
         asked.extend(others.iter().flat_map(Cluster::take_informers));
-        let leadership = self.election.as_ref().map(|(_, leadership)| leadership.clone());
-        let candidate = self.election.map(|(candidate, _)| candidate).transpose()?;
-        let (member, slots) = self.member.unzip();
-        let member = member.transpose()?;
-        let candidate = candidate.filter(|_| !self.dry_run.is_on());
+        let replica = self.replica.filter(|_| !self.dry_run.is_on());
+        let (candidate, leadership, share) = replica.map_or((None, None, None), |replica| {
+            (Some(replica.candidate), Some(replica.leadership), replica.share)
+        });
+        let (member, slots, part) =
+            share.map_or((None, None, None), |share| (Some(share.member), Some(share.slots), share.part));
+        let candidate = candidate.transpose()?.zip(Some(member.transpose()?));
         let leftovers = Arc::new(Leftovers::default());
         let supply = ControllerSupply {
             sender: Sender::new(self.client.clone()),
             metrics: self.metrics.clone(),
             seed: self.seed,
+            part,
             is_elected: candidate.is_some(),
             leftovers,
             is_dry_run: self.dry_run.is_on(),
@@ -1031,8 +1019,8 @@ impl Manager {
         inspector.begin(ManagerProcess {
             started: Moment::now(),
             clusters: clusters.clone(),
-            leadership: leadership.filter(|_| candidate.is_some()),
-            slots: slots.filter(|_| candidate.is_some()),
+            leadership,
+            slots,
             cluster: self.cluster,
             client: self.direct.clone(),
             stop: end.stop.finish.clone(),
@@ -1041,7 +1029,6 @@ impl Manager {
         });
         let served = self.serve.start(http, (&inspector, &self.metrics, &self.direct, &self.recorder));
         clusters.start();
-        let candidate = candidate.map(|candidate| (candidate, member));
         let mut running = Running::start(end, planned, self.tasks, candidate, inspector, supply, served);
         self.sets.into_iter().for_each(|set| running.attend(set, &self.direct));
         let (metrics, dry_run, recorder, gate) = (self.metrics, self.dry_run, self.recorder, self.gate);

@@ -85,20 +85,18 @@ impl Rules {
         }
     }
 
-    /// Adds what it takes to lead by a Lease.
-    pub(super) fn lead(&mut self, lease: &ObjectKey) {
+    /// Adds what it takes to campaign: for one Lease, or for one of several, whose names are not known before.
+    pub(super) fn campaign(&mut self, lease: &ObjectKey, is_shared: bool) {
         let of = |name| RuleResource::new("coordination.k8s.io", "leases", name);
         let place = lease.namespace().map(Arc::from);
-        self.grant(place.clone(), of(Some(lease.name())), &[ApiVerb::Get, ApiVerb::Update]);
+        if is_shared {
+            let verbs = [ApiVerb::Get, ApiVerb::List, ApiVerb::Update, ApiVerb::Delete];
+            self.grant(place.clone(), of(None), &verbs);
+        } else {
+            self.grant(place.clone(), of(Some(lease.name())), &[ApiVerb::Get, ApiVerb::Update]);
+        }
         // What is not there yet can't be named.
         self.grant(place, of(None), &[ApiVerb::Create]);
-    }
-
-    /// Adds what it takes to share the work with other replicas: each has a Lease whose name is not known before.
-    pub(super) fn share(&mut self, lease: &ObjectKey) {
-        let verbs = [ApiVerb::Get, ApiVerb::List, ApiVerb::Create, ApiVerb::Update, ApiVerb::Delete];
-        let leases = RuleResource::new("coordination.k8s.io", "leases", None);
-        self.grant(lease.namespace().map(Arc::from), leases, &verbs);
     }
 
     /// Adds what it takes to ask who may see what.

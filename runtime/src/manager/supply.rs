@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::after,
-    controller::{ControllerEnv, FindTraceId, Leftovers, Stop},
+    controller::{CachePart, ControllerEnv, FindTraceId, Leftovers, Stop},
     error::Error,
     flight_recorder::Recording,
     informer::{AnyInformer, SharedInformerFactory},
@@ -21,6 +21,8 @@ pub(super) struct ControllerSupply {
     pub(super) sender: Sender,
     pub(super) metrics: Metrics,
     pub(super) seed: Option<u64>,
+    /// This replica's part of the objects, if caches hold no more.
+    pub(super) part: Option<CachePart>,
     pub(super) is_elected: bool,
     pub(super) leftovers: Arc<Leftovers>,
     pub(super) is_dry_run: bool,
@@ -46,6 +48,7 @@ impl ControllerSupply {
             asked,
             metrics: &self.metrics,
             seed: self.seed,
+            part: self.part.as_ref(),
             is_elected: self.is_elected,
             leftovers: &self.leftovers,
             is_dry_run: self.is_dry_run,

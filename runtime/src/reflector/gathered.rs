@@ -75,6 +75,10 @@ impl Gathered {
             WatchEvent::Modified(item) => {
                 self.put(item, store);
             }
+            WatchEvent::Dropped(_) => {
+                self.grown = now;
+                return None;
+            }
             WatchEvent::Deleted(item) => drop(item.key().and_then(|key| self.objects.shift_remove(&key))),
             WatchEvent::Bookmark { .. } | WatchEvent::Unexpected(_) | WatchEvent::Error(_) => {}
         }

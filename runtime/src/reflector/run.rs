@@ -411,6 +411,7 @@ impl ReflectorLoop {
                 (Ok(WatchEvent::Bookmark { resource_version, .. }), false) => {
                     changes.push(StoreChange::Bookmark(resource_version));
                 }
+                (Ok(WatchEvent::Dropped(version)), false) => changes.push(StoreChange::Bookmark(version)),
                 (Ok(event), true) => {
                     let Some(version) = self.gathered.add_event(event, now, &*self.store) else { continue };
                     let Some(epoch) = self.state.judged(&version) else {

@@ -381,14 +381,9 @@ impl Claims {
         for slot in 0..self.of.slots {
             let is_mine = wanted.get(&slot) == Some(&self.me);
             match self.own.get(&slot) {
-                None if is_mine
-                    && self.holder(slot, now).is_none()
-                    && !self.contested.contains_key(&slot) =>
-                {
-                    if is_calm || self.is_offered(slot, now) {
-                        self.own.insert(slot, ClaimStage::Claimed);
-                        self.gives.remove(&slot);
-                    }
+                None if is_mine && self.is_free(slot, now) && (is_calm || self.is_offered(slot, now)) => {
+                    self.own.insert(slot, ClaimStage::Claimed);
+                    self.gives.remove(&slot);
                 }
                 Some(ClaimStage::Claimed) if !is_mine => drop(self.own.remove(&slot)),
                 Some(ClaimStage::Works) if !is_mine => self.drain(slot, &wanted),
@@ -396,6 +391,10 @@ impl Claims {
                 _ => {}
             }
         }
+    }
+
+    fn is_free(&self, slot: Slot, now: Instant) -> bool {
+        self.holder(slot, now).is_none() && !self.contested.contains_key(&slot)
     }
 
     fn drain(&mut self, slot: Slot, wanted: &BTreeMap<Slot, Arc<str>>) {

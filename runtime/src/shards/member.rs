@@ -5,16 +5,10 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    claims::{Claims, MemberLease, MemberLeases, SlotRecord},
-    settings::Sharding,
-    slot::SlotOf,
+    claims::{MemberLease, MemberLeases, SlotRecord},
     slots::Slots,
 };
-use crate::{
-    clock::WallClock,
-    leader_election::{Candidate, ElectionError, Leadership, LeaseNote, NotedLease, NotedLeases, TermGate},
-    metrics::ElectionMetrics,
-};
+use crate::leader_election::{Candidate, LeaderElection, LeaseNote, NotedLease, NotedLeases};
 
 /// After how many lease durations without a change a Lease is deleted that another replica left.
 const FORGOTTEN_AFTER: u32 = 10;
@@ -31,48 +25,23 @@ pub(crate) struct Member {
 /// What the replicas say, as it is listed again and again.
 pub(crate) struct MemberList {
     leases: NotedLeases,
-    of: SlotOf,
     slots: Slots,
     note: Arc<LeaseNote>,
     lease: Duration,
     retry: Duration,
 }
 
-/// A replica that shares the work: its candidate, what its terms open, and views of both.
-pub(crate) struct NewMember {
-    pub(crate) candidate: Result<Candidate, ElectionError>,
-    pub(crate) member: Result<Member, ElectionError>,
-    pub(crate) gate: Arc<TermGate>,
-    pub(crate) leadership: Leadership,
-    pub(crate) slots: Slots,
-}
-
 impl Member {
-    /// Makes a member. `client` must not be gated. `seed` determines everything random.
-    pub(crate) fn create(
-        sharding: Sharding,
-        client: &kube::Client,
-        clock: WallClock,
-        metrics: &ElectionMetrics,
-        seed: u64,
-    ) -> NewMember {
-        let (checked, Sharding { election, of }) = (sharding.check(), sharding);
-        let group: Arc<str> = election.name().into();
-        let namespace = election.namespace_or(client.default_namespace());
+    /// Makes a member. `guard` is for the Lease of the whole program, which all replicas hold together.
+    pub(crate) fn new(
+        election: &LeaderElection,
+        slots: Slots,
+        note: Arc<LeaseNote>,
+        leases: NotedLeases,
+        guard: Candidate,
+    ) -> Self {
         let (lease, retry) = (election.lease(), election.retry());
-        let note = Arc::new(LeaseNote::new(group.clone()));
-        // No other process had this name, or will have it.
-        let own: Arc<str> = format!("{group}-{seed:016x}").into();
-        let slots = Slots::new(of, Claims::new(own.clone(), of, lease, seed), note.clone());
-        let metric = metrics.of(&group);
-        let guard = election.clone().shared();
-        let (guard, _, _) = Candidate::new(guard, client, clock.clone(), Default::default(), !seed);
-        let (candidate, gate, leadership) =
-            Candidate::new(election.noting(&own, note.clone()), client, clock, metric, seed);
-        let leases = NotedLeases { client: client.clone(), namespace, group };
-        let leases = MemberList { leases, of, slots: slots.clone(), note, lease, retry };
-        let member = checked.and(guard).map(|guard| Self { leases, guard });
-        NewMember { candidate, member, gate, leadership, slots }
+        Self { leases: MemberList { leases, slots, note, lease, retry }, guard }
     }
 
     pub(crate) fn slots(&self) -> &Slots {
@@ -175,13 +144,14 @@ impl MemberList {
 
     /// Returns what a Lease says. A replica that can't be understood works on all slots, unless it has left.
     fn said_in(&self, lease: &NotedLease) -> MemberLease {
+        let of = self.slots.of();
         let said: Option<SlotRecord> = serde_json::from_str(&lease.note).ok();
         let said = match said {
-            Some(said) if (said.slots, said.by_name) == (self.of.slots, self.of.by_name) => said,
+            Some(said) if (said.slots, said.by_name) == (of.slots, of.by_name) => said,
             other => {
                 let other = other.unwrap_or_default();
                 let works = !lease.is_released || !other.claims.is_empty();
-                let claims = if works { (0..self.of.slots).collect() } else { Default::default() };
+                let claims = if works { (0..of.slots).collect() } else { Default::default() };
                 SlotRecord { number: other.number, claims, ..SlotRecord::default() }
             }
         };

@@ -35,7 +35,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use member::{Member, NewMember};
+pub(crate) use member::Member;
 pub use settings::Sharding;
 pub(crate) use slot::Slot;
 pub(crate) use slots::{SlotStage, SlotUser, Slots, Turn};

@@ -27,6 +27,7 @@ const MOST_SLOTS: u16 = 4_096;
 pub struct Sharding {
     pub(crate) election: LeaderElection,
     pub(crate) of: SlotOf,
+    pub(crate) splits_caches: bool,
 }
 
 impl Sharding {
@@ -51,6 +52,19 @@ impl Sharding {
         self
     }
 
+    /// Caches in each replica only its part: of what controllers reconcile and, unless keys are put into slots
+    /// [`by_name`](Self::by_name), of what they own. By default each replica caches everything.
+    ///
+    /// It saves memory and time: what belongs to others is dropped before it is decoded. It costs:
+    ///
+    /// - A slot that comes is listed before its keys run, with all else of these kinds. With whole caches it is there.
+    /// - Listers of these kinds that a run asks its [`Context`](crate::Context) for show a part. What a controller watches
+    ///   otherwise or [`reads`](crate::Controller::reads), and the informers that the program asks the manager for, show all.
+    pub fn split_caches(mut self) -> Self {
+        self.splits_caches = true;
+        self
+    }
+
     /// Checks that the settings can work.
     pub(crate) fn check(&self) -> Result<(), ElectionError> {
         let name = self.election.name();
@@ -68,7 +82,7 @@ impl Sharding {
 impl From<LeaderElection> for Sharding {
     fn from(election: LeaderElection) -> Self {
         const SLOTS: Slot = 64;
-        Self { election, of: SlotOf { by_name: false, slots: SLOTS } }
+        Self { election, of: SlotOf { by_name: false, slots: SLOTS }, splits_caches: false }
     }
 }
 

@@ -2,7 +2,11 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -38,6 +42,8 @@ struct SlotsShared {
     note: Arc<LeaseNote>,
     state: Mutex<SlotsState>,
     changed: watch::Sender<()>,
+    /// By slot: whether this replica has anything to do with it. Asked for each object that comes.
+    kept: Box<[AtomicBool]>,
 }
 
 struct SlotsState {
@@ -62,10 +68,13 @@ pub(crate) struct SlotUser {
 }
 
 impl Slots {
-    pub(super) fn new(of: SlotOf, claims: Claims, note: Arc<LeaseNote>) -> Self {
+    /// Makes the slots of the replica whose Lease has this name, and says in it which they are.
+    pub(crate) fn new(of: SlotOf, lease: Arc<str>, lasts: Duration, seed: u64, note: Arc<LeaseNote>) -> Self {
+        let claims = Claims::new(lease, of, lasts, seed);
         let stages = vec![(SlotStage::Elsewhere, Instant::now()); usize::from(of.slots)];
+        let kept = stages.iter().map(|_| AtomicBool::new(false)).collect();
         let state = SlotsState { claims, stages, turns: 0, users: HashMap::new(), joined: 0 };
-        let shared = SlotsShared { note, state: Mutex::new(state), changed: watch::channel(()).0 };
+        let shared = SlotsShared { note, state: Mutex::new(state), changed: watch::channel(()).0, kept };
         let slots = Self { of, shared: Arc::new(shared) };
         slots.update(|_| {});
         slots
@@ -93,6 +102,24 @@ impl Slots {
     /// Returns the stages of all slots, in order.
     pub(crate) fn stages(&self) -> Vec<SlotStage> {
         self.shared.state.lock().stages.iter().map(|(stage, _)| *stage).collect()
+    }
+
+    /// Returns for each slot whether this replica has anything to do with it.
+    pub(crate) fn kept(&self) -> Vec<bool> {
+        self.stages().iter().map(|stage| *stage != SlotStage::Elsewhere).collect()
+    }
+
+    /// Returns what tells whether an object is in this replica's part.
+    pub(crate) fn keeps(&self) -> impl Fn(Option<&str>, &str) -> bool + Send + Sync + 'static {
+        let slots = self.clone();
+        move |namespace, name| {
+            slots.shared.kept[usize::from(slots.of.slot_of(namespace, name))].load(Ordering::Acquire)
+        }
+    }
+
+    /// Returns how keys are put into slots.
+    pub(crate) fn of(&self) -> SlotOf {
+        self.of
     }
 
     /// Returns the Lease of the other replica that works on a slot, as far as is known.
@@ -166,6 +193,9 @@ impl Slots {
         let said = serde_json::to_string(state.claims.record()).unwrap_or_default();
         self.shared.note.set(&said);
         if is_changed {
+            for (kept, (stage, _)) in self.shared.kept.iter().zip(&state.stages) {
+                kept.store(*stage != SlotStage::Elsewhere, Ordering::Release);
+            }
             self.shared.changed.send_replace(());
         }
     }

@@ -421,7 +421,7 @@ async fn without_a_rule_two_work_on_one_slot() {
     ];
     for (rule, without) in rules {
         let failures = failures(seeds(400), without);
-        println!("without {rule}: {} fail, {:?}", failures.len(), failures.first());
+        assert!(!failures.is_empty(), "without {rule} nothing fails");
     }
 }
 

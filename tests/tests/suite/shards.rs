@@ -9,7 +9,10 @@ use std::{
     },
 };
 
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Secret},
+};
 use kube::{
     Api,
     api::{DeleteParams, ListParams, Patch, PatchParams},
@@ -19,7 +22,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use watchkeeper::{
-    Running, Sharding, clock::WallClock, leader_election::LeaderElection, prelude::*,
+    Running, Sharding, clock::WallClock, informer::Deleted, leader_election::LeaderElection, prelude::*,
     reflector::ReflectorConfig,
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
@@ -91,6 +94,8 @@ struct World {
     runs: Arc<AtomicU64>,
     /// How long a write takes.
     lasts: Duration,
+    /// Whether caches hold a replica's part alone.
+    splits_caches: bool,
 }
 
 fn map(namespace: usize, name: &str) -> ConfigMap {
@@ -98,20 +103,26 @@ fn map(namespace: usize, name: &str) -> ConfigMap {
     ConfigMap { metadata: ObjectMeta { name, namespace, ..ObjectMeta::default() }, ..ConfigMap::default() }
 }
 
+/// A map in each of some namespaces.
+async fn cluster() -> ApiServer {
+    let mut server = ApiServer::in_memory().namespace("shop");
+    for at in 0..NAMESPACES {
+        server = server.namespace(format!("tenant-{at}"));
+    }
+    let server = server.start().await;
+    for at in 0..NAMESPACES {
+        server.create(&map(at, "a")).await;
+    }
+    server
+}
+
 impl World {
     async fn new(seed: u64) -> Self {
-        let mut server = ApiServer::in_memory().namespace("shop");
-        for at in 0..NAMESPACES {
-            server = server.namespace(format!("tenant-{at}"));
-        }
-        let server = server.start().await;
-        for at in 0..NAMESPACES {
-            server.create(&map(at, "a")).await;
-        }
+        let server = cluster().await;
         let mut random = SmallRng::seed_from_u64(seed);
         let lasts = Duration::from_millis(random.random_range(150..2_000));
         let (replicas, written, runs) = Default::default();
-        Self { seed, server, random, replicas, written, runs, lasts }
+        Self { seed, server, random, replicas, written, runs, lasts, splits_caches: seed % 2 == 1 }
     }
 
     fn start(&mut self, who: usize, process: u32, divided: Divided) -> Replica {
@@ -128,6 +139,7 @@ impl World {
         let manager = Manager::with_config(client, config);
         let leases = LeaderElection::new("maps").namespace("shop");
         let manager = match divided {
+            Divided::Shared if self.splits_caches => manager.sharded(Sharding::from(leases).split_caches()),
             Divided::Shared => manager.sharded(Sharding::from(leases)),
             Divided::Led => manager.leader_election(leases),
         };
@@ -328,4 +340,79 @@ async fn replicas_that_share_the_work_wait_for_a_leader_and_it_for_them() {
     sleep(SHARED).await;
     assert_eq!(world.owners(), [3; NAMESPACES]);
     world.all_work();
+}
+
+// H7 H8
+#[tokio::test(start_paused = true)]
+async fn split_caches_hold_a_replicas_part_and_what_moves_away_is_not_deleted() {
+    let server = cluster().await;
+    let mut running = Vec::new();
+    let deletions = Arc::new(AtomicU64::new(0));
+    for seed in 0..2 {
+        let config = ReflectorConfig { seed: Some(seed), ..ReflectorConfig::default() };
+        let manager = Manager::with_config(server.client(), config);
+        let manager = manager.sharded(Sharding::new("maps").split_caches());
+        let keeps = Keeps { deletions: deletions.clone() };
+        let controller =
+            Controller::new(keeps).named("keeper").finalizer("example.dev/keeper").owns::<Secret>();
+        running.push(manager.controller(controller).spawn());
+        sleep(SHARED).await;
+    }
+    // Past the time after which caches forget what moved away.
+    sleep(SHARED * 2).await;
+    let parts = [cached(&running[0]).await, cached(&running[1]).await];
+    assert_eq!(parts.iter().sum::<usize>(), 2 * NAMESPACES, "maps and secrets, each once: {parts:?}");
+    assert!(parts.iter().all(|part| *part > 0), "{parts:?}");
+
+    // A child that somebody deletes comes back, whoever works on it; a change reaches the one that does.
+    for at in 0..NAMESPACES {
+        server.delete::<Secret>(&format!("tenant-{at}/a")).await;
+    }
+    sleep(Duration::from_secs(5)).await;
+    for at in 0..NAMESPACES {
+        assert!(server.get::<Secret>(&format!("tenant-{at}/a")).await.is_some(), "tenant-{at}");
+    }
+    // All goes to one, and nothing is taken for deleted.
+    running.remove(0).stop().await.unwrap();
+    sleep(SHARED).await;
+    assert_eq!(cached(&running[0]).await, 2 * NAMESPACES);
+    for at in 0..NAMESPACES {
+        let map = server.get::<ConfigMap>(&format!("tenant-{at}/a")).await.unwrap();
+        assert_eq!(map.metadata.finalizers.unwrap_or_default(), ["example.dev/keeper"], "tenant-{at}");
+    }
+    assert_eq!(deletions.load(Ordering::SeqCst), 0);
+    let why = running[0].why::<ConfigMap>(&ObjectKey::new("tenant-0", "a"));
+    assert!(why.to_string().contains("nothing to do until it changes"), "{why}");
+}
+
+/// Counts the objects that a replica caches.
+async fn cached(running: &Running) -> usize {
+    let report = serde_json::to_value(running.inspector().debug_report(None).await).unwrap();
+    let informers = report["informers"].as_array().unwrap().iter();
+    informers.map(|informer| informer["objects"].as_u64().unwrap() as usize).sum()
+}
+
+/// Keeps a Secret for each ConfigMap.
+struct Keeps {
+    deletions: Arc<AtomicU64>,
+}
+
+impl Reconciler<ConfigMap> for Keeps {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, map: Arc<ConfigMap>, cx: &Context<ConfigMap>) -> Result<Action, Self::Error> {
+        let metadata = ObjectMeta { name: map.metadata.name.clone(), ..ObjectMeta::default() };
+        cx.apply(Secret { metadata, ..Secret::default() }).await?;
+        Ok(Action::await_change())
+    }
+
+    async fn cleanup(&self, _: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Cleanup, Self::Error> {
+        self.deletions.fetch_add(1, Ordering::SeqCst);
+        Ok(Cleanup::Done)
+    }
+
+    async fn deleted(&self, _: Deleted<ConfigMap>, _: &Context<ConfigMap>) -> Result<(), Self::Error> {
+        self.deletions.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
 }

@@ -17,6 +17,7 @@ use super::{
     frames::EventDecoder,
     item::{AnyItem, FetchedItem},
     json,
+    keeps::Keeps,
     list_body::ListHead,
     members::ManagedFields,
     options::ListOptions,
@@ -59,6 +60,8 @@ pub(crate) struct ClientSource {
     pub(crate) hook: Option<OptionsHook>,
     pub(crate) deadlines: Deadlines,
     pub(crate) largest_object: usize,
+    /// What the cache keeps; `None`: everything.
+    pub(crate) keeps: Option<Keeps>,
 }
 
 /// Most bytes of one object, unless another bound is set; etcd itself holds 1.5 MiB by default.
@@ -158,6 +161,7 @@ impl ClientSource {
             hook: None,
             deadlines: Deadlines::default(),
             largest_object: LARGEST_OBJECT,
+            keeps: None,
         }
     }
 
@@ -182,7 +186,7 @@ impl ClientSource {
 
     fn decoder(&self) -> Decoder {
         let decoder = Decoder::new(self.object, &self.kind, self.representation, self.managed_fields);
-        decoder.with_form(self.item_form)
+        decoder.with_form(self.item_form).with_keeps(self.keeps.clone())
     }
 
     async fn read_list(
@@ -235,7 +239,7 @@ impl AnySource for ClientSource {
             let options = ListOptions { limit: Some(1), ..ListOptions::default() };
             let nothing = || Unreadable { identity: Identity::default(), error: String::new() };
             let unread =
-                move |item: &str| json::check(item).map(|()| FetchedItem::Unreadable(nothing().into()));
+                move |item: &str| json::check(item).map(|()| Some(FetchedItem::Unreadable(nothing().into())));
             let (head, _) = self.read_list(&options, Representation::Metadata, Arc::new(unread)).await?;
             Ok(Some(head.resource_version).filter(|version| !version.is_empty()))
         })

@@ -63,8 +63,8 @@ pub(super) async fn refusal(answer: Response<Body>, limit: Duration) -> ListWatc
     refusal
 }
 
-/// Decodes an item of a list.
-pub(super) type DecodeItem = Arc<dyn Fn(&str) -> Result<AnyItem, NotJson> + Send + Sync>;
+/// Decodes an item of a list; `None`: it is not kept.
+pub(super) type DecodeItem = Arc<dyn Fn(&str) -> Result<Option<AnyItem>, NotJson> + Send + Sync>;
 
 /// Reads a list: what it says about itself, and its items, each as a function decodes it.
 pub(super) async fn list(
@@ -79,7 +79,8 @@ pub(super) async fn list(
         Ok(reader.batch().await?.map(|batch| (batch, reader)))
     });
     let decode = move |batch: ItemBatch| {
-        let items = batch.items().map(|item| decode(item)).collect::<Result<Vec<_>, NotJson>>();
+        let items =
+            batch.items().filter_map(|item| decode(item).transpose()).collect::<Result<Vec<_>, NotJson>>();
         Ok((items.map_err(|NotJson| not_json())?, batch.head))
     };
     let (mut batches, mut items, mut head) = (pin!(decoded(batches, decode)), Vec::new(), None);

@@ -1,0 +1,71 @@
+//! The place of this process among its replicas: the one that leads, or one of those that share the work.
+
+use std::sync::Arc;
+
+use crate::{
+    clock::WallClock,
+    controller::CachePart,
+    leader_election::{
+        Candidate, ElectionError, LeaderElection, Leadership, LeaseNote, NotedLeases, TermGate,
+    },
+    list_watch::Keeps,
+    metrics::ElectionMetrics,
+    shards::{Member, Sharding, Slots},
+};
+
+/// A process that campaigns: alone, or with others for a part of the work.
+pub(super) struct Replica {
+    pub(super) candidate: Result<Candidate, ElectionError>,
+    /// What its terms open.
+    pub(super) gate: Arc<TermGate>,
+    pub(super) leadership: Leadership,
+    pub(super) share: Option<Share>,
+}
+
+/// A replica's part of the work.
+pub(super) struct Share {
+    pub(super) member: Result<Member, ElectionError>,
+    pub(super) slots: Slots,
+    /// Set if caches hold no more than this part.
+    pub(super) part: Option<CachePart>,
+}
+
+/// What a replica is made with: a client that is not gated, clocks, and what decides everything random.
+pub(super) struct ReplicaEnv<'a> {
+    pub(super) client: &'a kube::Client,
+    pub(super) clock: WallClock,
+    pub(super) metrics: &'a ElectionMetrics,
+    pub(super) seed: u64,
+}
+
+impl Replica {
+    /// Makes one of which one works at a time.
+    pub(super) fn leading(election: LeaderElection, env: ReplicaEnv<'_>) -> Self {
+        let meter = env.metrics.of(election.name());
+        let (candidate, gate, leadership) = Candidate::new(election, env.client, env.clock, meter, env.seed);
+        Self { candidate, gate, leadership, share: None }
+    }
+
+    /// Makes one that works on its slots.
+    pub(super) fn sharing(sharding: Sharding, env: ReplicaEnv<'_>) -> Self {
+        let ReplicaEnv { client, clock, metrics, seed } = env;
+        let checked = sharding.check();
+        let Sharding { election, of, splits_caches } = sharding;
+        let group: Arc<str> = election.name().into();
+        let namespace = election.namespace_or(client.default_namespace());
+        let leases = NotedLeases { client: client.clone(), namespace, group: group.clone() };
+        let note = Arc::new(LeaseNote::new(group.clone()));
+        // No other process had this name, or will have it.
+        let own: Arc<str> = format!("{group}-{seed:016x}").into();
+        let slots = Slots::new(of, own.clone(), election.lease(), seed, note.clone());
+        let (guard, ..) =
+            Candidate::new(election.clone().shared(), client, clock.clone(), Default::default(), !seed);
+        let noting = election.clone().noting(&own, note.clone());
+        let (candidate, gate, leadership) = Candidate::new(noting, client, clock, metrics.of(&group), seed);
+        let member = checked.and(guard);
+        let member = member.map(|guard| Member::new(&election, slots.clone(), note, leases, guard));
+        let keeps = || CachePart { keeps: Keeps::new(slots.keeps()), of_owned: !of.by_name };
+        let part = splits_caches.then(keeps);
+        Self { candidate, gate, leadership, share: Some(Share { member, slots, part }) }
+    }
+}
