@@ -89,7 +89,8 @@ impl Keys {
 
     /// Says what keeps a key from running; `None` if nothing asks for a run.
     pub(crate) fn why(&self, key: &ObjectKey) -> Option<Why> {
-        self.table().why(key, &self.gate, Instant::now())
+        let table = self.table();
+        table.slots.elsewhere(key).or_else(|| table.why(key, &self.gate, Instant::now()))
     }
 
     /// Begins another term. Returns whether the server lost its history since the last one.

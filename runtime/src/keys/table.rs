@@ -175,14 +175,11 @@ impl KeyTable {
 
     /// Forgets a key whose object is gone before its caches have synced, or that runs elsewhere. Returns whether it did.
     pub(crate) fn forget_unsynced(&mut self, key: &ObjectKey) -> bool {
-        if !self.slots.admits(key) {
-            return true;
-        }
         let is_unsynced = self.unsynced.of(key).is_some();
         if is_unsynced {
             self.forget_asked(key);
         }
-        is_unsynced
+        is_unsynced || !self.slots.admits(key)
     }
 
     /// Lets in the keys of a namespace, or of all that have no caches of their own. `cached` lists what is there.
@@ -266,9 +263,6 @@ impl KeyTable {
 
     /// Says what keeps a key from running, as the table and its queue have it; `None` if nothing asks for a run.
     pub(super) fn why(&self, key: &ObjectKey, gate: &Gate, now: Instant) -> Option<Why> {
-        if let Some(elsewhere) = self.slots.elsewhere(key) {
-            return Some(elsewhere);
-        }
         let stale = || {
             let at_most_until = gate.doubt(Some(key))?.until.into();
             let kinds = gate.doubts().iter().map(|(kind, _)| kind.to_string()).collect();
@@ -305,9 +299,7 @@ impl KeyTable {
     /// Starts a run of a key: from here on its events are deferred. Returns why it was asked for, and the oldest
     /// deletion; `None` if the key runs elsewhere.
     pub(crate) fn begin(&mut self, key: &ObjectKey, attempt: u32) -> Option<(Reason, Option<Tombstone>)> {
-        if !self.slots.admits(key) {
-            return None;
-        }
+        self.slots.admits(key).then_some(())?;
         let record = self.keys.entry(key.clone()).or_default();
         record.run = Some(Box::default());
         let asked = record.asked.take();

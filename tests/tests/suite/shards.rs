@@ -209,7 +209,9 @@ impl World {
 
     /// Deletes or edits a Lease.
     async fn meddle(&mut self, deletes: bool) {
-        let leases = self.leases().list(&ListParams::default()).await.unwrap().items;
+        // What fails for others fails here.
+        let listed = self.leases().list(&ListParams::default()).await;
+        let leases = listed.map(|leases| leases.items).unwrap_or_default();
         if leases.is_empty() {
             return;
         }
@@ -227,7 +229,6 @@ impl World {
             json!({"metadata": {"annotations": {"watchkeeper.dev/slots": null}}}),
         ];
         let edit = edits[self.random.random_range(0..edits.len())].clone();
-        // What fails for others fails here.
         let _ = self.leases().patch(&name, &PatchParams::default(), &Patch::Merge(edit)).await;
     }
 

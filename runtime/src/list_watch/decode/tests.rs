@@ -128,7 +128,7 @@ fn objects_of_another_kind_are_told_apart() {
     assert_eq!(foreign(&pods, secret), "Secret of v1");
     assert_eq!(foreign(&pods, &secret.replace("v1", "v2").replace("Secret", "Pod")), "Pod of v2");
     assert!(matches!(decode::<Pod>(&pods, secret), Err(NotAnObject::OfAnotherKind(_))));
-    let Ok(FetchedItem::Unreadable(item)) = pods.list_item(secret) else { panic!("it was read") };
+    let Ok(Some(FetchedItem::Unreadable(item))) = pods.list_item(secret) else { panic!("it was read") };
     assert_eq!(item.error, "it is a Secret of v1, not a Pod of v1");
     assert_eq!(item.identity.key, Some(ObjectKey::cluster("a")));
 }

@@ -57,6 +57,7 @@ fn spelled(event: &DecodedEvent) -> String {
             format!("!{resource_version}")
         }
         Ok(WatchEvent::Bookmark { resource_version, .. }) => format!("~{resource_version}"),
+        Ok(WatchEvent::Dropped(version)) => format!("/{version}"),
         Ok(WatchEvent::Unexpected(what)) => what.clone(),
         Ok(WatchEvent::Error(status)) => format!("error {}", status.code),
         Err(error) => error.to_string(),
