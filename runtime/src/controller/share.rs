@@ -24,6 +24,7 @@ pub(super) async fn follow(core: &ControllerCore, slots: Option<&Slots>) -> Infa
         biased;
         never = let_go(core, slots, &user) => never,
         never = let_in(core, slots) => never,
+        never = share_rates(core, slots) => never,
         never = forget_others(core, slots) => never,
     }
 }
@@ -47,6 +48,17 @@ async fn let_go(core: &ControllerCore, slots: &Slots, user: &SlotUser) -> Infall
             // The sender is part of `slots`.
             let _ = changes.changed().await;
         }
+    }
+}
+
+/// Keeps to this replica's part of the controller's rates.
+async fn share_rates(core: &ControllerCore, slots: &Slots) -> Infallible {
+    let mut changes = slots.changes();
+    loop {
+        let kept = slots.kept();
+        let part = kept.iter().filter(|kept| **kept).count();
+        core.keys.queue.share_rates(u32::try_from(part).unwrap_or(1), u32::try_from(kept.len()).unwrap_or(1));
+        let _ = changes.changed().await;
     }
 }
 

@@ -33,6 +33,8 @@ mod settings;
 mod slot;
 mod slots;
 #[cfg(test)]
+mod claims_tests;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use member::Member;

@@ -264,6 +264,11 @@ impl<K: QueueKey> WorkQueue<K> {
         self.shared.rate_changed.notify_one();
     }
 
+    /// Keeps to a part of the rates from now on: other queues have the rest.
+    pub(crate) fn share_rates(&self, part: u32, of: u32) {
+        self.shared.change(|queue, clock| queue.schedule.share_rates(part, of, clock));
+    }
+
     /// Takes keys again after [`discard`](Self::discard), once no key is in flight. The rates go on as they are.
     pub(crate) fn reopen(&self) {
         self.shared.change(|queue, _| queue.schedule.reopen());

@@ -101,6 +101,8 @@ pub enum InvalidRate {
 /// the burst, so a late payment allows no more starts than an early one. A start that does not come costs nothing.
 #[derive(Debug)]
 pub(super) struct Tokens {
+    /// Period and burst of the whole limit, of which this bucket may have a part.
+    whole: (u64, u64),
     period: u64,
     burst: u64,
     /// When the bucket is full again, or was.
@@ -120,7 +122,20 @@ impl Tokens {
         // This keeps all sums below 2^62 ns.
         let most = (1u64 << 62) / period;
         let burst = u64::from(limit.burst).min(most);
-        Ok(Self { period, burst, full_at: At::START, reserved: 0, claims: 0 })
+        Ok(Self { whole: (period, burst), period, burst, full_at: At::START, reserved: 0, claims: 0 })
+    }
+
+    /// Makes this the bucket of a part of the limit. What was spent stays spent.
+    pub(super) fn share(&mut self, part: u32, of: u32, now: At) {
+        let (part, of) = (u64::from(part.clamp(1, of.max(1))), u64::from(of.max(1)));
+        let (period, burst) = self.whole;
+        let missing = self.full_at.nanos().saturating_sub(now.nanos()).div_ceil(self.period);
+        self.period =
+            u64::try_from(u128::from(period) * u128::from(of) / u128::from(part)).unwrap_or(u64::MAX);
+        let most = ((1u64 << 62) / self.period).max(1);
+        self.burst = (burst * part / of).clamp(1, most);
+        let missing = missing.min(self.burst);
+        self.full_at = At::from_nanos(now.nanos().saturating_add(missing.saturating_mul(self.period)));
     }
 
     /// Takes a token, if there is one. Returns whether it did.
@@ -255,5 +270,28 @@ mod tests {
         bucket.claim();
         bucket.waive();
         assert!(bucket.take(at(7)), "a run that stopped waiting claims nothing");
+    }
+
+    // H9
+    #[test]
+    fn a_part_of_a_limit_is_that_part_of_its_rate_and_burst() {
+        let second = |at: u64| At::from_nanos(at * 1_000_000_000);
+        let takes = |bucket: &mut Tokens, from: u64, seconds: u64| {
+            (from..from + seconds)
+                .map(|at| (0..100).filter(|_| bucket.take(second(at))).count())
+                .sum::<usize>()
+        };
+        let limit = RateLimit::per_second(4).burst(8);
+        let mut bucket = Tokens::new(limit).unwrap();
+        bucket.share(16, 64, second(0));
+        assert_eq!(takes(&mut bucket, 0, 10), 2 + 9);
+        // What was spent stays spent: the larger bucket is not full at once.
+        bucket.share(64, 64, second(9));
+        assert_eq!(takes(&mut bucket, 9, 1), 6);
+        assert_eq!(takes(&mut bucket, 10, 10), 40);
+        for (part, of) in [(0, 0), (0, 64), (u32::MAX, 1), (1, u32::MAX)] {
+            bucket.share(part, of, second(20));
+            bucket.take(second(u64::from(u32::MAX)));
+        }
     }
 }

@@ -104,6 +104,13 @@ impl<K: QueueKey> Schedule<K> {
         Self { ready: ReadyKeys::shared(of), ..self }
     }
 
+    /// Keeps to a part of the rates from now on: others have the rest.
+    pub(super) fn share_rates(&mut self, part: u32, of: u32, clock: &impl TimeSource) {
+        for rate in self.rate.iter_mut().chain(&mut self.retry_rate) {
+            rate.share(part, of, clock.now());
+        }
+    }
+
     // ---- what callers ask for ----
 
     /// Something really changed.

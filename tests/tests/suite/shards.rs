@@ -161,8 +161,10 @@ impl World {
                 Ok(Action::requeue_after(Duration::from_secs(1)))
             }
         });
-        let controller = Controller::new(writes).workers(20);
-        let running = Some(manager.grace_period(Duration::from_secs(5)).controller(controller).spawn());
+        // A reply that is lost must not hold up a slot for good.
+        let controller = Controller::new(writes).workers(20).deadline(Duration::from_secs(40));
+        let grace_period = Duration::from_secs(5).max(lasts * 4);
+        let running = Some(manager.grace_period(grace_period).controller(controller).spawn());
         Replica { running, cable, off, process }
     }
 
@@ -253,7 +255,16 @@ impl World {
         assert_eq!(written.keys.len(), NAMESPACES, "seed {}", self.seed);
         for (key, written) in &written.keys {
             let last = written.at.unwrap().elapsed();
-            assert!(last < Duration::from_secs(10), "seed {}: nobody works on {key} for {last:?}", self.seed);
+            let whys = || {
+                let running = self.replicas.iter().filter_map(|replica| replica.running.as_ref());
+                running.map(|running| running.why::<ConfigMap>(key).to_string()).collect::<Vec<_>>()
+            };
+            let seed = self.seed;
+            assert!(
+                last < Duration::from_secs(10),
+                "seed {seed}: nobody works on {key} for {last:?}: {:#?}",
+                whys()
+            );
         }
     }
 
@@ -341,6 +352,25 @@ async fn replicas_that_share_the_work_wait_for_a_leader_and_it_for_them() {
     sleep(SHARED).await;
     assert_eq!(world.owners(), [3; NAMESPACES]);
     world.all_work();
+}
+
+// H2 H5
+#[tokio::test(start_paused = true)]
+async fn a_slot_moves_once_its_runs_have_ended() {
+    let mut world = World::new(4).await;
+    // A run lasts three times as long.
+    world.lasts = Duration::from_secs(12);
+    world.add(Divided::Shared);
+    sleep(SHARED * 2).await;
+    world.add(Divided::Shared);
+    let joined = Instant::now();
+    // Replica 1 may work 15 s later. The runs of that moment go on, and what moves runs there after them.
+    sleep(SHARED * 4).await;
+    let owners: BTreeSet<_> = world.owners().into_iter().collect();
+    assert_eq!(owners, BTreeSet::from([0, 1]), "since {:?}", joined.elapsed());
+    world.stop(1).await;
+    sleep(SHARED * 3).await;
+    assert_eq!(world.owners(), [0; NAMESPACES]);
 }
 
 // H7 H8
