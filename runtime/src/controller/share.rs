@@ -38,7 +38,7 @@ async fn let_go(core: &ControllerCore, slots: &Slots, user: &SlotUser) -> Infall
         let mut is_busy = false;
         for (slot, turn, is_idle) in leaving {
             match is_idle && goes_on.is_none() {
-                true => user.drained(slot, turn),
+                true => user.drained(slot, turn, &core.waits.shown()),
                 false => is_busy = true,
             }
         }
@@ -88,7 +88,11 @@ async fn let_in(core: &ControllerCore, slots: &Slots) -> Infallible {
             continue;
         }
         // Others may have written until the slots came.
-        core.waits.fresh(&TermStart::default()).await;
+        let (start, came) = (TermStart::default(), gained.iter().map(|(slot, _)| *slot));
+        match slots.shown_before(came) {
+            Some(shown) => core.waits.as_fresh_as(&shown, &start).await,
+            None => core.waits.fresh(&start).await,
+        }
         let mut admitted = Vec::new();
         {
             let mut table = core.keys.table();

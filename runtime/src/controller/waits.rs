@@ -1,6 +1,6 @@
 //! The caches that a controller waits for before it runs keys, and the gate that they make.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt,
@@ -11,9 +11,13 @@ use super::watch::Place;
 use crate::{
     informer::{AnyInformer, SyncPhase, SyncState, TermStart},
     keys::{Gate, ReadCache},
-    object::ObjectKey,
+    object::{ObjectKey, Version},
     reflector::Server,
+    shards::ShownVersions,
 };
+
+/// How long a watch may take to show what another replica's has shown.
+const SHOWS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The informers that a controller waits for before it runs keys.
 #[derive(Default)]
@@ -58,6 +62,35 @@ impl Waits {
         join_all(fresh).await;
     }
 
+    /// Says what the caches show: the highest version of an object in each, by its name.
+    pub(super) fn shown(&self) -> ShownVersions {
+        let whole = self.awaited.iter().filter(|(_, informer)| !informer.is_part());
+        let shown = whole.filter_map(|(of, informer)| Some((name_in(of, informer)?, informer.newest()?.0)));
+        let mut versions = ShownVersions::new();
+        for (name, version) in shown {
+            let highest = versions.entry(name).or_default();
+            *highest = version.max(*highest);
+        }
+        versions
+    }
+
+    /// Ends when all caches that have synced show what those of another replica showed; if that takes long, when they are
+    /// as fresh as a term needs them.
+    pub(super) async fn as_fresh_as(&self, shown: &ShownVersions, start: &TermStart) {
+        let awaited = self.awaited.iter().filter(|(of, informer)| of.is_none() || informer.has_synced());
+        let fresh = awaited.map(|(of, informer)| async move {
+            let version = name_in(of, informer).and_then(|name| shown.get(&name).copied());
+            match version {
+                _ if informer.is_part() => informer.listed_anew().await,
+                Some(version) if !informer.shows(Version(version), SHOWS_WITHIN).await => {
+                    ready(informer, Some(start)).await;
+                }
+                _ => {}
+            }
+        });
+        join_all(fresh).await;
+    }
+
     /// Lists again what holds this replica's part alone: so the caches forget what is not in it any more.
     pub(super) async fn forget_others(&self) {
         let parts = self.awaited.iter().filter(|(_, informer)| informer.is_part() && informer.has_synced());
@@ -95,6 +128,12 @@ impl Waits {
         let own = key.namespace().into_iter().flat_map(|namespace| self.of(Some(namespace)));
         lagging(self.of(None).chain(own))
     }
+}
+
+/// Names a cache of this cluster as all replicas do.
+fn name_in(place: &Place, informer: &AnyInformer) -> Option<String> {
+    let SyncState { kind, cluster, .. } = informer.state();
+    cluster.is_none().then(|| format!("{kind} {}", place.as_deref().unwrap_or_default()))
 }
 
 /// A new leader has to see what the last one wrote: that is here, and nothing in another cluster, which may be away.

@@ -18,6 +18,8 @@ use crate::{
 pub(super) struct AppliedDeltas {
     pub(super) changes: Vec<CacheChange>,
     pub(super) progress: Progress,
+    /// The highest version of an object among them.
+    pub(super) newest: Option<Version>,
     /// Items that could not even be named.
     pub(super) nameless: Vec<(Extent, Arc<Unreadable>)>,
     /// The extent that was replaced as a whole, if the batch was a replace.
@@ -74,16 +76,20 @@ pub(super) fn apply(
         match delta {
             Delta::Upserted(item) => {
                 let version = item.version();
+                applier.applied.newest = applier.applied.newest.max(version);
                 applier.upsert(&extent, item);
                 applier.batch.reach(&extent, version);
             }
             Delta::Deleted(item) => {
                 let version = item.version();
+                applier.applied.newest = applier.applied.newest.max(version);
                 applier.delete(&extent, item, version);
                 applier.batch.reach(&extent, version);
             }
             Delta::Replaced(List { items, unchanged, resource_version, epoch }) => {
                 (applier.via, applier.epoch) = (Via::Replace, epoch);
+                let newest = items.iter().filter_map(AnyItem::version).max();
+                applier.applied.newest = applier.applied.newest.max(newest);
                 applier.replace(&extent, items, unchanged);
                 applier.batch.set_version(&extent, resource_version.parse().ok());
                 applier.applied.progress.via = match epoch {

@@ -1,6 +1,6 @@
 //! What an informer's handles, tasks and registrations share, and how it starts and stops.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, atomic::AtomicU64};
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -50,6 +50,8 @@ pub(super) struct InformerCore {
     pub(super) sources: Vec<(Extent, Arc<dyn AnySource>)>,
     /// Counts panics of handlers, mappings and predicates.
     pub(super) panics: Counter,
+    /// The highest version of an object that the cache was given; zero: none is known.
+    pub(super) newest: AtomicU64,
     pub(super) synced: Latch,
     pub(super) stop: CancellationToken,
     /// The informer's own tasks.
@@ -165,6 +167,7 @@ impl InformerCore {
             reliability,
             sources,
             panics,
+            newest: AtomicU64::new(0),
             synced: Latch::default(),
             stop: parts.stop,
             tasks: TaskTracker::new(),

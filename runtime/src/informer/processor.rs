@@ -1,6 +1,10 @@
 //! The informer's one task: applies batches, then tells observers and handlers.
 
-use std::{collections::VecDeque, num::NonZeroUsize, sync::Arc};
+use std::{
+    collections::VecDeque,
+    num::NonZeroUsize,
+    sync::{Arc, atomic::Ordering},
+};
 
 use futures::future::ready;
 use tokio::{sync::mpsc::UnboundedReceiver, task, time::Instant};
@@ -18,7 +22,7 @@ use super::{
 use crate::{
     clock::until,
     delta_fifo::Batch,
-    object::AnyObject,
+    object::{AnyObject, Version},
     users_code::{contained, may_block},
 };
 
@@ -187,6 +191,12 @@ impl Processor {
         // Only now: several observers may be one controller's, which judges progress by what all have seen.
         for entry in &self.observers {
             self.call(entry, |observer| observer.progressed(applied.progress));
+        }
+        if applied.progress.via == ProgressVia::NewEpoch {
+            core.newest.store(0, Ordering::Release);
+        }
+        if let Some(Version(newest)) = applied.newest {
+            core.newest.fetch_max(newest, Ordering::AcqRel);
         }
         if let Some(extent) = &applied.replaced {
             core.reliability.replaced(extent);

@@ -1,6 +1,12 @@
 //! The informer as its users see it.
 
-use std::{any::TypeId, cell::RefCell, marker::PhantomData, sync::Arc, time::Duration};
+use std::{
+    any::TypeId,
+    cell::RefCell,
+    marker::PhantomData,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures::future::join_all;
 use tokio::time::Instant;
@@ -21,7 +27,7 @@ use super::{
 use crate::{
     delta_fifo::Extent,
     list_watch::{ListerWatcher, TypedSource},
-    object::{Kind, Object},
+    object::{Kind, Object, Version},
     reflector::{ReflectorConfig, WatchError, WatchErrorHandler},
     store::{AnyLister, DuplicateIndex, IndexDefinition, ObjectIndex, Objects},
 };
@@ -138,6 +144,18 @@ impl AnyInformer {
     /// Ends once the cache holds at least what the first list held; never, if the informer is stopped before.
     pub(crate) async fn synced(&self) {
         self.handle.core.synced.wait().await;
+    }
+
+    /// Returns the highest version of an object that the cache was given, if one is known.
+    pub(crate) fn newest(&self) -> Option<Version> {
+        let newest = self.handle.core.newest.load(Ordering::Acquire);
+        (newest > 0).then_some(Version(newest))
+    }
+
+    /// Ends once the cache shows a version. Returns whether it does within some time.
+    pub(crate) async fn shows(&self, version: Version, within: Duration) -> bool {
+        self.synced().await;
+        self.newest() >= Some(version) || self.lister().wait_for_version(version, within).await.is_ok()
     }
 
     /// Returns whether it keeps this replica's part of the objects alone.

@@ -46,6 +46,11 @@ impl KeyRecord {
         self.details.as_deref_mut()
     }
 
+    /// Returns whether a cache does not show yet what its last run wrote.
+    pub(super) fn awaits_writes(&self) -> bool {
+        self.details.as_ref().is_some_and(|details| !details.writes.waits.is_empty())
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         let Self { asked, last_read, run, details } = self;
         asked.is_none()
@@ -61,6 +66,12 @@ impl KeyRecord {
             let KeyDetails { writes, spent, .. } = std::mem::take(details);
             *details = KeyDetails { writes, spent, ..KeyDetails::default() };
         }
+    }
+
+    /// Forgets what only runs of the key need, but not what it waits for: it is to run in another replica.
+    pub(super) fn leave(&mut self) {
+        self.end_term();
+        self.last_read = None;
     }
 
     /// Forgets what is over, and what belongs to an object that is gone.

@@ -117,14 +117,17 @@ impl KeyTable {
 
     /// Drops the keys of slots that this replica does not work on any more. Runs go on; nothing else of them starts.
     ///
-    /// Returns the slots that drain, and whether no key of theirs runs.
+    /// Returns the slots that drain, and whether no key of theirs runs, or waits for what its last run wrote.
     pub(crate) fn dismiss(&mut self) -> Vec<(Slot, Turn, bool)> {
         let (draining, is_smaller) = self.slots.dismiss();
         if is_smaller {
-            self.keys.retain(|key, record| record.run.is_some() || self.slots.admits(key));
+            let left = self.keys.iter_mut().filter(|(key, _)| !self.slots.admits(key));
+            left.for_each(|(_, record)| record.leave());
+            self.keys.retain(|_, record| !record.is_empty());
         }
-        let running = self.keys.iter().filter(|(_, record)| !draining.is_empty() && record.run.is_some());
-        self.slots.without(draining.clone(), running.map(|(key, _)| key))
+        let is_busy = |record: &KeyRecord| record.run.is_some() || record.awaits_writes();
+        let busy = self.keys.iter().filter(|(_, record)| !draining.is_empty() && is_busy(record));
+        self.slots.without(draining.clone(), busy.map(|(key, _)| key))
     }
 
     // --- what asks for runs
@@ -313,9 +316,10 @@ impl KeyTable {
     /// Ends the run, judges what is still deferred, and forgets what only the run needed. Of a key that runs elsewhere
     /// from now on, all is forgotten.
     pub(crate) fn end(&mut self, key: &ObjectKey) -> RunDone {
-        if !self.slots.admits(key) {
-            let run = self.keys.remove(key).and_then(|record| record.run);
-            return run.map(|run| run.done).unwrap_or_default();
+        if !self.slots.admits(key)
+            && let Some(record) = self.keys.get_mut(key)
+        {
+            record.leave();
         }
         let Some(record) = self.keys.get_mut(key) else { return RunDone::default() };
         let RunRecord { deferred, mut done, .. } = record.run.take().map(|run| *run).unwrap_or_default();

@@ -2,16 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::{StreamExt, future::ready, stream, stream::BoxStream};
 use http::Request;
 use kube::{
-    api::{DeleteParams, ListParams, Preconditions},
+    api::{DeleteParams, ListParams, Preconditions, WatchEvent, WatchParams},
     core::request,
 };
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
-use super::record::{GROUP_LABEL, NoteRecord, StoredLease};
+use super::record::{GROUP_LABEL, NoteRecord, StoredLease, micros};
 
 /// What this replica says in its Lease.
 #[derive(Debug)]
@@ -72,7 +73,8 @@ pub(crate) struct NotedLease {
     pub(crate) version: String,
     /// For how long it lasts without a renewal, as it says.
     pub(crate) duration: Duration,
-    pub(crate) is_released: bool,
+    /// When it was renewed, as it says, in microseconds since 1970.
+    pub(crate) renewed: i64,
     uid: Option<String>,
     resource_version: Option<String>,
 }
@@ -83,10 +85,24 @@ impl NotedLeases {
     /// # Errors
     /// Why the server did not answer, in one line.
     pub(crate) async fn list(&self) -> Result<Vec<NotedLease>, String> {
-        let params = ListParams::default().labels(&format!("{GROUP_LABEL}={}", self.group));
+        let params = ListParams::default().labels(&self.selector());
         let mut listed = self.send(self.request().list(&params)).await?;
         let items = listed["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
         Ok(items.into_iter().map(NotedLease::of).collect())
+    }
+
+    /// Watches the Leases: what each of them says when it changes, by name. It ends with the watch, or if none can be opened.
+    ///
+    /// It tells when to [list](Self::list), and no more: what it shows may be old, and it may miss something.
+    pub(crate) fn watch(&self) -> BoxStream<'static, (Arc<str>, Arc<str>)> {
+        let params = WatchParams::default().labels(&self.selector());
+        let (client, request) = (self.client.clone(), self.request().watch(&params, ""));
+        let watched = async move {
+            let events = client.request_events::<Value>(request.ok()?).await.ok()?;
+            let events = events.take_while(|event| ready(event.is_ok()));
+            Some(events.filter_map(|event| ready(event.ok().and_then(said_by))))
+        };
+        stream::once(watched).filter_map(ready).flatten().boxed()
     }
 
     /// Deletes a Lease if it is still as it was listed.
@@ -102,6 +118,10 @@ impl NotedLeases {
         self.send(self.request().delete(&lease.name, &params)).await.map(drop)
     }
 
+    fn selector(&self) -> String {
+        format!("{GROUP_LABEL}={}", self.group)
+    }
+
     async fn send(&self, request: Result<Request<Vec<u8>>, request::Error>) -> Result<Value, String> {
         let request = request.map_err(|error| error.to_string())?;
         self.client.request::<Value>(request).await.map_err(|error| error.to_string())
@@ -109,6 +129,17 @@ impl NotedLeases {
 
     fn request(&self) -> kube::core::Request {
         kube::core::Request::new(format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace))
+    }
+}
+
+/// Returns what the Lease of an event says, by its name.
+fn said_by(event: WatchEvent<Value>) -> Option<(Arc<str>, Arc<str>)> {
+    match event {
+        WatchEvent::Added(lease) | WatchEvent::Modified(lease) | WatchEvent::Deleted(lease) => {
+            let NotedLease { name, note, .. } = NotedLease::of(lease);
+            Some((name, note))
+        }
+        WatchEvent::Bookmark(_) | WatchEvent::Error(_) => None,
     }
 }
 
@@ -122,7 +153,7 @@ impl NotedLease {
             note: record.note.as_ref().map(|note| note.text.clone()).unwrap_or_default(),
             version: format!("{uid:?} {resource_version:?}"),
             duration: record.duration.unwrap_or_default(),
-            is_released: record.is_released(),
+            renewed: record.renewed.as_str().and_then(micros).unwrap_or_default(),
             uid,
             resource_version,
         }

@@ -151,6 +151,11 @@ pub(super) fn new_lease(key: &ObjectKey, record: &LeaseRecord) -> Value {
     lease
 }
 
+/// Reads a time of a Lease.
+pub(super) fn micros(time: &str) -> Option<i64> {
+    Some(time.parse::<Timestamp>().ok()?.as_microsecond())
+}
+
 /// Returns a time in the form of a Lease, with six decimals.
 pub(super) fn micro_time(unix_micros: i64) -> Value {
     let time = Timestamp::from_microsecond(unix_micros).unwrap_or(Timestamp::MAX);

@@ -90,7 +90,7 @@ impl Rules {
         let of = |name| RuleResource::new("coordination.k8s.io", "leases", name);
         let place = lease.namespace().map(Arc::from);
         if is_shared {
-            let verbs = [ApiVerb::Get, ApiVerb::List, ApiVerb::Update, ApiVerb::Delete];
+            let verbs = [ApiVerb::Get, ApiVerb::List, ApiVerb::Watch, ApiVerb::Update, ApiVerb::Delete];
             self.grant(place.clone(), of(None), &verbs);
         } else {
             self.grant(place.clone(), of(Some(lease.name())), &[ApiVerb::Get, ApiVerb::Update]);

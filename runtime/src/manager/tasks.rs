@@ -19,7 +19,7 @@ use super::Inspector;
 use crate::{
     controller::{Leftovers, Stop, Term, Terms},
     error::Error,
-    shards::{SlotStage, Slots},
+    shards::{ShownVersions, SlotStage, Slots},
     users_code::discard,
 };
 
@@ -154,7 +154,7 @@ impl Task {
                     if let Some(leftovers) = &self.leftovers {
                         leftovers.ended().await;
                     }
-                    user.drained(slot, turn);
+                    user.drained(slot, turn, &ShownVersions::new());
                     let _ = term.stop.finish.run_until_cancelled(changes.changed()).await;
                 }
                 SlotStage::Elsewhere => {

@@ -6,8 +6,8 @@
 //! - A claim is verified by a consistent list of all Leases that was asked for after the server had confirmed the claim.
 //!   If two replicas claim a slot at once, at least one of them sees both claims. It withdraws, and tries again later.
 //! - A replica is *calm* once it has listed all Leases for a whole lease duration without a gap and without a surprise. A
-//!   surprise is a Lease that changed as no replica changes it: its number went back, it vanished, or the own one shows
-//!   what this replica never wrote. Only a calm replica takes a slot that nobody hands over to it.
+//!   surprise is a Lease that changed as no replica changes it: its number or its time went back, its seal is broken, it
+//!   vanished, or the own one shows what this replica never wrote. Only a calm replica takes a slot that nobody hands over to it.
 //! - What a surprise takes out of another replica's Lease stays claimed until that replica says more, or is gone.
 
 use std::{
@@ -37,7 +37,38 @@ pub(super) struct SlotRecord {
     pub(super) gives: BTreeMap<Slot, Handover>,
     /// Whether slots are shared out to it: not before it may work, and not while it leaves.
     pub(super) takes_part: bool,
+    /// What its caches showed when it handed over slots last.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) shown: ShownVersions,
+    /// A hash of all the rest and of the Lease's name, so that an edit by somebody else is noticed.
+    pub(super) seal: u32,
 }
+
+impl SlotRecord {
+    /// Seals the record of the Lease with this name.
+    pub(super) fn sealed(self, lease: &str) -> Self {
+        let open = Self { seal: 0, ..self };
+        let text = serde_json::to_vec(&open).unwrap_or_default();
+        Self { seal: hash(&[lease.as_bytes(), &text]) as u32, ..open }
+    }
+
+    /// Takes what the Lease with this name says. One that was edited, or that puts keys into slots in another way, works
+    /// on all slots, unless it says that it works on none.
+    pub(super) fn read(said: Option<Self>, lease: &str, of: SlotOf) -> Self {
+        let is_sealed = |said: &Self| said.clone().sealed(lease).seal == said.seal;
+        match said.filter(is_sealed) {
+            Some(said) if (said.slots, said.by_name) == (of.slots, of.by_name) => said,
+            other => {
+                let has_left = other.as_ref().is_some_and(|said| said.claims.is_empty() && !said.takes_part);
+                let claims = if has_left { BTreeSet::new() } else { (0..of.slots).collect() };
+                Self { number: other.unwrap_or_default().number, claims, ..Self::default() }
+            }
+        }
+    }
+}
+
+/// The highest version of an object in each cache, by what is cached.
+pub(crate) type ShownVersions = BTreeMap<String, u64>;
 
 /// To whom a slot was handed over, and in which record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +83,8 @@ pub(super) struct MemberLease {
     pub(super) record: SlotRecord,
     /// Changes with every write, such as a renewal.
     pub(super) version: String,
+    /// When it was renewed by its replica's clock, in microseconds. It grows with every renewal.
+    pub(super) renewed: i64,
     /// For how long it lasts without a renewal.
     pub(super) lasts: Duration,
 }
@@ -102,6 +135,10 @@ pub(super) struct Claims {
     others: BTreeMap<Arc<str>, OtherMember>,
     own: BTreeMap<Slot, ClaimStage>,
     gives: BTreeMap<Slot, Handover>,
+    /// What the caches of this replica show.
+    shown: ShownVersions,
+    /// What the caches showed of who handed over a slot.
+    shown_before: BTreeMap<Slot, ShownVersions>,
     /// What the Lease is to say.
     said: SlotRecord,
     /// What the server confirmed last, and when that was noticed.
@@ -127,7 +164,7 @@ pub(super) struct Claims {
 impl Claims {
     /// Makes the claims of the replica whose Lease has this name.
     pub(super) fn new(me: Arc<str>, of: SlotOf, lease: Duration, seed: u64) -> Self {
-        let said = SlotRecord { slots: of.slots, by_name: of.by_name, ..SlotRecord::default() };
+        let said = SlotRecord { slots: of.slots, by_name: of.by_name, ..SlotRecord::default() }.sealed(&me);
         Self {
             me,
             of,
@@ -135,6 +172,8 @@ impl Claims {
             others: BTreeMap::new(),
             own: BTreeMap::new(),
             gives: BTreeMap::new(),
+            shown: ShownVersions::new(),
+            shown_before: BTreeMap::new(),
             confirmed: (said.clone(), None),
             unconfirmed: vec![said.clone()],
             said,
@@ -171,6 +210,11 @@ impl Claims {
         self.others.iter().find(|(_, other)| other.claims(slot, now)).map(|(name, _)| name)
     }
 
+    /// Returns whether a Lease says something else than was listed last. That of this replica never does.
+    pub(super) fn is_news(&self, name: &Arc<str>, said: Option<&SlotRecord>) -> bool {
+        *name != self.me && self.others.get(name).map(|other| &other.lease.record) != said
+    }
+
     /// Counts the replicas that take part, with this one.
     pub(super) fn members(&self, now: Instant) -> usize {
         1 + self.others.values().filter(|other| other.takes_part(now)).count()
@@ -194,6 +238,25 @@ impl Claims {
     }
 
     // --- what happens
+
+    /// Takes what the caches of this replica show.
+    pub(super) fn show(&mut self, shown: &ShownVersions) {
+        for (cache, version) in shown {
+            let highest = self.shown.entry(cache.clone()).or_default();
+            *highest = (*version).max(*highest);
+        }
+    }
+
+    /// Returns what the caches of those showed who handed over these slots; `None` if one was not handed over.
+    pub(super) fn shown_before(&self, mut slots: impl Iterator<Item = Slot>) -> Option<ShownVersions> {
+        slots.try_fold(ShownVersions::new(), |mut all, slot| {
+            for (cache, version) in self.shown_before.get(&slot)? {
+                let highest = all.entry(cache.clone()).or_default();
+                *highest = (*version).max(*highest);
+            }
+            Some(all)
+        })
+    }
 
     /// Every run of a slot that drains has ended.
     pub(super) fn drained(&mut self, slot: Slot, now: Instant) {
@@ -235,8 +298,8 @@ impl Claims {
         let takes_part = self.is_guarded && !self.leaves;
         let said = &self.said;
         if (&claims, &self.gives, takes_part) != (&said.claims, &said.gives, said.takes_part) {
-            let (number, gives) = (said.number + 1, self.gives.clone());
-            self.said = SlotRecord { number, claims, gives, takes_part, ..self.said };
+            let (number, gives, shown) = (said.number + 1, self.gives.clone(), self.shown.clone());
+            self.said = SlotRecord { number, claims, gives, takes_part, shown, ..self.said }.sealed(&self.me);
             self.unconfirmed.push(self.said.clone());
         }
         &self.said
@@ -311,7 +374,9 @@ impl Claims {
             return false;
         }
         let (before, after) = (&other.lease.record, &lease.record);
-        let is_surprise = after.number < before.number || (after.number == before.number && after != before);
+        let is_surprise = after.number < before.number
+            || (after.number == before.number && after != before)
+            || lease.renewed <= other.lease.renewed;
         if is_surprise {
             other.hidden.extend(&before.claims);
         } else if after.number > before.number {
@@ -381,9 +446,14 @@ impl Claims {
         for slot in 0..self.of.slots {
             let is_mine = wanted.get(&slot) == Some(&self.me);
             match self.own.get(&slot) {
-                None if is_mine && self.is_free(slot, now) && (is_calm || self.is_offered(slot, now)) => {
-                    self.own.insert(slot, ClaimStage::Claimed);
-                    self.gives.remove(&slot);
+                None if is_mine && self.is_free(slot, now) => {
+                    let offered = self.offered(slot, now).cloned();
+                    if is_calm || offered.is_some() {
+                        self.own.insert(slot, ClaimStage::Claimed);
+                        self.gives.remove(&slot);
+                        self.shown_before.remove(&slot);
+                        self.shown_before.extend(offered.map(|shown| (slot, shown)));
+                    }
                 }
                 Some(ClaimStage::Claimed) if !is_mine => drop(self.own.remove(&slot)),
                 Some(ClaimStage::Works) if !is_mine => self.drain(slot, &wanted),
@@ -414,18 +484,19 @@ impl Claims {
         }
     }
 
-    /// Returns whether somebody has just handed it over.
-    fn is_offered(&self, slot: Slot, now: Instant) -> bool {
-        self.others.iter().any(|(name, other)| {
+    /// Returns what the caches showed of who has just handed over a slot, if somebody has.
+    fn offered(&self, slot: Slot, now: Instant) -> Option<&ShownVersions> {
+        let just_now = |(name, other): &(&Arc<str>, &OtherMember)| {
             let give = other.lease.record.gives.get(&slot).filter(|give| give.to == self.me);
             let seen =
-                give.map(|give| self.offers.get(&(name.clone(), slot, give.number)).copied().flatten());
+                give.map(|give| self.offers.get(&((*name).clone(), slot, give.number)).copied().flatten());
             #[cfg(test)]
             if self.without.age_of_offers {
                 return seen.is_some();
             }
             seen.flatten().is_some_and(|seen| now - seen < self.lease / 3)
-        })
+        };
+        self.others.iter().find(just_now).map(|(_, other)| &other.lease.record.shown)
     }
 }
 

@@ -36,14 +36,16 @@ impl Bench {
 
     fn put(&mut self, name: &str, record: SlotRecord) {
         self.version += 1;
-        let lease = MemberLease { record, version: self.version.to_string(), lasts: LEASE };
+        let renewed = self.version.cast_signed();
+        let lease = MemberLease { record, version: self.version.to_string(), renewed, lasts: LEASE };
         self.leases.insert(name.into(), lease);
     }
 
     /// Another replica renews its Lease.
     fn renew(&mut self, name: &str) {
         self.version += 1;
-        self.leases.get_mut(name).unwrap().version = self.version.to_string();
+        let lease = self.leases.get_mut(name).unwrap();
+        (lease.version, lease.renewed) = (self.version.to_string(), self.version.cast_signed());
     }
 
     /// The server takes what the replica says.

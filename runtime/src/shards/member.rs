@@ -2,6 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use futures::{StreamExt, stream::BoxStream};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
@@ -84,6 +85,7 @@ impl Member {
 impl MemberList {
     async fn follow(&self) -> Infallible {
         let (mut confirmed, mut has_failed) = (self.note.confirmed(), false);
+        let mut said = None;
         loop {
             let is_listed = self.list().await;
             if is_listed == has_failed {
@@ -100,19 +102,43 @@ impl MemberList {
             }
             let is_settled = self.slots.read(|claims| claims.is_settled(Instant::now()));
             let pause = if is_settled { self.retry } else { self.retry / WHILE_MOVING };
-            tokio::select! {
+            let changes = said.get_or_insert_with(|| self.leases.watch());
+            let has_ended = tokio::select! {
                 biased;
-                changed = confirmed.changed() => if changed.is_err() {
-                    sleep(pause).await;
-                },
-                () = sleep(pause) => {}
+                changed = confirmed.changed() => {
+                    if changed.is_err() {
+                        sleep(pause).await;
+                    }
+                    false
+                }
+                has_ended = self.somebody_speaks(changes) => {
+                    if has_ended {
+                        sleep(pause).await;
+                    }
+                    has_ended
+                }
+                () = sleep(pause) => false,
+            };
+            if has_ended {
+                said = None;
             }
-            let said =
+            let record =
                 confirmed.borrow_and_update().as_deref().and_then(|said| serde_json::from_str(said).ok());
-            if let Some(record) = said {
+            if let Some(record) = record {
                 self.slots.update(|claims| claims.confirmed(record, Instant::now()));
             }
         }
+    }
+
+    /// Ends once another replica says something new. Returns whether the watch is over instead.
+    async fn somebody_speaks(&self, changes: &mut BoxStream<'static, (Arc<str>, Arc<str>)>) -> bool {
+        while let Some((name, note)) = changes.next().await {
+            let said: Option<SlotRecord> = serde_json::from_str(&note).ok();
+            if self.slots.read(|claims| claims.is_news(&name, said.as_ref())) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Lists the Leases. Returns whether the server answered.
@@ -142,19 +168,13 @@ impl MemberList {
         true
     }
 
-    /// Returns what a Lease says. A replica that can't be understood works on all slots, unless it has left.
     fn said_in(&self, lease: &NotedLease) -> MemberLease {
-        let of = self.slots.of();
-        let said: Option<SlotRecord> = serde_json::from_str(&lease.note).ok();
-        let said = match said {
-            Some(said) if (said.slots, said.by_name) == (of.slots, of.by_name) => said,
-            other => {
-                let other = other.unwrap_or_default();
-                let works = !lease.is_released || !other.claims.is_empty();
-                let claims = if works { (0..of.slots).collect() } else { Default::default() };
-                SlotRecord { number: other.number, claims, ..SlotRecord::default() }
-            }
-        };
-        MemberLease { record: said, version: lease.version.clone(), lasts: lease.duration.max(self.lease) }
+        let said = serde_json::from_str(&lease.note).ok();
+        MemberLease {
+            record: SlotRecord::read(said, &lease.name, self.slots.of()),
+            version: lease.version.clone(),
+            renewed: lease.renewed,
+            lasts: lease.duration.max(self.lease),
+        }
     }
 }

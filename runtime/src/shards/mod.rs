@@ -23,6 +23,8 @@
 //!
 //! # What it does not guarantee
 //!
+//! - Somebody who restores a Lease to what it was a few seconds ago, or forges what a replica writes, can have two replicas
+//!   work on one slot. Older copies, deletions and other edits can't.
 //! - Back-off, timers and unfinished deletions of a key do not move with it. The new replica runs each key of a slot
 //!   that it took, at low priority. A `deleted` call that was due may be lost, as it may be at any restart.
 //! - All that [`leader_election`](crate::leader_election) does not guarantee.
@@ -37,6 +39,7 @@ mod claims_tests;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use claims::ShownVersions;
 pub(crate) use member::Member;
 pub use settings::Sharding;
 pub(crate) use slot::Slot;

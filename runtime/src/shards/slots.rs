@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    claims::Claims,
+    claims::{Claims, ShownVersions},
     slot::{Slot, SlotOf},
 };
 use crate::{leader_election::LeaseNote, object::ObjectKey};
@@ -125,6 +125,11 @@ impl Slots {
     /// Returns the Lease of the other replica that works on a slot, as far as is known.
     pub(crate) fn holder(&self, slot: Slot) -> Option<Arc<str>> {
         self.shared.state.lock().claims.holder(slot, Instant::now()).cloned()
+    }
+
+    /// Returns what the caches of those showed who handed over these slots; `None` if one was not handed over.
+    pub(crate) fn shown_before(&self, slots: impl Iterator<Item = Slot>) -> Option<ShownVersions> {
+        self.shared.state.lock().claims.shown_before(slots)
     }
 
     /// Counts the replicas that share the work.
@@ -239,10 +244,13 @@ impl SlotsState {
 
 impl SlotUser {
     /// Says that nothing of a slot runs any more, and that nothing starts before its next turn.
-    pub(crate) fn drained(&self, slot: Slot, turn: Turn) {
+    ///
+    /// `shown` is what its caches show: whoever takes the slot waits until its caches show that.
+    pub(crate) fn drained(&self, slot: Slot, turn: Turn, shown: &ShownVersions) {
         let mut state = self.slots.shared.state.lock();
         let said = state.users.get_mut(&self.id).map(|user| user.drained.insert(slot, turn));
         if said != Some(Some(turn)) {
+            state.claims.show(shown);
             self.slots.follow_up(&mut state);
         }
     }

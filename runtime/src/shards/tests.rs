@@ -40,6 +40,9 @@ const PATIENCE: Duration = Duration::from_millis(2_500);
 const TROUBLED: At = 240_000;
 const CALM: At = 90_000;
 const MOST_MEMBERS: usize = 6;
+/// How old a copy of a Lease is at least that somebody restores. Who has not listed for a third of a lease duration, by a clock
+/// that may be slow, is not calm.
+const OLD_ENOUGH: At = 6_000;
 
 #[derive(Clone, Debug)]
 enum Ask {
@@ -188,11 +191,13 @@ impl World {
         let name = self.members[who].name.clone();
         let current = self.leases.get(&name).map(|lease| lease.version.clone());
         let answer = match ask {
-            Ask::List => Answer::Listed(self.leases.clone()),
+            Ask::List => Answer::Listed(self.listed()),
             Ask::Read => Answer::Read(current),
             Ask::Write { base, record } if base == current => {
                 let version = self.version();
-                let lease = MemberLease { record: record.clone(), version: version.clone(), lasts: LEASE };
+                let renewed = i64::try_from(self.versions).unwrap();
+                let lease =
+                    MemberLease { record: record.clone(), version: version.clone(), renewed, lasts: LEASE };
                 self.leases.insert(name, lease);
                 Answer::Written(version, record)
             }
@@ -202,6 +207,16 @@ impl World {
         if !self.members[who].is_deaf && !is_lost {
             self.later(time, Event::Answered(who, answer, sent));
         }
+    }
+
+    /// The Leases as replicas read them.
+    fn listed(&self) -> MemberLeases {
+        let of = SlotOf { by_name: false, slots: SLOTS };
+        let read = |(name, lease): (&Arc<str>, &MemberLease)| {
+            let record = SlotRecord::read(Some(lease.record.clone()), name, of);
+            (name.clone(), MemberLease { record, ..lease.clone() })
+        };
+        self.leases.iter().map(read).collect()
     }
 
     fn version(&mut self) -> String {
@@ -300,7 +315,8 @@ impl World {
         let name = self.members[who].name.clone();
         let here = |member: &&Member| !member.is_gone && !member.leaves;
         let count = self.members.iter().filter(here).count();
-        let back = self.random.random_range(0..40_000);
+        // All replicas that are not cut off have listed since.
+        let back = self.random.random_range(OLD_ENOUGH..40_000);
         let copy =
             self.copies.iter().rev().find(|(at, _)| at + back <= self.now).map(|(_, copy)| copy.clone());
         match self.random.random_range(0..12) {

@@ -315,7 +315,7 @@ async fn replicas_share_the_work_and_pass_it_on() {
         sleep(Duration::from_millis(10)).await;
     }
     let took = stopped.elapsed();
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
     assert!(world.written.lock().unwrap().moves > before);
     // One that is gone keeps its part for a lease duration.
     world.replicas[1].cable.set(Passes::Nothing);

@@ -7,6 +7,7 @@
 mod agents;
 mod central;
 mod delays;
+mod moves;
 mod demo;
 mod derive;
 mod errors;

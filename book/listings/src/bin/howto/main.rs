@@ -11,6 +11,8 @@ mod metrics;
 #[cfg(test)]
 mod outside;
 #[cfg(test)]
+mod shards;
+#[cfg(test)]
 mod tenants;
 
 fn main() {}
