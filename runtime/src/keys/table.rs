@@ -316,11 +316,8 @@ impl KeyTable {
     /// Ends the run, judges what is still deferred, and forgets what only the run needed. Of a key that runs elsewhere
     /// from now on, all is forgotten.
     pub(crate) fn end(&mut self, key: &ObjectKey) -> RunDone {
-        if !self.slots.admits(key)
-            && let Some(record) = self.keys.get_mut(key)
-        {
-            record.leave();
-        }
+        let left = self.keys.get_mut(key).filter(|_| !self.slots.admits(key));
+        left.into_iter().for_each(KeyRecord::leave);
         let Some(record) = self.keys.get_mut(key) else { return RunDone::default() };
         let RunRecord { deferred, mut done, .. } = record.run.take().map(|run| *run).unwrap_or_default();
         if let Some(details) = record.known() {

@@ -39,7 +39,7 @@ pub(super) struct ReplicaEnv<'a> {
 }
 
 impl Replica {
-    /// Makes one of which one works at a time.
+    /// Makes a replica that works while it leads.
     pub(super) fn leading(election: LeaderElection, env: ReplicaEnv<'_>) -> Self {
         let meter = env.metrics.of(election.name());
         let (candidate, gate, leadership) = Candidate::new(election, env.client, env.clock, meter, env.seed);

@@ -8,7 +8,8 @@
 //! - A replica is *calm* once it has listed all Leases for a whole lease duration without a gap and without a surprise. A
 //!   surprise is a Lease that changed as no replica changes it: its number or its time went back, its seal is broken, it
 //!   vanished, or the own one shows what this replica never wrote. Only a calm replica takes a slot that nobody hands over to it.
-//! - What a surprise takes out of another replica's Lease stays claimed until that replica says more, or is gone.
+//! - A surprise ends claims that are not verified, and makes earlier handovers void. Who is calm again has given each
+//!   replica the time to repair its Lease, or to stop.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -52,16 +53,17 @@ impl SlotRecord {
         Self { seal: hash(&[lease.as_bytes(), &text]) as u32, ..open }
     }
 
-    /// Takes what the Lease with this name says. One that was edited, or that puts keys into slots in another way, works
-    /// on all slots, unless it says that it works on none.
-    pub(super) fn read(said: Option<Self>, lease: &str, of: SlotOf) -> Self {
-        let is_sealed = |said: &Self| said.clone().sealed(lease).seal == said.seal;
-        match said.filter(is_sealed) {
-            Some(said) if (said.slots, said.by_name) == (of.slots, of.by_name) => said,
-            other => {
-                let has_left = other.as_ref().is_some_and(|said| said.claims.is_empty() && !said.takes_part);
-                let claims = if has_left { BTreeSet::new() } else { (0..of.slots).collect() };
-                Self { number: other.unwrap_or_default().number, claims, ..Self::default() }
+    /// Takes what the Lease with this name says, and whether somebody else has edited it. Such a replica, and one that puts
+    /// keys into slots in another way, works on all slots, unless it says that it works on none.
+    pub(super) fn read(said: Option<Self>, lease: &str, of: SlotOf) -> (Self, bool) {
+        let said = said.filter(|said| said.clone().sealed(lease).seal == said.seal);
+        let all = || (0..of.slots).collect();
+        match said {
+            None => (Self { claims: all(), ..Self::default() }, true),
+            Some(said) if (said.slots, said.by_name) == (of.slots, of.by_name) => (said, false),
+            Some(Self { number, claims, takes_part, .. }) => {
+                let claims = if claims.is_empty() && !takes_part { claims } else { all() };
+                (Self { number, claims, ..Self::default() }, false)
             }
         }
     }
@@ -87,6 +89,8 @@ pub(super) struct MemberLease {
     pub(super) renewed: i64,
     /// For how long it lasts without a renewal.
     pub(super) lasts: Duration,
+    /// Whether somebody else has edited the record.
+    pub(super) is_broken: bool,
 }
 
 /// All Leases, by name.
@@ -98,8 +102,6 @@ struct OtherMember {
     lease: MemberLease,
     /// When its Lease changed last, as far as was seen.
     changed: Instant,
-    /// Claims that a change took away which was not the replica's own.
-    hidden: BTreeSet<Slot>,
     is_missing: bool,
 }
 
@@ -109,12 +111,20 @@ impl OtherMember {
     }
 
     fn claims(&self, slot: Slot, now: Instant) -> bool {
-        self.is_current(now) && (self.lease.record.claims.contains(&slot) || self.hidden.contains(&slot))
+        self.is_current(now) && self.lease.record.claims.contains(&slot)
     }
 
     fn takes_part(&self, now: Instant) -> bool {
         self.is_current(now) && self.lease.record.takes_part && !self.is_missing
     }
+}
+
+/// A handover to this replica.
+#[derive(Debug, Default)]
+struct SeenOffer {
+    number: u64,
+    /// When it was seen to happen; `None` if it may have happened long before.
+    seen: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,8 +160,8 @@ pub(super) struct Claims {
     listed_at: Option<Instant>,
     /// Until when a slot is not claimed again that another replica claimed too.
     contested: BTreeMap<Slot, Instant>,
-    /// When a handover to this replica was seen to happen; `None` if it may have happened long before.
-    offers: HashMap<(Arc<str>, Slot, u64), Option<Instant>>,
+    /// The last handover of each slot to this replica, by who handed it over.
+    offers: HashMap<(Arc<str>, Slot), SeenOffer>,
     /// Whether the Lease of the whole program is held for all replicas.
     is_guarded: bool,
     leaves: bool,
@@ -283,7 +293,6 @@ impl Claims {
     pub(super) fn lost(&mut self) {
         (self.own, self.gives, self.others) = Default::default();
         (self.calm_since, self.listed_at, self.is_guarded) = (None, None, false);
-        self.offers.clear();
     }
 
     /// Whether the Lease of the whole program is held for all replicas.
@@ -341,16 +350,17 @@ impl Claims {
         for (name, other) in &mut self.others {
             if !leases.contains_key(name) && !other.is_missing {
                 other.is_missing = true;
-                let record = &other.lease.record;
-                let has_left = !record.takes_part && record.claims.is_empty() && other.hidden.is_empty();
-                is_surprise |= !has_left && other.is_current(now);
+                is_surprise |= other.is_current(now);
             }
         }
         self.others
             .retain(|name, other| leases.contains_key(name) || now - other.changed < 2 * other.lease.lasts);
-        self.see_offers(is_gap, now);
-        if is_surprise || is_gap {
+        let is_calm = !is_gap && !is_surprise;
+        self.see_offers(is_calm, now);
+        if !is_calm {
+            // What others claim may not be what is listed. What is worked on was claimed before.
             self.calm_since = None;
+            self.own.retain(|_, stage| *stage != ClaimStage::Claimed);
         }
         self.calm_since.get_or_insert(now);
         self.verify(sent, now, own.as_ref());
@@ -360,46 +370,38 @@ impl Claims {
     /// Takes another replica's Lease. Returns whether it changed as no replica changes it.
     fn saw(&mut self, name: &Arc<str>, lease: &MemberLease, now: Instant) -> bool {
         let Some(other) = self.others.get_mut(name) else {
-            let other = OtherMember {
-                lease: lease.clone(),
-                changed: now,
-                hidden: BTreeSet::new(),
-                is_missing: false,
-            };
+            let other = OtherMember { lease: lease.clone(), changed: now, is_missing: false };
             self.others.insert(name.clone(), other);
-            return false;
+            return lease.is_broken;
         };
         other.is_missing = false;
         if other.lease.version == lease.version {
             return false;
         }
         let (before, after) = (&other.lease.record, &lease.record);
-        let is_surprise = after.number < before.number
+        let is_back = after.number < before.number
             || (after.number == before.number && after != before)
             || lease.renewed <= other.lease.renewed;
-        if is_surprise {
-            other.hidden.extend(&before.claims);
-        } else if after.number > before.number {
-            other.hidden.clear();
-        }
         // A change that is not its own renews nothing, but to be safe it counts.
         (other.changed, other.lease) = (now, lease.clone());
-        is_surprise
+        is_back || lease.is_broken
     }
 
-    /// Notes when slots were handed over to this replica.
-    fn see_offers(&mut self, is_gap: bool, now: Instant) {
-        let mut offers = HashMap::new();
+    /// Notes when slots were handed over to this replica. After a gap or a surprise no earlier handover counts.
+    fn see_offers(&mut self, is_calm: bool, now: Instant) {
         for (name, other) in &self.others {
-            for (slot, Handover { number, .. }) in
-                other.lease.record.gives.iter().filter(|(_, give)| give.to == self.me)
-            {
-                let offer = (name.clone(), *slot, *number);
-                let seen = self.offers.get(&offer).copied().unwrap_or_else(|| (!is_gap).then_some(now));
-                offers.insert(offer, seen);
+            for (slot, give) in other.lease.record.gives.iter().filter(|(_, give)| give.to == self.me) {
+                let offer = self.offers.entry((name.clone(), *slot)).or_default();
+                // A Lease that was repaired says again what it said before.
+                if offer.number < give.number {
+                    *offer = SeenOffer { number: give.number, seen: Some(now) };
+                }
             }
         }
-        self.offers = offers;
+        self.offers.retain(|(name, _), _| self.others.contains_key(name));
+        if !is_calm {
+            self.offers.values_mut().for_each(|offer| offer.seen = None);
+        }
     }
 
     /// Begins to work on what only this replica claims, as a list shows that was asked for after the claim.
@@ -488,8 +490,9 @@ impl Claims {
     fn offered(&self, slot: Slot, now: Instant) -> Option<&ShownVersions> {
         let just_now = |(name, other): &(&Arc<str>, &OtherMember)| {
             let give = other.lease.record.gives.get(&slot).filter(|give| give.to == self.me);
+            let offer = self.offers.get(&((*name).clone(), slot));
             let seen =
-                give.map(|give| self.offers.get(&((*name).clone(), slot, give.number)).copied().flatten());
+                give.zip(offer).map(|(give, offer)| offer.seen.filter(|_| offer.number == give.number));
             #[cfg(test)]
             if self.without.age_of_offers {
                 return seen.is_some();

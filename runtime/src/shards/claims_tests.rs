@@ -37,7 +37,13 @@ impl Bench {
     fn put(&mut self, name: &str, record: SlotRecord) {
         self.version += 1;
         let renewed = self.version.cast_signed();
-        let lease = MemberLease { record, version: self.version.to_string(), renewed, lasts: LEASE };
+        let lease = MemberLease {
+            record,
+            version: self.version.to_string(),
+            renewed,
+            lasts: LEASE,
+            is_broken: false,
+        };
         self.leases.insert(name.into(), lease);
     }
 
@@ -105,7 +111,7 @@ async fn only_who_has_watched_for_a_lease_duration_takes_what_nobody_hands_over(
     let mut bench = Bench::new();
     bench.watch(LEASE - Duration::from_secs(2)).await;
     assert_eq!(bench.works(), 0);
-    // A gap, and a Lease that vanishes, begin that anew.
+    // After a gap, or once a Lease vanishes, it has to wait again.
     advance(LEASE).await;
     bench.watch(LEASE - Duration::from_secs(2)).await;
     bench.put("other", other(1, []));

@@ -170,8 +170,10 @@ impl MemberList {
 
     fn said_in(&self, lease: &NotedLease) -> MemberLease {
         let said = serde_json::from_str(&lease.note).ok();
+        let (record, is_broken) = SlotRecord::read(said, &lease.name, self.slots.of());
         MemberLease {
-            record: SlotRecord::read(said, &lease.name, self.slots.of()),
+            record,
+            is_broken,
             version: lease.version.clone(),
             renewed: lease.renewed,
             lasts: lease.duration.max(self.lease),

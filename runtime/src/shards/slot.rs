@@ -37,7 +37,7 @@ impl SlotOf {
 
 /// Hashes text: FNV-1a with 64 bits, then mixed, since its last bytes hardly change the highest bits.
 ///
-/// All replicas must agree, whatever their build: so this is no hasher of a library that may change.
+/// All replicas must agree, whatever their build: a hasher of a library may change.
 pub(super) fn hash(parts: &[&[u8]]) -> u64 {
     let bytes = parts.iter().copied().flatten();
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {

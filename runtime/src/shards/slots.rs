@@ -245,7 +245,7 @@ impl SlotsState {
 impl SlotUser {
     /// Says that nothing of a slot runs any more, and that nothing starts before its next turn.
     ///
-    /// `shown` is what its caches show: whoever takes the slot waits until its caches show that.
+    /// `shown` is what its caches show: the replica that takes the slot waits until its caches show that.
     pub(crate) fn drained(&self, slot: Slot, turn: Turn, shown: &ShownVersions) {
         let mut state = self.slots.shared.state.lock();
         let said = state.users.get_mut(&self.id).map(|user| user.drained.insert(slot, turn));

@@ -196,8 +196,13 @@ impl World {
             Ask::Write { base, record } if base == current => {
                 let version = self.version();
                 let renewed = i64::try_from(self.versions).unwrap();
-                let lease =
-                    MemberLease { record: record.clone(), version: version.clone(), renewed, lasts: LEASE };
+                let lease = MemberLease {
+                    record: record.clone(),
+                    version: version.clone(),
+                    renewed,
+                    lasts: LEASE,
+                    is_broken: false,
+                };
                 self.leases.insert(name, lease);
                 Answer::Written(version, record)
             }
@@ -213,8 +218,8 @@ impl World {
     fn listed(&self) -> MemberLeases {
         let of = SlotOf { by_name: false, slots: SLOTS };
         let read = |(name, lease): (&Arc<str>, &MemberLease)| {
-            let record = SlotRecord::read(Some(lease.record.clone()), name, of);
-            (name.clone(), MemberLease { record, ..lease.clone() })
+            let (record, is_broken) = SlotRecord::read(Some(lease.record.clone()), name, of);
+            (name.clone(), MemberLease { record, is_broken, ..lease.clone() })
         };
         self.leases.iter().map(read).collect()
     }
@@ -413,9 +418,11 @@ impl World {
     }
 }
 
+/// Returns the seeds to play: a few, or those that the environment names.
 fn seeds(few: u64) -> Range<u64> {
-    let many = std::env::var("WATCHKEEPER_SHARD_SEEDS").ok().and_then(|many| many.parse().ok());
-    0..many.unwrap_or(few)
+    let named = |name: &str| std::env::var(name).ok().and_then(|number| number.parse().ok());
+    let from = named("WATCHKEEPER_SHARD_FROM").unwrap_or(0);
+    from..from + named("WATCHKEEPER_SHARD_SEEDS").unwrap_or(few)
 }
 
 fn failures(seeds: Range<u64>, without: Without) -> Vec<String> {

@@ -101,7 +101,7 @@ pub enum InvalidRate {
 /// the burst, so a late payment allows no more starts than an early one. A start that does not come costs nothing.
 #[derive(Debug)]
 pub(super) struct Tokens {
-    /// Period and burst of the whole limit, of which this bucket may have a part.
+    /// Period and burst of the whole limit. This bucket may have a part of it.
     whole: (u64, u64),
     period: u64,
     burst: u64,

@@ -395,7 +395,7 @@ async fn split_caches_hold_a_replicas_part_and_what_moves_away_is_not_deleted() 
     assert_eq!(parts.iter().sum::<usize>(), 2 * NAMESPACES, "maps and secrets, each once: {parts:?}");
     assert!(parts.iter().all(|part| *part > 0), "{parts:?}");
 
-    // A child that somebody deletes comes back, whoever works on it; a change reaches the one that does.
+    // A child that somebody deletes comes back: the change reaches the replica that works on it.
     for at in 0..NAMESPACES {
         server.delete::<Secret>(&format!("tenant-{at}/a")).await;
     }
