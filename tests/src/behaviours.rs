@@ -25,7 +25,7 @@ pub struct Id {
 impl Id {
     /// Reads an id; `None` for any other word.
     pub fn of(word: &str) -> Option<Self> {
-        let family = word.chars().next().filter(|letter| "RDSIQCWPLMAT".contains(*letter))?;
+        let family = word.chars().next().filter(|letter| "RDSIQCWPLMATH".contains(*letter))?;
         let number = &word[1..];
         let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| number.parse().ok()).flatten().map(|number| Self { family, number })
@@ -219,7 +219,7 @@ mod tests {
             .chunk_by(|a, b| a == b)
             .map(|family| family[0])
             .collect();
-        assert_eq!(families, "RDSIQCWPLMAT");
+        assert_eq!(families, "RDSIQCWPLMATH");
         let after = |pair: &[Id]| pair[0].family != pair[1].family || pair[0].number < pair[1].number;
         let unordered: Vec<_> = ids.windows(2).filter(|pair| !after(pair)).collect();
         assert!(unordered.is_empty(), "{unordered:?}");

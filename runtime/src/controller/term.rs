@@ -68,16 +68,23 @@ impl Term {
 #[derive(Clone)]
 pub(crate) struct Terms {
     present: watch::Receiver<Option<Term>>,
+    /// Whether what works is this replica's as a whole, if replicas share the work.
+    is_whole: bool,
 }
 
 impl Terms {
     pub(crate) fn of(present: watch::Receiver<Option<Term>>) -> Self {
-        Self { present }
+        Self { present, is_whole: false }
+    }
+
+    /// Follows the same terms for what is this replica's as a whole.
+    pub(crate) fn whole(self) -> Self {
+        Self { is_whole: true, ..self }
     }
 
     /// Returns the one term of a process that is not elected.
     pub(crate) fn endless(stop: &Stop) -> Self {
-        Self { present: watch::channel(Some(Term::endless(stop))).1 }
+        Self::of(watch::channel(Some(Term::endless(stop))).1)
     }
 
     /// Waits for the next term; `None` once the process stops.
@@ -88,7 +95,8 @@ impl Terms {
                 return None;
             }
             if let Some(term) = term.filter(|term| !term.stop.finish.is_cancelled()) {
-                return Some(term);
+                let slots = term.slots.clone().filter(|_| !self.is_whole);
+                return Some(Term { slots, ..term });
             }
             tokio::select! {
                 biased;

@@ -10,24 +10,28 @@ use std::{
 
 use futures::{
     Stream, StreamExt,
-    future::join_all,
+    future::{join_all, pending},
     stream::{self, BoxStream},
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use parking_lot::Mutex;
 use tokio::{
-    sync::Notify,
+    sync::{Notify, watch},
     task::{JoinError, JoinSet},
     time::{sleep, timeout},
 };
 
-use super::{client, controller_set::SetSupply, end::ending_all_by_a_panic, process};
+use super::{
+    client, controller_set::SetSupply, end::ending_all_by_a_panic, process, rules::Rules,
+    supply::ControllerSupply,
+};
 use crate::{
     chain::one_line,
     controller::{Cluster, Controller, Plan, RunningController, Stop},
     error::Error,
     informer::{Marker, SharedInformer},
+    shards::{ShownVersions, SlotStage, SlotUser, Slots},
     store::InvalidSelector,
     users_code::contained,
     writes::Sender,
@@ -66,6 +70,8 @@ const CLOSING: Duration = Duration::from_secs(5);
 ///   other. `/readyz` does not depend on it: the debug page shows how each stands.
 /// - A controller has the name `CLUSTER/NAME` in the log, in metrics and on the debug page. Its writes and events have
 ///   the name alone.
+/// - If replicas [share the work](super::Manager::sharded), each has some of the clusters, by their names, and knows nothing of
+///   the others.
 /// - With [leader election](super::Manager::leader_election) they run in the replica that leads, and their client is
 ///   gated as the manager's is. All replicas keep the caches of all clusters.
 /// - When a cluster leaves, its runs end within the grace period, and its watches close. Nothing is cleaned up there.
@@ -174,6 +180,20 @@ impl Fleet {
         self.shared.controllers.lock().push(Box::new(move |cluster| make(cluster).plan()));
     }
 
+    /// Returns the least that its controllers must be allowed to do in each of its clusters, for what was said so far.
+    ///
+    /// [`Manager::rules`](super::Manager::rules) says what must be allowed in the manager's own cluster: to read the Secrets.
+    ///
+    /// # Panics
+    /// As a function that makes a controller does.
+    pub fn rules(&self) -> Rules {
+        let name: Arc<str> = "fleet".into();
+        let cluster = FleetCluster { client: client::offline(name.to_string()), name };
+        let mut rules = Rules::named("fleet");
+        self.shared.controllers.lock().iter_mut().for_each(|make| rules.add_plan(&make(&cluster)));
+        rules
+    }
+
     /// Asks the manager's own cluster for what it needs.
     pub(super) fn join(&self, own: &Cluster) {
         if let Some(FleetSource::Secrets { namespace, labels, informer, .. }) =
@@ -194,31 +214,33 @@ impl Fleet {
             Some(FleetSource::Secrets { informer: None, .. }) | None => return,
         };
         let mut makes = mem::take(&mut *self.shared.controllers.lock());
-        let (mut running, mut next) = (BTreeMap::<Arc<str>, Stop>::new(), BTreeMap::new());
-        let mut ends = JoinSet::new();
+        let (mut running, mut known) = (BTreeMap::<Arc<str>, Stop>::new(), BTreeMap::new());
+        let (mut share, mut ends) = (FleetShare::new(manager.supply.slots.as_ref()), JoinSet::new());
         loop {
             tokio::select! {
                 biased;
                 () = stop.finish.cancelled() => break,
                 Some(ended) = ends.join_next() => drop(running.remove(&left(ended))),
+                () = share.changed() => {}
                 Some((name, client)) = changes.next() => {
                     running.get(&name).iter().for_each(|one| one.finish.cancel());
                     match client {
-                        Some(client) => drop(next.insert(name, client)),
-                        None => drop(next.remove(&name)),
+                        Some(_) if !process::is_a_name(&name) => tracing::error!(
+                            cluster = &*name,
+                            "a cluster's name must be 1 to 63 of a-z, 0-9, '-' and '.': {name:?} is left out"
+                        ),
+                        Some(client) => drop(known.insert(name, client)),
+                        None => drop(known.remove(&name)),
                     }
                 }
             }
+            running.iter().filter(|(name, _)| !share.holds(name)).for_each(|(_, one)| one.finish.cancel());
+            share.let_go(running.keys());
             // One that comes back waits until it has left.
-            let come = next.keys().filter(|name| !running.contains_key(*name)).cloned().collect::<Vec<_>>();
-            for (name, client) in come.into_iter().filter_map(|name| next.remove_entry(&name)) {
-                if !process::is_a_name(&name) {
-                    tracing::error!(
-                        cluster = &*name,
-                        "a cluster's name must be 1 to 63 of a-z, 0-9, '-' and '.': {name:?} is left out"
-                    );
-                    continue;
-                }
+            let comes = known.iter().filter(|(name, _)| share.holds(name) && !running.contains_key(*name));
+            for (name, client) in
+                comes.map(|(name, client)| (name.clone(), client.clone())).collect::<Vec<_>>()
+            {
                 let member = FleetMember::new(&manager, name.clone(), connect(client), &mut makes);
                 let stop = stop.child();
                 ends.spawn(member.run(manager.clone(), stop.clone()));
@@ -227,6 +249,43 @@ impl Fleet {
         }
         while let Some(ended) = ends.join_next().await {
             left(ended);
+        }
+    }
+}
+
+/// The clusters that are this replica's, if replicas share the work: those whose names are in its slots.
+struct FleetShare {
+    slots: Option<(Slots, SlotUser, watch::Receiver<()>)>,
+}
+
+impl FleetShare {
+    fn new(slots: Option<&Slots>) -> Self {
+        Self { slots: slots.map(|slots| (slots.clone(), slots.join(None), slots.changes())) }
+    }
+
+    fn holds(&self, cluster: &str) -> bool {
+        let works = |slots: &Slots| matches!(slots.stage(slots.named(cluster)), SlotStage::Works(_));
+        self.slots.as_ref().is_none_or(|(slots, ..)| works(slots))
+    }
+
+    async fn changed(&mut self) {
+        match &mut self.slots {
+            // The sender is here.
+            Some((_, _, changes)) => drop(changes.changed().await),
+            None => pending().await,
+        }
+    }
+
+    /// Gives up slots that leave, once none of their clusters runs.
+    fn let_go<'a>(&self, running: impl Iterator<Item = &'a Arc<str>>) {
+        let Some((slots, user, _)) = &self.slots else { return };
+        let busy: BTreeSet<_> = running.map(|cluster| slots.named(cluster)).collect();
+        for (slot, stage) in (0..).zip(slots.stages()) {
+            if let SlotStage::Drains(turn) = stage
+                && !busy.contains(&slot)
+            {
+                user.drained(slot, turn, &ShownVersions::new());
+            }
         }
     }
 }
@@ -257,6 +316,8 @@ impl FleetMember {
         let factory = manager.clusters.own().factory().of_cluster(name.clone(), direct);
         let cluster = Cluster::new(name.clone(), factory);
         let supply = manager.supply.sending(Sender::new(client.clone()));
+        // The cluster is this replica's as a whole.
+        let supply = ControllerSupply { part: None, ..supply };
         let shown = FleetCluster { name: name.clone(), client };
         let mut names = BTreeSet::new();
         let make = |make: &mut FleetMake| {
@@ -294,8 +355,12 @@ impl FleetMember {
         cluster.start();
         let names: Vec<_> = controllers.iter().map(|one| one.core().settings.name.clone()).collect();
         let runs = controllers.into_iter().map(|controller| {
-            let run =
-                ending_all_by_a_panic(controller, manager.terms.clone(), stop.clone(), manager.end.clone());
+            let run = ending_all_by_a_panic(
+                controller,
+                manager.terms.clone().whole(),
+                stop.clone(),
+                manager.end.clone(),
+            );
             let name = name.clone();
             async move {
                 if let Err(error) = run.await {

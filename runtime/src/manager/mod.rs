@@ -444,12 +444,7 @@ impl Manager {
     pub fn rules(&self) -> Rules {
         let mut rules = Rules::named(self.role_name());
         for plan in self.all_plans() {
-            let (namespaces, definition) = (&plan.definition.settings.namespaces, &plan.definition);
-            rules.add(&definition.rights, namespaces, None);
-            for (narrowing, rights) in &definition.narrowed {
-                let own = narrowing.namespace.as_ref().map(std::slice::from_ref);
-                rules.add(rights, own.unwrap_or(namespaces), narrowing.name.as_deref());
-            }
+            rules.add_plan(plan);
         }
         rules.add_reads(&self.own);
         if let Some(Replica { leadership, share, .. }) = &self.replica {
@@ -994,6 +989,7 @@ impl Manager {
             sender: Sender::new(self.client.clone()),
             metrics: self.metrics.clone(),
             seed: self.seed,
+            slots: slots.clone(),
             part,
             is_elected: candidate.is_some(),
             leftovers,

@@ -57,11 +57,12 @@ impl Replica {
         let note = Arc::new(LeaseNote::new(group.clone()));
         // No other process had this name, or will have it.
         let own: Arc<str> = format!("{group}-{seed:016x}").into();
-        let slots = Slots::new(of, own.clone(), election.lease(), seed, note.clone());
+        let meter = metrics.of(&group);
+        let slots = Slots::new(of, own.clone(), election.lease(), seed, note.clone(), meter.slots.clone());
         let (guard, ..) =
             Candidate::new(election.clone().shared(), client, clock.clone(), Default::default(), !seed);
         let noting = election.clone().noting(&own, note.clone());
-        let (candidate, gate, leadership) = Candidate::new(noting, client, clock, metrics.of(&group), seed);
+        let (candidate, gate, leadership) = Candidate::new(noting, client, clock, meter, seed);
         let member = checked.and(guard);
         let member = member.map(|guard| Member::new(&election, slots.clone(), note, leases, guard));
         let keeps = || CachePart { keeps: Keeps::new(slots.keeps()), of_owned: !of.by_name };

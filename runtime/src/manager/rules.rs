@@ -11,7 +11,7 @@ use kube::{CustomResourceExt, ResourceExt as _, core::ObjectMeta};
 
 use crate::{
     api_request::ApiVerb,
-    controller::Cluster,
+    controller::{Cluster, Plan},
     object::{ObjectKey, Scope},
     writes::Rights,
 };
@@ -75,6 +75,16 @@ impl Rules {
             for namespace in namespaces {
                 self.grant(Some(namespace.clone()), resource.clone(), &[right.verb]);
             }
+        }
+    }
+
+    /// Adds what a controller needs.
+    pub(super) fn add_plan(&mut self, plan: &Plan) {
+        let (namespaces, definition) = (&plan.definition.settings.namespaces, &plan.definition);
+        self.add(&definition.rights, namespaces, None);
+        for (narrowing, rights) in &definition.narrowed {
+            let own = narrowing.namespace.as_ref().map(std::slice::from_ref);
+            self.add(rights, own.unwrap_or(namespaces), narrowing.name.as_deref());
         }
     }
 

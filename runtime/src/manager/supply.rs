@@ -12,6 +12,7 @@ use crate::{
     flight_recorder::Recording,
     informer::{AnyInformer, SharedInformerFactory},
     metrics::Metrics,
+    shards::Slots,
     writes::Sender,
 };
 
@@ -21,6 +22,8 @@ pub(super) struct ControllerSupply {
     pub(super) sender: Sender,
     pub(super) metrics: Metrics,
     pub(super) seed: Option<u64>,
+    /// This replica's part of the work, if replicas share it.
+    pub(super) slots: Option<Slots>,
     /// This replica's part of the objects, if caches hold no more.
     pub(super) part: Option<CachePart>,
     pub(super) is_elected: bool,

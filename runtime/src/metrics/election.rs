@@ -21,6 +21,8 @@ labelled_metrics! {
     ElectionMeter {
         leads: Gauge = "leader_election_master_status",
             "Whether this replica leads by the Lease of that name (1) or not (0)";
+        slots: Gauge = "watchkeeper_shards_slots",
+            "On how many slots this replica works, if replicas share the work";
         slow_path: Counter = "leader_election_slowpath",
             "How often a leader had to read its Lease before it could renew it";
     }

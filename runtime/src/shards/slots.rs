@@ -10,6 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
@@ -40,6 +41,8 @@ pub(crate) struct Slots {
 
 struct SlotsShared {
     note: Arc<LeaseNote>,
+    /// Counts the slots on which this replica works.
+    meter: Gauge,
     state: Mutex<SlotsState>,
     changed: watch::Sender<()>,
     /// By slot: whether this replica has anything to do with it. Asked for each object that comes.
@@ -69,12 +72,20 @@ pub(crate) struct SlotUser {
 
 impl Slots {
     /// Makes the slots of the replica whose Lease has this name, and says in it which they are.
-    pub(crate) fn new(of: SlotOf, lease: Arc<str>, lasts: Duration, seed: u64, note: Arc<LeaseNote>) -> Self {
+    pub(crate) fn new(
+        of: SlotOf,
+        lease: Arc<str>,
+        lasts: Duration,
+        seed: u64,
+        note: Arc<LeaseNote>,
+        meter: Gauge,
+    ) -> Self {
         let claims = Claims::new(lease, of, lasts, seed);
         let stages = vec![(SlotStage::Elsewhere, Instant::now()); usize::from(of.slots)];
         let kept = stages.iter().map(|_| AtomicBool::new(false)).collect();
         let state = SlotsState { claims, stages, turns: 0, users: HashMap::new(), joined: 0 };
-        let shared = SlotsShared { note, state: Mutex::new(state), changed: watch::channel(()).0, kept };
+        let shared =
+            SlotsShared { note, meter, state: Mutex::new(state), changed: watch::channel(()).0, kept };
         let slots = Self { of, shared: Arc::new(shared) };
         slots.update(|_| {});
         slots
@@ -198,6 +209,8 @@ impl Slots {
         let said = serde_json::to_string(state.claims.record()).unwrap_or_default();
         self.shared.note.set(&said);
         if is_changed {
+            let works = state.stages.iter().filter(|(stage, _)| matches!(stage, SlotStage::Works(_)));
+            self.shared.meter.set(i64::try_from(works.count()).unwrap_or(i64::MAX));
             for (kept, (stage, _)) in self.shared.kept.iter().zip(&state.stages) {
                 kept.store(*stage != SlotStage::Elsewhere, Ordering::Release);
             }

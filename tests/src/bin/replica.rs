@@ -1,15 +1,21 @@
 //! One replica of an operator that writes its name into every ConfigMap, again and again: for tests that kill it.
 //!
 //! ```text
-//! replica NAME NAMESPACE CLOCK      with KUBECONFIG in the environment
+//! replica NAME NAMESPACE CLOCK [shares]      with KUBECONFIG in the environment
 //! ```
+//!
+//! With `shares`, replicas share the maps out that are labelled so. Otherwise one of them leads, and writes the map `writes`.
 //!
 //! CLOCK is a file that holds by how many seconds its wall clock is off. Each state of its election is a line on its
 //! standard output.
 
 #![expect(clippy::print_stdout, reason = "the test reads it")]
 
-use std::{fs, time::UNIX_EPOCH};
+use std::{
+    fs,
+    sync::atomic::{AtomicU64, Ordering},
+    time::UNIX_EPOCH,
+};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -17,7 +23,9 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::json;
+use tokio::time::sleep;
 use watchkeeper::{
+    Sharding,
     clock::WallClock,
     leader_election::{LeaderElection, LeaderState},
     manager::client,
@@ -27,12 +35,15 @@ use watchkeeper::{
 
 /// How long it rests between two writes.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Counts the runs.
+static RUNS: AtomicU64 = AtomicU64::new(0);
 
 #[tokio::main]
 async fn main() -> Result<(), watchkeeper::Error> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
-    let [_, name, namespace, file] =
-        std::env::args().collect::<Vec<_>>().try_into().map_err(|_| "three words")?;
+    let mut words: Vec<String> = std::env::args().collect();
+    let shares = words.pop_if(|word| word == "shares").is_some();
+    let [_, name, namespace, file] = words.try_into().map_err(|_| "three words")?;
     let system = WallClock::system();
     let clock = WallClock::custom(move || {
         let off =
@@ -42,8 +53,12 @@ async fn main() -> Result<(), watchkeeper::Error> {
     });
     let config = Config::infer().await.map_err(watchkeeper::Error::other)?;
     let manager =
-        Manager::with_config(client(config)?, ReflectorConfig { clock, ..ReflectorConfig::default() })
-            .leader_election(LeaderElection::new("replicas").namespace(&*namespace).identity(&*name));
+        Manager::with_config(client(config)?, ReflectorConfig { clock, ..ReflectorConfig::default() });
+    let election = LeaderElection::new("replicas").namespace(&*namespace).identity(&*name);
+    let manager = match shares {
+        true => manager.sharded(Sharding::from(election).by_name()),
+        false => manager.leader_election(election),
+    };
     if let Some(mut leadership) = manager.leadership() {
         tokio::spawn(async move {
             loop {
@@ -57,15 +72,21 @@ async fn main() -> Result<(), watchkeeper::Error> {
     }
     let maps = Api::<ConfigMap>::namespaced(manager.client().clone(), &namespace);
     let written = Controller::from_fn(async move |map: Arc<ConfigMap>, _: Context<ConfigMap>| {
-        // By the system's clock, whatever the test does to the one of the election.
-        let begun = WallClock::system().now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let by = Patch::Merge(json!({"data": {"by": name, "begun": begun.to_string()}}));
-        maps.patch(&map.name_any(), &PatchParams::default(), &by).await?;
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..if shares { 2 } else { 1 } {
+            // By the system's clock, whatever the test does to the one of the election.
+            let begun = WallClock::system().now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+            let by = json!({"data": {"by": name, "begun": begun.to_string(), "run": run.to_string()}});
+            maps.patch(&map.name_any(), &PatchParams::default(), &Patch::Merge(by)).await?;
+            sleep(PAUSE).await;
+        }
         Ok::<_, watchkeeper::Error>(Action::requeue_after(PAUSE))
     });
-    let written = written
-        .namespace(namespace)
-        .field_selector("metadata.name=writes")
-        .map_err(watchkeeper::Error::other)?;
+    let written = written.namespace(namespace).workers(4).deadline(Duration::from_secs(10));
+    let written = match shares {
+        true => written.label_selector("shared"),
+        false => written.field_selector("metadata.name=writes"),
+    };
+    let written = written.map_err(watchkeeper::Error::other)?;
     manager.controller(written).run().await
 }

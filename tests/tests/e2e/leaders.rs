@@ -41,8 +41,8 @@ tests! {
 }
 
 /// A process, killed when it is dropped.
-struct Replica {
-    child: Child,
+pub(crate) struct Replica {
+    pub(crate) child: Child,
     clock: PathBuf,
     states: watch::Receiver<String>,
 }
@@ -53,6 +53,10 @@ impl Replica {
     }
 
     fn start_by(stage: &Stage, name: &str, way: &str) -> Self {
+        Self::start_as(stage, name, way, None)
+    }
+
+    pub(crate) fn start_as(stage: &Stage, name: &str, way: &str, word: Option<&str>) -> Self {
         let folder =
             std::env::temp_dir().join(format!("replica-{}-{}-{name}", std::process::id(), stage.namespace));
         fs::create_dir_all(&folder).unwrap();
@@ -62,6 +66,7 @@ impl Replica {
         let mut child = Command::new(env!("CARGO_BIN_EXE_replica"))
             .args([name, &stage.namespace])
             .arg(&clock)
+            .args(word)
             .env("KUBECONFIG", kubeconfig)
             .stdout(Stdio::piped())
             .stderr(fs::File::create(folder.join("log")).unwrap())
@@ -76,7 +81,7 @@ impl Replica {
     }
 
     /// Sends a signal.
-    fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }
@@ -207,7 +212,7 @@ async fn two_by(stage: &Stage, way: &str) -> (Replica, Replica, History) {
 }
 
 /// Returns the time of day in milliseconds since 1970.
-fn now() -> u128 {
+pub(crate) fn now() -> u128 {
     WallClock::system().now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()
 }
 

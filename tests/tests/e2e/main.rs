@@ -32,6 +32,7 @@ mod restored;
 mod rights;
 mod roles;
 mod selections;
+mod shards;
 
 fn main() -> std::process::ExitCode {
     let modules = [
@@ -56,6 +57,7 @@ fn main() -> std::process::ExitCode {
         rights::TESTS,
         roles::TESTS,
         selections::TESTS,
+        shards::TESTS,
     ];
     harness::run(&modules.concat())
 }

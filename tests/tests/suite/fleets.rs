@@ -11,6 +11,7 @@ use watchkeeper::{
     leader_election::LeaderElection,
     manager::{Fleet, FleetCluster},
     prelude::*,
+    reflector::ReflectorConfig,
 };
 use watchkeeper_apiserver::{ApiServer, Verb};
 use watchkeeper_tests::Record;
@@ -295,4 +296,70 @@ async fn two_controllers_of_one_name_and_one_that_comes_too_late_are_left_out() 
     running.remove("one/keeper").await.unwrap_err();
     assert_eq!(running.why::<Secret>(&ObjectKey::new("shop", "a")).len(), 1);
     running.stop().await.unwrap();
+}
+
+// H10
+#[tokio::test(start_paused = true)]
+async fn replicas_that_share_the_work_share_the_clusters() {
+    let hub = cluster().await;
+    let mut members = Vec::new();
+    for _ in 0..8 {
+        members.push(cluster().await);
+    }
+    let mut replicas = Vec::new();
+    for seed in 0..2 {
+        let config = ReflectorConfig { seed: Some(seed), ..ReflectorConfig::default() };
+        let manager = Manager::with_config(hub.client(), config).sharded("hub");
+        let (changes, record) = fleet(&manager);
+        for (at, member) in members.iter().enumerate() {
+            send(&changes, &format!("member-{at}"), Some(member.client()));
+        }
+        replicas.push((manager.spawn(), record, changes));
+    }
+    sleep(Duration::from_secs(30)).await;
+    let watched =
+        |members: &[ApiServer]| members.iter().map(|m| m.watches("secrets").open()).collect::<Vec<_>>();
+    assert_eq!(watched(&members), [1; 8], "each cluster is one replica's");
+    let parts =
+        replicas.iter().map(|(running, ..)| running.why::<Secret>(&ObjectKey::new("shop", "a")).len());
+    let parts: Vec<_> = parts.collect();
+    assert!(parts.iter().all(|part| *part > 0) && parts.iter().sum::<usize>() == 8, "{parts:?}");
+    for member in &members {
+        assert!(kept(member, "a").await);
+    }
+
+    // What the first had moves to the second, cluster by cluster.
+    let (first, record, _changes) = replicas.remove(0);
+    let ran = record.starts().len();
+    first.stop().await.unwrap();
+    sleep(SOON).await;
+    assert_eq!(watched(&members), [1; 8]);
+    for member in &members {
+        member.create(&secret("b")).await;
+    }
+    sleep(SOON).await;
+    for member in &members {
+        assert!(kept(member, "b").await);
+    }
+    assert_eq!(record.starts().len(), ran);
+}
+
+// P31
+#[tokio::test]
+async fn what_a_fleet_needs_in_its_clusters_is_printed() {
+    let manager = Manager::offline("hub");
+    let fleet = manager.fleet(Fleet::kubeconfig_secrets("fleet-system"));
+    fleet.controller(|_| Controller::new(Keeps { cluster: String::new(), record: Record::default() }));
+    let (here, there) = (manager.rules().to_string(), fleet.rules().to_string());
+    assert!(here.contains("secrets") && !here.contains("patch"), "{here}");
+    assert!(
+        there.contains("secrets") && !there.contains("patch") && !there.contains("fleet-system"),
+        "{there}"
+    );
+    fleet.controller(|_| {
+        let keeps = Keeps { cluster: String::new(), record: Record::default() };
+        Controller::new(keeps).named("owner").owns::<ConfigMap>()
+    });
+    let there = fleet.rules().to_string();
+    assert!(there.contains("configmaps") && there.contains("patch"), "{there}");
 }
