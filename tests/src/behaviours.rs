@@ -219,7 +219,7 @@ mod tests {
             .chunk_by(|a, b| a == b)
             .map(|family| family[0])
             .collect();
-        assert_eq!(families, "RDSIQCWPLMATH");
+        assert_eq!(families, "RDSIQCWPLHMAT");
         let after = |pair: &[Id]| pair[0].family != pair[1].family || pair[0].number < pair[1].number;
         let unordered: Vec<_> = ids.windows(2).filter(|pair| !after(pair)).collect();
         assert!(unordered.is_empty(), "{unordered:?}");

@@ -19,7 +19,8 @@ const FORGET_AFTER: Duration = Duration::from_secs(30);
 /// Lets in the keys of slots that come, and gives up slots that leave once nothing of theirs runs.
 pub(super) async fn follow(core: &ControllerCore, slots: Option<&Slots>) -> Infallible {
     let Some(slots) = slots else { return pending().await };
-    let user = slots.join(None);
+    let waits = core.waits.clone();
+    let user = slots.join(None, move || waits.shown());
     tokio::select! {
         biased;
         never = let_go(core, slots, &user) => never,
@@ -38,7 +39,7 @@ async fn let_go(core: &ControllerCore, slots: &Slots, user: &SlotUser) -> Infall
         let mut is_busy = false;
         for (slot, turn, is_idle) in leaving {
             match is_idle && goes_on.is_none() {
-                true => user.drained(slot, turn, &core.waits.shown()),
+                true => user.drained(slot, turn),
                 false => is_busy = true,
             }
         }

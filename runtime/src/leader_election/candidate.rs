@@ -85,7 +85,12 @@ impl Candidate {
             let _ = self.step(Instant::now() + self.timing.longest_request()).await;
             self.stand_by();
         }
-        tracing::info!(lease = %self.status.lease(), identity = self.status.identity(), "leads");
+        let (lease, identity) = (self.status.lease(), self.status.identity());
+        match (self.elector.is_shared(), &self.note) {
+            (true, _) => tracing::debug!(%lease, "holds the Lease together with the other replicas"),
+            (false, Some(_)) => tracing::info!(%lease, identity, "shares the work"),
+            (false, None) => tracing::info!(%lease, identity, "leads"),
+        }
         self.status.set(LeaderState::Leads);
         self.elector.continues
     }

@@ -214,6 +214,10 @@ impl Elector {
         Self { leads_new: true, is_shared: true, ..self }
     }
 
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// Changes what the Lease is to say. A holder writes it at once, unless a write is under way.
     pub(super) fn note(&mut self, note: NoteRecord, now: Instant) {
         let is_new = self.note.as_ref() != Some(&note);

@@ -260,7 +260,9 @@ struct FleetShare {
 
 impl FleetShare {
     fn new(slots: Option<&Slots>) -> Self {
-        Self { slots: slots.map(|slots| (slots.clone(), slots.join(None), slots.changes())) }
+        Self {
+            slots: slots.map(|slots| (slots.clone(), slots.join(None, ShownVersions::new), slots.changes())),
+        }
     }
 
     fn holds(&self, cluster: &str) -> bool {
@@ -284,7 +286,7 @@ impl FleetShare {
             if let SlotStage::Drains(turn) = stage
                 && !busy.contains(&slot)
             {
-                user.drained(slot, turn, &ShownVersions::new());
+                user.drained(slot, turn);
             }
         }
     }

@@ -305,7 +305,10 @@ impl Manager {
             self.gate = Some(replica.gate.clone());
         }
         #[cfg(feature = "webhooks")]
-        self.api.lease.replace(replica.leadership.lease().clone());
+        {
+            self.api.lease = Some(replica.lease.clone());
+            self.api.has_lease_each = replica.share.is_some();
+        }
         self.replica = Some(replica);
         self
     }

@@ -10,6 +10,7 @@ use crate::{
     },
     list_watch::Keeps,
     metrics::ElectionMetrics,
+    object::ObjectKey,
     shards::{Member, Sharding, Slots},
 };
 
@@ -19,6 +20,9 @@ pub(super) struct Replica {
     /// What its terms open.
     pub(super) gate: Arc<TermGate>,
     pub(super) leadership: Leadership,
+    /// The Lease of the whole program.
+    #[cfg_attr(not(feature = "webhooks"), expect(dead_code, reason = "webhooks leave it out"))]
+    pub(super) lease: ObjectKey,
     pub(super) share: Option<Share>,
 }
 
@@ -43,7 +47,8 @@ impl Replica {
     pub(super) fn leading(election: LeaderElection, env: ReplicaEnv<'_>) -> Self {
         let meter = env.metrics.of(election.name());
         let (candidate, gate, leadership) = Candidate::new(election, env.client, env.clock, meter, env.seed);
-        Self { candidate, gate, leadership, share: None }
+        let lease = leadership.lease().clone();
+        Self { candidate, gate, leadership, lease, share: None }
     }
 
     /// Makes one that works on its slots.
@@ -53,6 +58,7 @@ impl Replica {
         let Sharding { election, of, splits_caches } = sharding;
         let group: Arc<str> = election.name().into();
         let namespace = election.namespace_or(client.default_namespace());
+        let lease = ObjectKey::new(namespace.as_str(), &*group);
         let leases = NotedLeases { client: client.clone(), namespace, group: group.clone() };
         let note = Arc::new(LeaseNote::new(group.clone()));
         // No other process had this name, or will have it.
@@ -67,6 +73,6 @@ impl Replica {
         let member = member.map(|guard| Member::new(&election, slots.clone(), note, leases, guard));
         let keeps = || CachePart { keeps: Keeps::new(slots.keeps()), of_owned: !of.by_name };
         let part = splits_caches.then(keeps);
-        Self { candidate, gate, leadership, share: Some(Share { member, slots, part }) }
+        Self { candidate, gate, leadership, lease, share: Some(Share { member, slots, part }) }
     }
 }

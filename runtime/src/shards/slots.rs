@@ -68,6 +68,7 @@ struct UserState {
 pub(crate) struct SlotUser {
     slots: Slots,
     id: u64,
+    shown: Box<dyn Fn() -> ShownVersions + Send + Sync>,
 }
 
 impl Slots {
@@ -166,12 +167,18 @@ impl Slots {
     }
 
     /// Begins to use a slot, or all. No slot that drains moves before the user says that it may.
-    pub(crate) fn join(&self, uses: Option<Slot>) -> SlotUser {
+    ///
+    /// `shown` says what the user's caches show: the replica that takes a slot waits until its own caches show that.
+    pub(crate) fn join(
+        &self,
+        uses: Option<Slot>,
+        shown: impl Fn() -> ShownVersions + Send + Sync + 'static,
+    ) -> SlotUser {
         let mut state = self.shared.state.lock();
         state.joined += 1;
         let id = state.joined;
         state.users.insert(id, UserState { uses, drained: BTreeMap::new() });
-        SlotUser { slots: self.clone(), id }
+        SlotUser { slots: self.clone(), id, shown: Box::new(shown) }
     }
 
     /// This replica is to leave: all slots drain.
@@ -257,13 +264,19 @@ impl SlotsState {
 
 impl SlotUser {
     /// Says that nothing of a slot runs any more, and that nothing starts before its next turn.
-    ///
-    /// `shown` is what its caches show: the replica that takes the slot waits until its caches show that.
-    pub(crate) fn drained(&self, slot: Slot, turn: Turn, shown: &ShownVersions) {
+    pub(crate) fn drained(&self, slot: Slot, turn: Turn) {
+        self.say(|state| {
+            let user = state.users.get_mut(&self.id);
+            user.is_some_and(|user| user.drained.insert(slot, turn) != Some(turn))
+        });
+    }
+
+    /// Changes what the user said. What follows depends on it if that says something new.
+    fn say(&self, change: impl FnOnce(&mut SlotsState) -> bool) {
+        let shown = (self.shown)();
         let mut state = self.slots.shared.state.lock();
-        let said = state.users.get_mut(&self.id).map(|user| user.drained.insert(slot, turn));
-        if said != Some(Some(turn)) {
-            state.claims.show(shown);
+        if change(&mut state) {
+            state.claims.show(&shown);
             self.slots.follow_up(&mut state);
         }
     }
@@ -271,8 +284,6 @@ impl SlotUser {
 
 impl Drop for SlotUser {
     fn drop(&mut self) {
-        let mut state = self.slots.shared.state.lock();
-        state.users.remove(&self.id);
-        self.slots.follow_up(&mut state);
+        self.say(|state| state.users.remove(&self.id).is_some());
     }
 }

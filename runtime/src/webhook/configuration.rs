@@ -170,7 +170,11 @@ fn conditions(webhooks: &Webhooks, hook: &AdmissionHook) -> Option<Vec<MatchCond
     let is_of_leases = hook.kind.group == "coordination.k8s.io" && hook.kind.plural == "leases";
     let own = webhooks.lease.as_ref().filter(|_| is_of_leases).map(|lease| {
         let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name());
-        let expression = format!("request.namespace != '{namespace}' || request.name != '{name}'");
+        let is_named = match webhooks.has_lease_each {
+            false => format!("request.name != '{name}'"),
+            true => format!("(request.name != '{name}' && !request.name.startsWith('{name}-'))"),
+        };
+        let expression = format!("request.namespace != '{namespace}' || {is_named}");
         condition("not-its-own-lease", &expression)
     });
     let said = hook.calls.conditions.iter().map(|(name, expression)| condition(name, expression));
@@ -230,6 +234,13 @@ mod tests {
         assert_eq!(made["webhooks"][1]["name"], "validates.leases.coordination.k8s.io");
         assert_eq!(made["webhooks"][1]["matchConditions"], condition);
         assert_eq!(made["webhooks"][0].get("matchConditions"), None);
+
+        // Replicas that share the work have Leases of their own.
+        let webhooks = Webhooks { has_lease_each: true, ..webhooks };
+        let made = serde_json::to_value(configurations(&webhooks, "ops", None).validating.unwrap()).unwrap();
+        let condition = json!([{"name": "not-its-own-lease",
+            "expression": "request.namespace != 'leases' || (request.name != 'ops' && !request.name.startsWith('ops-'))"}]);
+        assert_eq!(made["webhooks"][1]["matchConditions"], condition);
     }
 
     #[test]

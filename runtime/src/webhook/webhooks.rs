@@ -53,6 +53,8 @@ pub struct Webhooks {
     pub(crate) files: Option<PathBuf>,
     /// The program's own Lease, which it must be able to write before its webhooks answer.
     pub(super) lease: Option<ObjectKey>,
+    /// Whether each replica has a Lease as well, whose name begins with that of the program's.
+    pub(super) has_lease_each: bool,
     /// Namespace and name of cert-manager's Certificate.
     pub(super) certificate: Option<String>,
     pub(super) handlers: Handlers,
@@ -86,6 +88,7 @@ impl Webhooks {
             url: None,
             linger: None,
             lease: None,
+            has_lease_each: false,
             files: None,
             certificate: None,
             handlers: Handlers::default(),
@@ -151,9 +154,9 @@ impl Webhooks {
         Self { handlers, ..self }
     }
 
-    /// Says by which Lease the program leads.
-    pub(crate) fn led_by(self, lease: Option<ObjectKey>) -> Self {
-        Self { lease, ..self }
+    /// Says by which Lease the program leads, and whether its replicas have one each, with names that begin so.
+    pub(crate) fn led_by(self, lease: Option<ObjectKey>, has_lease_each: bool) -> Self {
+        Self { lease, has_lease_each, ..self }
     }
 
     /// Names the Service in front of the webhooks, through which the API server calls them on port 443.

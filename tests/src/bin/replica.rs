@@ -82,7 +82,8 @@ async fn main() -> Result<(), watchkeeper::Error> {
         }
         Ok::<_, watchkeeper::Error>(Action::requeue_after(PAUSE))
     });
-    let written = written.namespace(namespace).workers(4).deadline(Duration::from_secs(10));
+    let written =
+        written.namespace(namespace).workers(if shares { 16 } else { 1 }).deadline(Duration::from_secs(10));
     let written = match shares {
         true => written.label_selector("shared"),
         false => written.field_selector("metadata.name=writes"),

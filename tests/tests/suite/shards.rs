@@ -200,7 +200,10 @@ impl World {
                     }
                 }
                 let process = self.replicas[who].process + 1;
-                self.replicas[who] = self.start(who, process, Divided::Shared);
+                // In some worlds a version that leads takes the place of one that shares, and back.
+                let leads = self.seed % 4 >= 2 && self.random.random_bool(0.5);
+                let divided = if leads { Divided::Led } else { Divided::Shared };
+                self.replicas[who] = self.start(who, process, divided);
             }
         }
     }

@@ -79,6 +79,8 @@ pub(super) struct ProgramApi {
     pub(super) migrated: Vec<String>,
     /// The Lease by which the program leads.
     pub(super) lease: Option<ObjectKey>,
+    /// Whether each replica has a Lease as well.
+    pub(super) has_lease_each: bool,
 }
 
 /// What a program's own API needs of its manager.
@@ -105,7 +107,7 @@ impl ProgramApi {
         let webhooks = self.webhooks.clone().map(|webhooks| {
             let converted = self.kinds.iter().filter(|kind| kind.versions().len() > 1);
             let webhooks = converted.fold(webhooks, |all, kind| all.converting(kind));
-            webhooks.served_by(namespace, &service).led_by(self.lease.clone())
+            webhooks.served_by(namespace, &service).led_by(self.lease.clone(), self.has_lease_each)
         });
         (webhooks, format!("{name}-webhooks"))
     }
