@@ -73,6 +73,7 @@ pub(crate) struct NotedLease {
     pub(crate) version: String,
     /// For how long it lasts without a renewal, as it says.
     pub(crate) duration: Duration,
+    pub(crate) is_released: bool,
     /// When it was renewed, as it says, in microseconds since 1970.
     pub(crate) renewed: i64,
     uid: Option<String>,
@@ -153,6 +154,7 @@ impl NotedLease {
             note: record.note.as_ref().map(|note| note.text.clone()).unwrap_or_default(),
             version: format!("{uid:?} {resource_version:?}"),
             duration: record.duration.unwrap_or_default(),
+            is_released: record.is_released(),
             renewed: record.renewed.as_str().and_then(micros).unwrap_or_default(),
             uid,
             resource_version,

@@ -91,6 +91,8 @@ pub(super) struct MemberLease {
     pub(super) lasts: Duration,
     /// Whether somebody else has edited the record.
     pub(super) is_broken: bool,
+    /// Whether its replica has released it.
+    pub(super) has_left: bool,
 }
 
 /// All Leases, by name.
@@ -228,6 +230,12 @@ impl Claims {
     /// Counts the replicas that take part, with this one.
     pub(super) fn members(&self, now: Instant) -> usize {
         1 + self.others.values().filter(|other| other.takes_part(now)).count()
+    }
+
+    /// Returns whether no other replica is there, not even one that may not work yet.
+    pub(super) fn is_alone(&self, now: Instant) -> bool {
+        let is_there = |other: &OtherMember| other.is_current(now) && !other.lease.has_left;
+        !self.others.values().any(is_there)
     }
 
     /// Returns whether every slot is where it should be.

@@ -43,6 +43,7 @@ impl Bench {
             renewed,
             lasts: LEASE,
             is_broken: false,
+            has_left: false,
         };
         self.leases.insert(name.into(), lease);
     }

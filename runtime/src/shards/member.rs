@@ -76,7 +76,7 @@ impl Member {
     /// Releases the Lease of the whole program, if no other replica shares the work.
     pub(crate) async fn release(&mut self) {
         // What the Lease was at the guard's last request: a replica that joined since has written it again.
-        if self.leases.list().await && self.slots().members() == 1 {
+        if self.leases.list().await.is_ok() && self.slots().read(|claims| claims.is_alone(Instant::now())) {
             self.guard.release().await;
         }
     }
@@ -87,16 +87,19 @@ impl MemberList {
         let (mut confirmed, mut has_failed) = (self.note.confirmed(), false);
         let mut said = None;
         loop {
-            let is_listed = self.list().await;
-            if is_listed == has_failed {
-                has_failed = !is_listed;
-                let group = &*self.leases.group;
-                match is_listed {
-                    true => {
-                        tracing::info!(shards = group, "the Leases of the other replicas can be listed again")
-                    }
-                    false => {
-                        tracing::warn!(shards = group, "the Leases of the other replicas can't be listed")
+            let listed = self.list().await;
+            if listed.is_ok() == has_failed {
+                has_failed = listed.is_err();
+                let (shards, namespace) = (&*self.leases.group, &*self.leases.namespace);
+                match listed {
+                    Ok(()) => tracing::info!(shards, namespace, "the replicas' Leases can be listed again"),
+                    Err(error) => {
+                        tracing::warn!(
+                            shards,
+                            namespace,
+                            error,
+                            "the replicas' Leases can't be listed: no slot moves"
+                        );
                     }
                 }
             }
@@ -141,31 +144,25 @@ impl MemberList {
         true
     }
 
-    /// Lists the Leases. Returns whether the server answered.
-    async fn list(&self) -> bool {
-        let sent = Instant::now();
-        let listed = match timeout(self.lease / 3, self.leases.list()).await {
-            Ok(Ok(listed)) => listed,
-            Ok(Err(error)) => {
-                tracing::debug!(shards = &*self.leases.group, error, "the Leases can't be listed");
-                return false;
-            }
-            Err(_) => return false,
-        };
+    /// Lists the Leases.
+    ///
+    /// # Errors
+    /// Why the server did not answer, in one line.
+    async fn list(&self) -> Result<(), String> {
+        let (sent, within) = (Instant::now(), self.lease / 3);
+        let listed = timeout(within, self.leases.list()).await;
+        let listed = listed.map_err(|_| format!("no answer within {within:?}"))??;
         let leases: MemberLeases =
             listed.iter().map(|lease| (lease.name.clone(), self.said_in(lease))).collect();
         self.slots.update(|claims| claims.listed(sent, Instant::now(), leases));
         let stale = self.slots.read(|claims| claims.stale(self.lease * FORGOTTEN_AFTER, Instant::now()));
         for lease in listed.iter().filter(|lease| stale.contains(&lease.name)) {
-            if let Err(error) = self.leases.delete(lease).await {
-                tracing::debug!(
-                    lease = &*lease.name,
-                    error,
-                    "the Lease of a replica that is gone can't be deleted"
-                );
+            if !matches!(timeout(within, self.leases.delete(lease)).await, Ok(Ok(()))) {
+                tracing::debug!(lease = &*lease.name, "the Lease of a replica that is gone can't be deleted");
+                break;
             }
         }
-        true
+        Ok(())
     }
 
     fn said_in(&self, lease: &NotedLease) -> MemberLease {
@@ -177,6 +174,7 @@ impl MemberList {
             version: lease.version.clone(),
             renewed: lease.renewed,
             lasts: lease.duration.max(self.lease),
+            has_left: lease.is_released,
         }
     }
 }

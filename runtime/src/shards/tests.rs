@@ -202,6 +202,7 @@ impl World {
                     renewed,
                     lasts: LEASE,
                     is_broken: false,
+                    has_left: false,
                 };
                 self.leases.insert(name, lease);
                 Answer::Written(version, record)
