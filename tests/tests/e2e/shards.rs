@@ -156,6 +156,7 @@ async fn processes_never_work_on_one_key_at_a_time(stage: Stage) {
     sleep(Duration::from_secs(1)).await;
     let gap = history.longest_gap(since);
     println!("  stopped: no map was left alone for longer than {gap:?}");
-    assert!(gap < Duration::from_secs(3), "{gap:?}");
+    // A machine that is busy takes longer than the sixth of a second that it takes otherwise; a lease duration is 15 s.
+    assert!(gap < Duration::from_secs(8), "{gap:?}");
     history.check(&[("one", stopped)]);
 }
