@@ -11,8 +11,9 @@ use crate::{
     shards::{SlotUser, Slots},
 };
 
-/// How often those that leave are looked at while runs of theirs go on.
+/// How soon those that leave are looked at again while runs of theirs go on; then after twice as long each time.
 const LOOK: Duration = Duration::from_millis(10);
+const LONGEST_LOOK: Duration = Duration::from_millis(250);
 /// How long caches keep what left. More may leave, and what left may come back.
 const FORGET_AFTER: Duration = Duration::from_secs(30);
 
@@ -31,7 +32,7 @@ pub(super) async fn follow(core: &ControllerCore, slots: Option<&Slots>) -> Infa
 }
 
 async fn let_go(core: &ControllerCore, slots: &Slots, user: &SlotUser) -> Infallible {
-    let mut changes = slots.changes();
+    let (mut changes, mut look) = (slots.changes(), LOOK);
     loop {
         let leaving = core.keys.table().dismiss();
         // What a run left behind may write as well.
@@ -44,8 +45,11 @@ async fn let_go(core: &ControllerCore, slots: &Slots, user: &SlotUser) -> Infall
             }
         }
         if is_busy {
-            sleep(LOOK).await;
+            // It looks at all keys of which something is known.
+            sleep(look).await;
+            look = (look * 2).min(LONGEST_LOOK);
         } else {
+            look = LOOK;
             // The sender is part of `slots`.
             let _ = changes.changed().await;
         }

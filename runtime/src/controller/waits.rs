@@ -65,7 +65,9 @@ impl Waits {
     /// Says what the caches show: the highest version of an object in each, by its name.
     pub(super) fn shown(&self) -> ShownVersions {
         let whole = self.awaited.iter().filter(|(_, informer)| !informer.is_part());
-        let shown = whole.filter_map(|(of, informer)| Some((name_in(of, informer)?, informer.newest()?.0)));
+        let shown = whole.filter_map(|(of, informer)| {
+            Some((name_in(of, informer)?, informer.newest().map_or(0, |newest| newest.0)))
+        });
         let mut versions = ShownVersions::new();
         for (name, version) in shown {
             let highest = versions.entry(name).or_default();
@@ -79,13 +81,17 @@ impl Waits {
     pub(super) async fn as_fresh_as(&self, shown: &ShownVersions, start: &TermStart) {
         let awaited = self.awaited.iter().filter(|(of, informer)| of.is_none() || informer.has_synced());
         let fresh = awaited.map(|(of, informer)| async move {
+            if informer.is_part() {
+                return informer.listed_anew().await;
+            }
             let version = name_in(of, informer).and_then(|name| shown.get(&name).copied());
-            match version {
-                _ if informer.is_part() => informer.listed_anew().await,
-                Some(version) if !informer.shows(Version(version), SHOWS_WITHIN).await => {
-                    ready(informer, Some(start)).await;
-                }
-                _ => {}
+            let is_fresh = match version {
+                Some(version) => informer.shows(Version(version), SHOWS_WITHIN).await,
+                // A program of another version may not have had this cache.
+                None => false,
+            };
+            if !is_fresh {
+                ready(informer, Some(start)).await;
             }
         });
         join_all(fresh).await;

@@ -257,7 +257,7 @@ pub enum ElectionError {
         "shards: {0:?} can't name shards: use 1 to 63 of a-z, 0-9, '-' and '.', a letter or digit at either end"
     )]
     Shards(String),
-    /// There can't be so many slots.
+    /// The number of slots is out of range.
     #[error("shards: keys can't be put into {0} slots: use 1 to 4096")]
     Slots(u16),
     /// The manager has already returned a client that is not gated.

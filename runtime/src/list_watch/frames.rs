@@ -57,7 +57,7 @@ impl SpareBuffer {
 }
 
 impl Lines {
-    /// Reads lines of at most so many bytes into the spare buffer, where there is one.
+    /// Reads lines up to a limit in bytes into the spare buffer, if there is one.
     pub(super) fn new(largest: usize, spare: SpareBuffer) -> Self {
         Self { text: Vec::new(), whole: 0, largest, spare }
     }

@@ -287,6 +287,8 @@ impl Manager {
     /// that stops hands its slots over, and one that is gone keeps them for a lease duration. A
     /// [`leader_task`](Self::leader_task) runs in the replica that works on the slot of the task's name.
     ///
+    /// Replicas need different seeds, if their [configuration](Self::with_config) has one: Leases are named by it.
+    ///
     /// A controller's rate limits are shared out as the slots are. The number of workers is each replica's own.
     pub fn sharded(self, sharding: impl Into<Sharding>) -> Self {
         self.campaign(|env| Replica::sharing(sharding.into(), env))

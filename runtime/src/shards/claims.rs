@@ -168,9 +168,6 @@ pub(super) struct Claims {
     is_guarded: bool,
     leaves: bool,
     random: SmallRng,
-    /// The rules that a test takes away.
-    #[cfg(test)]
-    pub(super) without: super::tests::Without,
 }
 
 impl Claims {
@@ -196,8 +193,6 @@ impl Claims {
             is_guarded: false,
             leaves: false,
             random: SmallRng::seed_from_u64(seed),
-            #[cfg(test)]
-            without: Default::default(),
         }
     }
 
@@ -425,20 +420,10 @@ impl Claims {
             let is_after = self.confirmed.1.is_some_and(|confirmed| sent >= confirmed);
             let is_said =
                 self.confirmed.0.claims.contains(&slot) && own.is_some_and(|own| own.claims.contains(&slot));
-            if self.may_skip_verification(slot) || (is_after && is_said) {
+            if is_after && is_said {
                 self.own.insert(slot, ClaimStage::Works);
             }
         }
-    }
-
-    #[cfg(not(test))]
-    fn may_skip_verification(&self, _: Slot) -> bool {
-        false
-    }
-
-    #[cfg(test)]
-    fn may_skip_verification(&self, slot: Slot) -> bool {
-        self.without.verification && self.confirmed.0.claims.contains(&slot)
     }
 
     fn wanted(&self, now: Instant) -> BTreeMap<Slot, Arc<str>> {
@@ -450,8 +435,6 @@ impl Claims {
     fn decide(&mut self, now: Instant) {
         let wanted = self.wanted(now);
         let is_calm = self.calm_since.is_some_and(|calm| now - calm >= self.lease);
-        #[cfg(test)]
-        let is_calm = is_calm || self.without.calm;
         self.contested.retain(|_, until| *until > now);
         for slot in 0..self.of.slots {
             let is_mine = wanted.get(&slot) == Some(&self.me);
@@ -466,7 +449,7 @@ impl Claims {
                     }
                 }
                 Some(ClaimStage::Claimed) if !is_mine => drop(self.own.remove(&slot)),
-                Some(ClaimStage::Works) if !is_mine => self.drain(slot, &wanted),
+                Some(ClaimStage::Works) if !is_mine => drop(self.own.insert(slot, ClaimStage::Drains)),
                 Some(ClaimStage::Drains) if is_mine => drop(self.own.insert(slot, ClaimStage::Works)),
                 _ => {}
             }
@@ -475,15 +458,6 @@ impl Claims {
 
     fn is_free(&self, slot: Slot, now: Instant) -> bool {
         self.holder(slot, now).is_none() && !self.contested.contains_key(&slot)
-    }
-
-    fn drain(&mut self, slot: Slot, wanted: &BTreeMap<Slot, Arc<str>>) {
-        self.own.insert(slot, ClaimStage::Drains);
-        #[cfg(test)]
-        if self.without.drain {
-            return self.give(slot, wanted);
-        }
-        let _ = wanted;
     }
 
     /// Ends a claim, and hands the slot over to the replica that should have it.
@@ -499,13 +473,8 @@ impl Claims {
         let just_now = |(name, other): &(&Arc<str>, &OtherMember)| {
             let give = other.lease.record.gives.get(&slot).filter(|give| give.to == self.me);
             let offer = self.offers.get(&((*name).clone(), slot));
-            let seen =
-                give.zip(offer).map(|(give, offer)| offer.seen.filter(|_| offer.number == give.number));
-            #[cfg(test)]
-            if self.without.age_of_offers {
-                return seen.is_some();
-            }
-            seen.flatten().is_some_and(|seen| now - seen < self.lease / 3)
+            let offer = give.zip(offer).filter(|(give, offer)| offer.number == give.number);
+            offer.and_then(|(_, offer)| offer.seen).is_some_and(|seen| now - seen < self.lease / 3)
         };
         self.others.iter().find(just_now).map(|(_, other)| &other.lease.record.shown)
     }

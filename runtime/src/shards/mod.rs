@@ -16,7 +16,8 @@
 //! - A replica that has not watched all Leases for that long takes no slot, unless its holder hands it over. Handovers
 //!   have numbers that grow, and count only if the replica saw them happen. So an older copy of a Lease hands over
 //!   nothing.
-//! - Before the first run of a slot's keys, the caches show what the server held after the slot was taken.
+//! - Before the first run of a slot's keys, the caches show at least what those of the replica showed that handed the slot
+//!   over. If nobody handed it over, they show what the server held after the slot was taken.
 //! - An object whose slot moves away is not `deleted`, and keeps its finalizer.
 //! - The Lease of the whole program is held while replicas share the work. So replicas that are not sharded wait for those
 //!   that are, and the other way round, as in a rolling update.

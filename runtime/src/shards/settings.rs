@@ -97,3 +97,21 @@ impl From<String> for Sharding {
         Self::new(name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // H1
+    #[test]
+    fn names_that_are_no_label_and_numbers_of_slots_out_of_range_are_refused() {
+        assert_eq!(Sharding::new("web.example-1").slots(4_096).check(), Ok(()));
+        for name in [String::new(), "-web".to_owned(), "web.".to_owned(), "w".repeat(64)] {
+            let refused = Sharding::new(name.clone()).check();
+            assert_eq!(refused, Err(ElectionError::Shards(name)));
+        }
+        for slots in [0, 4_097, u16::MAX] {
+            assert_eq!(Sharding::new("web").slots(slots).check(), Err(ElectionError::Slots(slots)));
+        }
+    }
+}

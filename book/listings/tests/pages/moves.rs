@@ -22,7 +22,7 @@ const STARTS: u64 = 4;
 const STOPS: u64 = 32;
 const ENDS: u64 = 40;
 
-/// A run: whose, of which tenant, and from when to when.
+/// A run: the replica, the tenant, and the seconds at which it began and ended.
 type RunOf = (usize, usize, f64, f64);
 
 /// Works for a while each time.
