@@ -22,7 +22,11 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use watchkeeper::{
-    Running, Sharding, clock::WallClock, informer::Deleted, leader_election::LeaderElection, prelude::*,
+    Running, Sharding,
+    clock::WallClock,
+    informer::{Deleted, Marker},
+    leader_election::LeaderElection,
+    prelude::*,
     reflector::ReflectorConfig,
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
@@ -406,8 +410,8 @@ async fn split_caches_hold_a_replicas_part_and_what_moves_away_is_not_deleted() 
     for at in 0..NAMESPACES {
         assert!(server.get::<Secret>(&format!("tenant-{at}/a")).await.is_some(), "tenant-{at}");
     }
-    // All goes to one, and nothing is taken for deleted.
-    running.remove(0).stop().await.unwrap();
+    // All goes back to the first, whose caches had forgotten a part: nothing is taken for deleted.
+    running.pop().unwrap().stop().await.unwrap();
     sleep(SHARED).await;
     assert_eq!(cached(&running[0]).await, 2 * NAMESPACES);
     for at in 0..NAMESPACES {
@@ -417,6 +421,117 @@ async fn split_caches_hold_a_replicas_part_and_what_moves_away_is_not_deleted() 
     assert_eq!(deletions.load(Ordering::SeqCst), 0);
     let why = running[0].why::<ConfigMap>(&ObjectKey::new("tenant-0", "a"));
     assert!(why.to_string().contains("nothing to do until it changes"), "{why}");
+}
+
+/// Starts a replica of a seed that shares the work, and waits until it may work.
+async fn replica<K: Marker, R>(server: &ApiServer, seed: u64, controller: Controller<K, R>) -> Running {
+    let config = ReflectorConfig { seed: Some(seed), ..ReflectorConfig::default() };
+    let manager = Manager::with_config(server.client(), config).sharded("maps");
+    let running = manager.controller(controller).spawn();
+    sleep(SHARED).await;
+    running
+}
+
+// H11
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_comes_runs_on_caches_that_show_what_the_last_replica_saw() {
+    let server = cluster().await;
+    let counted = Arc::new(Mutex::new(BTreeMap::<ObjectKey, u64>::new()));
+    let counts = || {
+        let (counted, client) = (counted.clone(), server.client());
+        // Writes one more than the cache shows, and notes it. A cache that is behind leads to a lower number.
+        let (counts, _) = does::<ConfigMap, _, _>(move |map: Arc<ConfigMap>, _| {
+            let (counted, key) = (counted.clone(), ObjectKey::of(&*map));
+            let maps = Api::<ConfigMap>::namespaced(client.clone(), key.namespace().unwrap_or_default());
+            async move {
+                let shown =
+                    map.data.as_ref().and_then(|data| data.get("n")?.parse::<u64>().ok()).unwrap_or(0);
+                let next = shown + 1;
+                let before = counted.lock().unwrap().insert(key.clone(), next);
+                assert!(before.is_none_or(|before| before < next), "{key}: {next} after {before:?}");
+                let data = json!({"data": {"n": next.to_string()}});
+                maps.patch(&map.name_any(), &PatchParams::default(), &Patch::Merge(data)).await?;
+                // Its own change wakes it: it is not written by the context.
+                sleep(Duration::from_secs(1)).await;
+                Ok(Action::await_change())
+            }
+        });
+        Controller::new(counts).workers(20).panics(Panics::Propagate)
+    };
+    let mut first = replica(&server, 0, counts()).await;
+    // The second replica gets its first list, and nothing more of the maps.
+    let silence = Fault::Silence.after_events(u32::try_from(NAMESPACES).unwrap() + 1);
+    server.faults().on(Verb::Watch, "configmaps").once().then(silence);
+    let mut second = replica(&server, 1, counts()).await;
+    sleep(SHARED).await;
+    let owned = |running: &Running| {
+        let keys = counted.lock().unwrap().keys().cloned().collect::<Vec<_>>();
+        let here = |key: &ObjectKey| !running.why::<ConfigMap>(key).to_string().contains("another replica");
+        keys.iter().filter(|key| here(key)).count()
+    };
+    assert!(owned(&second) > 0 && owned(&first) + owned(&second) == NAMESPACES);
+    for running in [&mut first, &mut second] {
+        let ended = tokio::time::timeout(Duration::from_millis(1), running.ended()).await;
+        assert!(ended.is_err(), "{ended:?}");
+    }
+}
+
+// H9
+#[tokio::test(start_paused = true)]
+async fn replicas_together_keep_to_a_rate_limit() {
+    let server = cluster().await;
+    let mut replicas = Vec::new();
+    for seed in 0..2 {
+        let (runs, record) = does::<ConfigMap, _, _>(|_: Arc<ConfigMap>, _| async {
+            Ok(Action::requeue_after(Duration::from_millis(10)))
+        });
+        let controller = Controller::new(runs).workers(20).rate_limit(RateLimit::per_second(20).burst(20));
+        replicas.push((replica(&server, seed, controller).await, record));
+    }
+    sleep(SHARED).await;
+    let ran = || replicas.iter().map(|(_, record)| record.starts().len()).collect::<Vec<_>>();
+    let before = ran();
+    sleep(Duration::from_secs(60)).await;
+    let ran: Vec<_> = ran().iter().zip(before).map(|(now, before)| now - before).collect();
+    assert!(ran.iter().all(|ran| (540..=620).contains(ran)), "half of 20 a second each: {ran:?}");
+}
+
+// H12
+#[tokio::test(start_paused = true)]
+async fn a_leaders_task_runs_in_the_replica_that_has_its_slot() {
+    let server = cluster().await;
+    let running = Arc::new(Mutex::new(BTreeSet::new()));
+    let mut replicas = Vec::new();
+    for seed in 0..2_u64 {
+        let config = ReflectorConfig { seed: Some(seed), ..ReflectorConfig::default() };
+        let (manager, at_work) = (Manager::with_config(server.client(), config), running.clone());
+        let manager = manager.sharded("maps").leader_task("sweep", move |stopping| {
+            let at_work = at_work.clone();
+            async move {
+                assert!(at_work.lock().unwrap().insert(seed), "it runs twice in {seed}");
+                assert_eq!(at_work.lock().unwrap().len(), 1, "it runs in both");
+                stopping.wait().await;
+                // The end takes its time, and nobody else begins meanwhile.
+                sleep(Duration::from_secs(5)).await;
+                at_work.lock().unwrap().remove(&seed);
+                Ok::<_, watchkeeper::Error>(())
+            }
+        });
+        replicas.push(Some(manager.spawn()));
+        sleep(SHARED).await;
+    }
+    sleep(SHARED).await;
+    for _ in 0..2 {
+        let at = running.lock().unwrap().first().copied().expect("somebody runs it");
+        if let Some(replica) = replicas[usize::try_from(at).unwrap()].take() {
+            replica.stop().await.unwrap();
+        }
+        sleep(Duration::from_secs(1)).await;
+        let now = running.lock().unwrap().first().copied();
+        let is_left = replicas.iter().any(Option::is_some);
+        assert_eq!(now.is_some(), is_left, "{now:?} after {at}");
+        assert_ne!(now, Some(at));
+    }
 }
 
 /// Counts the objects that a replica caches.
