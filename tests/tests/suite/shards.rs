@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use http::{HeaderValue, Request, header::USER_AGENT};
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{ConfigMap, Secret},
@@ -16,11 +17,13 @@ use k8s_openapi::api::{
 use kube::{
     Api,
     api::{DeleteParams, ListParams, Patch, PatchParams},
+    client::Body,
     core::ObjectMeta,
 };
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
+use tower::service_fn;
 use watchkeeper::{
     Running, Sharding,
     clock::WallClock,
@@ -424,9 +427,9 @@ async fn split_caches_hold_a_replicas_part_and_what_moves_away_is_not_deleted() 
 }
 
 /// Starts a replica of a seed that shares the work, and waits until it may work.
-async fn replica<K: Marker, R>(server: &ApiServer, seed: u64, controller: Controller<K, R>) -> Running {
+async fn replica<K: Marker, R>(client: kube::Client, seed: u64, controller: Controller<K, R>) -> Running {
     let config = ReflectorConfig { seed: Some(seed), ..ReflectorConfig::default() };
-    let manager = Manager::with_config(server.client(), config).sharded("maps");
+    let manager = Manager::with_config(client, config).sharded("maps");
     let running = manager.controller(controller).spawn();
     sleep(SHARED).await;
     running
@@ -458,11 +461,18 @@ async fn a_slot_that_comes_runs_on_caches_that_show_what_the_last_replica_saw() 
         });
         Controller::new(counts).workers(20).panics(Panics::Propagate)
     };
-    let mut first = replica(&server, 0, counts()).await;
-    // The second replica gets its first list, and nothing more of the maps.
-    let silence = Fault::Silence.after_events(u32::try_from(NAMESPACES).unwrap() + 1);
-    server.faults().on(Verb::Watch, "configmaps").once().then(silence);
-    let mut second = replica(&server, 1, counts()).await;
+    let mut first = replica(server.client(), 0, counts()).await;
+    // The second replica gets lists of the maps, and no event: its caches are as old as its last list.
+    let inner = server.client();
+    let named = service_fn(move |mut request: Request<Body>| {
+        request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("second"));
+        let inner = inner.clone();
+        async move { inner.send(request).await }
+    });
+    let client = kube::Client::new(named, "default");
+    server.faults().on(Verb::Watch, "configmaps").user_agent("second").then(Fault::Silence);
+    let mut second = replica(client, 1, counts()).await;
+    assert!(!server.faults().log().is_empty(), "its watch is silent");
     sleep(SHARED).await;
     let owned = |running: &Running| {
         let keys = counted.lock().unwrap().keys().cloned().collect::<Vec<_>>();
@@ -486,7 +496,7 @@ async fn replicas_together_keep_to_a_rate_limit() {
             Ok(Action::requeue_after(Duration::from_millis(10)))
         });
         let controller = Controller::new(runs).workers(20).rate_limit(RateLimit::per_second(20).burst(20));
-        replicas.push((replica(&server, seed, controller).await, record));
+        replicas.push((replica(server.client(), seed, controller).await, record));
     }
     sleep(SHARED).await;
     let ran = || replicas.iter().map(|(_, record)| record.starts().len()).collect::<Vec<_>>();
