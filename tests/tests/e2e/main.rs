@@ -18,8 +18,8 @@ mod deletion;
 mod http;
 mod https;
 mod informers;
-mod link;
 mod leaders;
+mod link;
 mod life;
 mod manifests;
 mod outages;
@@ -35,7 +35,10 @@ mod selections;
 mod shards;
 
 fn main() -> std::process::ExitCode {
+    // What takes longest begins first.
     let modules = [
+        shards::TESTS,
+        leaders::TESTS,
         children::TESTS,
         conversion::TESTS,
         cronjob::TESTS,
@@ -44,7 +47,6 @@ fn main() -> std::process::ExitCode {
         http::TESTS,
         https::TESTS,
         informers::TESTS,
-        leaders::TESTS,
         life::TESTS,
         manifests::TESTS,
         outages::TESTS,
@@ -57,7 +59,6 @@ fn main() -> std::process::ExitCode {
         rights::TESTS,
         roles::TESTS,
         selections::TESTS,
-        shards::TESTS,
     ];
     harness::run(&modules.concat())
 }
