@@ -126,7 +126,7 @@ pub(super) fn source<W: Watched>(watch: Watch<W>) -> Source {
 #[derive(Clone)]
 pub(crate) struct CachePart {
     pub(crate) keeps: Keeps,
-    /// Whether owned objects are in the same part as their owner, by their namespace.
+    /// Whether objects are in the same part as an owner in their namespace.
     pub(crate) of_owned: bool,
 }
 
@@ -166,6 +166,9 @@ impl<'a> ControllerSources<'a> {
             true => vec![None],
             false => namespaces.iter().cloned().map(Some).collect(),
         };
+        // What a cluster-scoped object owns is in a namespace, and so in another part than its owner.
+        let in_namespaces = kind.scope == Scope::Namespaced;
+        let part = part.map(|part| CachePart { of_owned: part.of_owned && in_namespaces, ..part });
         let (feeding, shared, views, connects) = Default::default();
         let (reads, owned, awaited) = Default::default();
         Self {

@@ -13,6 +13,7 @@ use http::{HeaderValue, Request, header::USER_AGENT};
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{ConfigMap, Secret},
+    rbac::v1::ClusterRole,
 };
 use kube::{
     Api,
@@ -483,6 +484,42 @@ async fn a_slot_that_comes_runs_on_caches_that_show_what_the_last_replica_saw() 
     for running in [&mut first, &mut second] {
         let ended = tokio::time::timeout(Duration::from_millis(1), running.ended()).await;
         assert!(ended.is_err(), "{ended:?}");
+    }
+}
+
+// H8
+#[tokio::test(start_paused = true)]
+async fn split_caches_show_what_a_cluster_scoped_object_owns() {
+    let server = cluster().await;
+    let mut running = Vec::new();
+    for seed in 0..2 {
+        let config = ReflectorConfig { seed: Some(seed), ..ReflectorConfig::default() };
+        let manager = Manager::with_config(server.client(), config);
+        let manager = manager.sharded(Sharding::new("grants").split_caches());
+        let (grants, _) =
+            does::<ClusterRole, _, _>(|role: Arc<ClusterRole>, cx: Context<ClusterRole>| async move {
+                let (name, namespace) = (Some("granted".to_owned()), role.metadata.name.clone());
+                let namespace = namespace.map(|name| name.replace("grants", "tenant"));
+                let metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };
+                cx.apply(Secret { metadata, ..Secret::default() }).await?;
+                Ok(Action::await_change())
+            });
+        running.push(manager.controller(Controller::new(grants).owns::<Secret>()).spawn());
+    }
+    for at in 0..NAMESPACES {
+        let metadata = ObjectMeta { name: Some(format!("grants-{at}")), ..ObjectMeta::default() };
+        server.create(&ClusterRole { metadata, ..ClusterRole::default() }).await;
+    }
+    sleep(SHARED * 2).await;
+    // The owner's slot is that of its name, and not that of the child's namespace.
+    for at in 0..NAMESPACES {
+        let name = format!("tenant-{at}/granted");
+        assert!(server.get::<Secret>(&name).await.is_some(), "{name}");
+        server.delete::<Secret>(&name).await;
+    }
+    sleep(Duration::from_secs(5)).await;
+    for at in 0..NAMESPACES {
+        assert!(server.get::<Secret>(&format!("tenant-{at}/granted")).await.is_some(), "tenant-{at}");
     }
 }
 
