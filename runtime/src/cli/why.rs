@@ -54,7 +54,8 @@ fn answers_of(report: &Value, controllers: &[Arc<str>]) -> String {
     let answers = report["search"]["answers"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let is_of = |answer: &&str| {
         let mut rest = controllers.iter().filter_map(|controller| answer.strip_prefix(&**controller));
-        rest.any(|rest| rest.starts_with(" is "))
+        // The controller of a namespace has that behind its name.
+        rest.any(|rest| rest.starts_with(" is ") || rest.starts_with('/'))
     };
     answers.filter(is_of).map(|answer| format!("{answer}\n")).collect()
 }
@@ -67,8 +68,9 @@ mod tests {
 
     #[test]
     fn only_the_controllers_of_the_kind_are_heard() {
-        let report = json!({"search": {"answers": ["sites is not reconciling a: idle", "sites.old is reconciling a", "other is idle"]}});
+        let report = json!({"search": {"answers": ["sites is not reconciling a: idle", "sites.old is reconciling a", "other is idle", "kept/gold is reconciling a"]}});
         assert_eq!(answers_of(&report, &["sites".into()]), "sites is not reconciling a: idle\n");
+        assert_eq!(answers_of(&report, &["kept".into()]), "kept/gold is reconciling a\n");
         assert_eq!(
             answers_of(&report, &["sites.old".into(), "third".into()]),
             "sites.old is reconciling a\n"

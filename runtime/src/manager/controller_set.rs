@@ -25,10 +25,10 @@ use super::{
     supply::ControllerSupply,
 };
 use crate::{
-    controller::{Plan, RunningController, Stop, Terms},
+    controller::{ControllerError, Plan, RunningController, Stop, Terms},
     error::Error,
     informer::SharedInformer,
-    object::Kind,
+    object::{Kind, Scope},
     users_code::contained,
 };
 
@@ -105,6 +105,12 @@ impl ControllerSet {
 
     async fn follow(self, manager: &SetSupply, stop: &Stop, ends: &mut JoinSet<Ended>) -> Result<(), Error> {
         let Self { first, mut make, wanted } = self;
+        let definition = &first.definition;
+        if matches!(wanted, Wanted::In(_)) && definition.kind.scope == Scope::Cluster {
+            let (name, kind) = (definition.settings.name.to_string(), &definition.kind);
+            let problem = format!("{kind} are in no namespace: add it with `controller`");
+            return Err(ControllerError::Refused { name, problem }.into());
+        }
         let place = if let Wanted::In(_) = &wanted { Place::Namespace } else { Place::All };
         let name = first.name().clone();
         let kinds = first.definition.kinds().cloned().collect();

@@ -476,6 +476,7 @@ impl Manager {
             api: self.api.generated(&namespace, &name)?,
             http: manifests::HttpPort::of(self.serve.http.as_ref())?,
             is_elected: self.replica.is_some(),
+            looks_on: self.replica.as_ref().and_then(|replica| Some(replica.share.as_ref()?.looks_on)),
             has_controllers: self.all_plans().next().is_some(),
             grace_period: self.grace_period,
             namespace,

@@ -1,6 +1,6 @@
 //! The place of this process among its replicas: the one that leads, or one of those that share the work.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     clock::WallClock,
@@ -32,6 +32,9 @@ pub(super) struct Share {
     pub(super) slots: Slots,
     /// Set if caches hold no more than this part.
     pub(super) part: Option<CachePart>,
+    /// How long a replica that starts looks on before it takes part.
+    #[cfg_attr(not(feature = "webhooks"), expect(dead_code, reason = "manifests say it"))]
+    pub(super) looks_on: Duration,
 }
 
 /// What a replica is made with: a client that is not gated, clocks, and what decides everything random.
@@ -72,7 +75,7 @@ impl Replica {
         let member = checked.and(guard);
         let member = member.map(|guard| Member::new(&election, slots.clone(), note, leases, guard));
         let keeps = || CachePart { keeps: Keeps::new(slots.keeps()), of_owned: !of.by_name };
-        let part = splits_caches.then(keeps);
-        Self { candidate, gate, leadership, lease, share: Some(Share { member, slots, part }) }
+        let (part, looks_on) = (splits_caches.then(keeps), election.lease());
+        Self { candidate, gate, leadership, lease, share: Some(Share { member, slots, part, looks_on }) }
     }
 }

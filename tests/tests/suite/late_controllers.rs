@@ -297,6 +297,17 @@ async fn a_controller_runs_in_each_namespace_that_matches() {
 
 // P30
 #[tokio::test(start_paused = true)]
+async fn a_kind_that_is_in_no_namespace_has_no_controller_in_each() {
+    let server = ApiServer::in_memory().start().await;
+    let (mut namespaces, _) = same::<Namespace>();
+    let make = move || namespaces().named("namespaces");
+    let manager = Manager::new(server.client()).controller_in_namespaces("tenant", make).unwrap();
+    let error = manager.run().await.unwrap_err().to_string();
+    assert_eq!(error, "controller namespaces: namespaces are in no namespace: add it with `controller`");
+}
+
+// P30
+#[tokio::test(start_paused = true)]
 async fn one_of_a_namespace_ends_its_run_before_it_comes_again_and_keeps_its_field_manager() {
     let server = ApiServer::in_memory().start().await;
     server.create(&tenant("north", Some("gold"))).await;

@@ -360,6 +360,14 @@ async fn a_deployment_fits_its_program() {
         json!({"path": "/readyz", "port": "http", "scheme": "HTTP"})
     );
     assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz");
+    // A replica that shares the work looks on for a lease duration first. The old ones stay until it takes part.
+    let shared = spec(Manager::offline("ops").sharded("maps").controller(maps()));
+    let rolling = &shared["strategy"]["rollingUpdate"]["maxUnavailable"];
+    assert_eq!(
+        (&shared["replicas"], rolling, &shared["minReadySeconds"]),
+        (&json!(2), &json!(0), &json!(20))
+    );
+    assert_eq!(alone.get("minReadySeconds"), None);
     // But somebody must answer webhooks.
     assert_eq!(spec(versioned(webhooks(":9443")))["strategy"]["rollingUpdate"]["maxUnavailable"], 0);
     let silent = spec(Manager::offline("ops").controller(maps()).http(Http::off()));
@@ -423,7 +431,10 @@ async fn what_can_t_be_printed_is_named_with_the_remedy() {
             "\"a:\" is not an image: write it as registry.example.dev/deployments:1.0.0",
         ),
         (chosen(|one| one.version("1")), "\"1\" is not a version: write it as 1.2.3"),
-        (chosen(|one| one.replicas(3)), "3 replicas would all do the same work: add `.leader_election(..)`"),
+        (
+            chosen(|one| one.replicas(3)),
+            "3 replicas would all do the same work: add `.leader_election(..)` or `.sharded(..)`",
+        ),
         (
             printed(with(webhooks(":9443").service("other", "hooks"))),
             "the Service other/hooks of the webhooks is not in the program's namespace ops, so that it leads nowhere: \

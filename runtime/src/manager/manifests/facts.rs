@@ -27,6 +27,8 @@ pub(in crate::manager) struct ProgramFacts {
     /// `None`: it does not serve HTTP.
     pub(in crate::manager) http: Option<HttpPort>,
     pub(in crate::manager) is_elected: bool,
+    /// How long a replica that shares the work looks on before it takes part.
+    pub(in crate::manager) looks_on: Option<Duration>,
     pub(in crate::manager) has_controllers: bool,
     pub(in crate::manager) grace_period: Duration,
 }

@@ -72,7 +72,7 @@ impl Manifests {
         Self { version: Some(version.into()), ..self }
     }
 
-    /// Sets how many replicas run. By default these are two with a leader election, and else one.
+    /// Sets how many replicas run. By default these are two with a leader election or if they share the work, and else one.
     pub fn replicas(self, replicas: u32) -> Self {
         Self { replicas: Some(replicas), ..self }
     }
@@ -180,7 +180,7 @@ impl Manifests {
         if self.chosen_replicas() > 1 && program.has_controllers && !program.is_elected {
             let replicas = self.chosen_replicas();
             return refused(format!(
-                "{replicas} replicas would all do the same work: add `.leader_election(..)`"
+                "{replicas} replicas would all do the same work: add `.leader_election(..)` or `.sharded(..)`"
             ));
         }
         match program.api.port.as_ref().and_then(|port| port.service.as_ref()) {

@@ -8,6 +8,8 @@ use super::{facts::ProgramFacts, yaml::YamlWriter};
 
 /// What a process needs to end after its grace period: it hands its Lease over, and closes what it serves.
 const FAREWELL_SECONDS: u64 = 10;
+/// How long a replica that shares the work takes to get its slots, once it may.
+const JOIN_SECONDS: u64 = 5;
 /// The user of images without root: `nonroot` of distroless.
 const USER: u32 = 65_532;
 /// The label of what belongs to the program.
@@ -144,13 +146,17 @@ impl Layout<'_> {
             true => json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}),
             false => json!({"type": "Recreate"}),
         };
+        let mut spec = json!({
+            "replicas": chosen.replicas, "strategy": strategy, "selector": {"matchLabels": {LABEL: name}},
+            "template": {"metadata": {"labels": {LABEL: name}}, "spec": pod},
+        });
+        if let Some(looks_on) = program.looks_on {
+            // Otherwise all old replicas could be gone before a new one takes part.
+            spec["minReadySeconds"] = json!(looks_on.as_secs() + JOIN_SECONDS);
+        }
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": name, "namespace": chosen.namespace, "labels": {LABEL: name}},
-            "spec": {
-                "replicas": chosen.replicas, "strategy": strategy, "selector": {"matchLabels": {LABEL: name}},
-                "template": {"metadata": {"labels": {LABEL: name}}, "spec": pod},
-            },
+            "metadata": {"name": name, "namespace": chosen.namespace, "labels": {LABEL: name}}, "spec": spec,
         })
     }
 
