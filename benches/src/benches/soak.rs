@@ -45,6 +45,8 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
         .column(Column::cost("p99-last", "last quarter"))
         .column(Column::cost("cpu-last", "CPU a change, µs"))
         .side(Side::Watchkeeper, &[])
+        // Delays that it has as well are the machine's, or those of the bytes.
+        .side(Side::Floor, &[])
         .run(settings)?;
     if rows.is_empty() {
         return Ok(());
@@ -67,14 +69,29 @@ fn chart(key: &str, title: &str, rows: &[Row], seconds: u64) -> Chart {
 /// Measures one side.
 pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
     let tally = Tally::new(job.objects, 1);
-    if job.side != Side::Watchkeeper {
-        return kit::no_part(job.side);
+    match job.side {
+        Side::Watchkeeper => {
+            let _running = kit::controllers(job, 1, job.users, &tally)?;
+            kit::until(|| tally.heard() >= job.objects).await;
+            paced(job, &tally).await
+        }
+        Side::Floor => {
+            let (mut floor, events, told) = (kit::Floor::connect(job.port)?, job.events, tally.clone());
+            floor.list()?;
+            floor.watch()?;
+            let reads = tokio::task::spawn_blocking(move || floor.events(events, |gadget| told.hear(gadget)));
+            let figures = paced(job, &tally).await;
+            reads.await??;
+            figures
+        }
+        side => kit::no_part(side),
     }
-    let _running = kit::controllers(job, 1, job.users, &tally)?;
-    kit::until(|| tally.heard() >= job.objects).await;
+}
+
+async fn paced(job: &Job, tally: &Arc<Tally>) -> anyhow::Result<Measures> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     kit::control(job).pace(job.events, A_SECOND, 1).await?;
-    let looks = looked(&tally, job.seconds / LOOK).await;
+    let looks = looked(tally, job.seconds / LOOK).await;
     tally.all().await;
     Ok(figures(&looks))
 }
