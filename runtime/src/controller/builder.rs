@@ -410,9 +410,9 @@ impl<K: Marker, R> Controller<K, R> {
         self
     }
 
-    /// Says how long failed keys wait: 5 ms, doubling with each failure up to 1,000 s, unless set.
+    /// Says how long failed keys wait: 5 ms, doubled with each failure up to 1,000 s with a pause at 5 s, unless set.
     ///
-    /// That pauses at 5 s for ten failures, so that a key that fails by chance gets twenty attempts in the first minute.
+    /// The wait stays at 5 s for ten failures, so that a key that fails by chance gets twenty attempts in the first minute.
     ///
     /// ```
     /// # use watchkeeper::prelude::*;
@@ -431,9 +431,9 @@ impl<K: Marker, R> Controller<K, R> {
         self
     }
 
-    /// Bounds the retries of failures, all keys together: 10 a second, burst 100, unless set; `None` removes the bound.
+    /// Bounds the retries of failures, all keys together: [`rate_limit`](Self::rate_limit) or 10 a second, burst 100, unless set.
     ///
-    /// In a controller with a [`rate_limit`](Self::rate_limit) it is that limit, unless it is set.
+    /// `None` removes the bound.
     pub fn retry_rate(mut self, rate: impl Into<Option<RateLimit>>) -> Self {
         self.definition.settings.retry_rate = Some(rate.into());
         self

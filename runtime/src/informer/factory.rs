@@ -472,7 +472,7 @@ impl<W: Watched> InformerBuilder<W> {
         Ok(self)
     }
 
-    /// Calls a function at every failure to list or watch, besides the factory's handler or the log.
+    /// Calls a function at every failure to list or watch, in addition to the factory's handler or the log.
     ///
     /// It is not part of the query: a shared informer calls the handlers of all who asked for it, for as
     /// long as something of theirs is held: the informer that [`build`](Self::build) returned, a lister, a registration.

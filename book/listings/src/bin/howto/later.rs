@@ -54,7 +54,7 @@ async fn recorded(
     controller: Controller<Website, Websites>,
 ) -> Result<(), watchkeeper::Error> {
     // 64 MiB are the default.
-    let recorder = FlightRecorder::new("/var/run/websites.wkr")
+    let recorder = FlightRecorder::new("/recording/websites.wkr")
         .at_most(64 << 20)
         .hide::<Website>("/spec/credentials/token");
     manager.flight_recorder(recorder).controller(controller).run().await
