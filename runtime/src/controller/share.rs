@@ -1,6 +1,6 @@
 //! Works on the slots of this replica, if replicas share the work.
 
-use std::{convert::Infallible, future::pending, time::Duration};
+use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
 
 use tokio::time::sleep;
 
@@ -18,10 +18,11 @@ const LONGEST_LOOK: Duration = Duration::from_millis(250);
 const FORGET_AFTER: Duration = Duration::from_secs(30);
 
 /// Lets in the keys of slots that come, and gives up slots that leave once nothing of theirs runs.
-pub(super) async fn follow(core: &ControllerCore, slots: Option<&Slots>) -> Infallible {
+pub(super) async fn follow(core: &Arc<ControllerCore>, slots: Option<&Slots>) -> Infallible {
     let Some(slots) = slots else { return pending().await };
-    let waits = core.waits.clone();
-    let user = slots.join(None, move || waits.shown());
+    let of = core.clone();
+    // At a stop, caches may not show yet what the last runs wrote.
+    let user = slots.join(None, move || of.waits.shown(of.keys.written()));
     tokio::select! {
         biased;
         never = let_go(core, slots, &user) => never,
@@ -35,11 +36,9 @@ async fn let_go(core: &ControllerCore, slots: &Slots, user: &SlotUser) -> Infall
     let (mut changes, mut look) = (slots.changes(), LOOK);
     loop {
         let leaving = core.keys.table().dismiss();
-        // What a run left behind may write as well.
-        let goes_on = core.leftovers.as_ref().and_then(|leftovers| leftovers.named());
         let mut is_busy = false;
         for (slot, turn, is_idle) in leaving {
-            match is_idle && goes_on.is_none() {
+            match is_idle {
                 true => user.drained(slot, turn),
                 false => is_busy = true,
             }

@@ -348,10 +348,8 @@ impl<'a> ControllerSources<'a> {
         let is_split = self.places.len() > 1;
         let namespaces = self.places.iter().flatten().filter(|_| is_split).cloned().collect();
         let awaited = std::mem::take(&mut self.awaited).into_iter();
-        Waits {
-            namespaces,
-            awaited: awaited.map(|(place, informer)| (place.filter(|_| is_split), informer)).collect(),
-        }
+        let awaited = awaited.map(|(place, informer)| (place.filter(|_| is_split), informer)).collect();
+        Waits::new(namespaces, awaited, &self.feeding)
     }
 }
 

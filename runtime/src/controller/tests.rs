@@ -238,7 +238,8 @@ async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
         assert_eq!(run_all(&core), keys + keys / 2);
     });
     assert_grows_linearly("a first list, before and after the caches have synced", |keys| {
-        let waits = Waits { namespaces: vec!["shop".into()], awaited: vec![(Some("shop".into()), never())] };
+        let awaited = vec![(Some("shop".into()), never())];
+        let waits = Waits { namespaces: vec!["shop".into()], awaited, ..Waits::default() };
         let core = core(waits);
         let mut table = core.keys.table();
         (0..keys).for_each(|at| table.add(key(at), Reason::InitialList));

@@ -10,7 +10,7 @@ use futures::{
 use super::watch::Place;
 use crate::{
     informer::{AnyInformer, SyncPhase, SyncState, TermStart},
-    keys::{Gate, ReadCache},
+    keys::{Gate, ReadCache, SourceId},
     object::{ObjectKey, Version},
     reflector::Server,
     shards::ShownVersions,
@@ -26,9 +26,24 @@ pub(crate) struct Waits {
     pub(super) namespaces: Vec<Arc<str>>,
     /// The informers, and whose keys wait for each: those of a namespace, or all.
     pub(super) awaited: Vec<(Place, AnyInformer)>,
+    /// The whole caches that feed the controller, as all replicas name them, by [`SourceId`].
+    pub(super) fed_by: Vec<Option<String>>,
 }
 
 impl Waits {
+    pub(super) fn new(
+        namespaces: Vec<Arc<str>>,
+        awaited: Vec<(Place, AnyInformer)>,
+        feeding: &[AnyInformer],
+    ) -> Self {
+        let name = |fed: &AnyInformer| {
+            let (place, informer) = awaited.iter().find(|(_, informer)| informer.is_same(fed))?;
+            name_in(place, informer).filter(|_| !informer.is_part())
+        };
+        let fed_by = feeding.iter().map(name).collect();
+        Self { namespaces, awaited, fed_by }
+    }
+
     fn of(&self, place: Option<&str>) -> impl Iterator<Item = &AnyInformer> {
         let awaited = self.awaited.iter().filter(move |(of, _)| of.as_deref() == place);
         awaited.map(|(_, informer)| informer)
@@ -62,14 +77,18 @@ impl Waits {
         join_all(fresh).await;
     }
 
-    /// Says what the caches show: the highest version of an object in each, by its name.
-    pub(super) fn shown(&self) -> ShownVersions {
+    /// Says what caches must show before others run the keys: the highest version of an object that each of these shows,
+    /// or is still to show because a run wrote it.
+    pub(super) fn shown(&self, written: impl IntoIterator<Item = (SourceId, Version)>) -> ShownVersions {
+        let written = written.into_iter();
+        let written =
+            written.filter_map(|(source, version)| Some((self.fed_by.get(source.0)?.clone()?, version.0)));
         let whole = self.awaited.iter().filter(|(_, informer)| !informer.is_part());
         let shown = whole.filter_map(|(of, informer)| {
             Some((name_in(of, informer)?, informer.newest().map_or(0, |newest| newest.0)))
         });
         let mut versions = ShownVersions::new();
-        for (name, version) in shown {
+        for (name, version) in shown.chain(written) {
             let highest = versions.entry(name).or_default();
             *highest = version.max(*highest);
         }

@@ -11,7 +11,7 @@ use super::{
     budget::StormLimit, gate::Gate, record::HoldReason, sources::SourceId, table::KeyTable, why::Why,
 };
 use crate::{
-    object::ObjectKey,
+    object::{ObjectKey, Version},
     reflector::{Doubt, Server},
     workqueue::{Item, ItemExponentialFailure, RateLimit, Token, WorkQueue},
 };
@@ -26,6 +26,11 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
+    /// Returns the versions that runs wrote, and that sources are still to show.
+    pub(crate) fn written(&self) -> Vec<(SourceId, Version)> {
+        self.table().waits().filter_map(|(_, wait)| wait.awaits()).collect()
+    }
+
     /// Makes a table for a queue. The keys of each namespace wait for caches of their own.
     ///
     /// `shared` are the sources that feed the controller more than once; `dropped` counts deletions that are dropped.

@@ -119,7 +119,8 @@ impl LeaderElection {
     /// They hold it for longer, so that the end of one of them does not interrupt the others.
     pub(crate) fn shared(self) -> Self {
         let Timing { lease, .. } = self.timing;
-        let timing = Timing { lease: lease * 4, renew: lease * 3, retry: lease / 3 };
+        let (lease, renew) = (lease.saturating_mul(4), lease.saturating_mul(3));
+        let timing = Timing { lease, renew, retry: self.timing.lease / 3 };
         Self { identity: Some(format!("shards of {}", self.name)), timing, is_shared: true, ..self }
     }
 
@@ -191,7 +192,7 @@ impl LeaderElection {
         if renew >= lease {
             return Err(ElectionError::RenewDeadline { renew: *renew, lease: *lease });
         }
-        if retry.is_zero() || *renew <= *retry * 6 / 5 {
+        if retry.is_zero() || *renew <= retry.saturating_mul(6) / 5 {
             return Err(ElectionError::RetryPeriod { retry: *retry, renew: *renew });
         }
         Ok(())
@@ -258,7 +259,7 @@ pub enum ElectionError {
     )]
     Shards(String),
     /// The number of slots is out of range.
-    #[error("shards: keys can't be put into {0} slots: use 1 to 4096")]
+    #[error("shards: keys can't be put into {0} slots: use 1 to 1024")]
     Slots(u16),
     /// The manager has already returned a client that is not gated.
     #[error(

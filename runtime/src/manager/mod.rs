@@ -991,6 +991,10 @@ impl Manager {
             share.map_or((None, None, None), |share| (Some(share.member), Some(share.slots), share.part));
         let candidate = candidate.transpose()?.zip(Some(member.transpose()?));
         let leftovers = Arc::new(Leftovers::default());
+        if let Some(slots) = &slots {
+            let leftovers = leftovers.clone();
+            slots.wait_while(move || leftovers.named().is_some());
+        }
         let supply = ControllerSupply {
             sender: Sender::new(self.client.clone()),
             metrics: self.metrics.clone(),

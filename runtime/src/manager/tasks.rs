@@ -129,9 +129,10 @@ impl Task {
         let (user, mut changes) = (slots.join(Some(slot), ShownVersions::new), slots.changes());
         while !term.stop.finish.is_cancelled() {
             match slots.stage(slot) {
-                SlotStage::Works(_) => {
+                stage @ SlotStage::Works(_) => {
                     let turn = term.part();
-                    let works = || matches!(slots.stage(slot), SlotStage::Works(_));
+                    // If the slot leaves and comes back meanwhile, that is another turn.
+                    let works = || slots.stage(slot) == stage;
                     let left = async {
                         while works() && changes.changed().await.is_ok() {}
                         turn.stop.finish.cancel();
@@ -151,9 +152,6 @@ impl Task {
                     }
                 }
                 SlotStage::Drains(turn) => {
-                    if let Some(leftovers) = &self.leftovers {
-                        leftovers.ended().await;
-                    }
                     user.drained(slot, turn);
                     let _ = term.stop.finish.run_until_cancelled(changes.changed()).await;
                 }

@@ -218,8 +218,8 @@ impl Claims {
     }
 
     /// Returns whether a Lease says something else than was listed last. That of this replica never does.
-    pub(super) fn is_news(&self, name: &Arc<str>, said: Option<&SlotRecord>) -> bool {
-        *name != self.me && self.others.get(name).map(|other| &other.lease.record) != said
+    pub(super) fn is_news(&self, name: &Arc<str>, said: &SlotRecord) -> bool {
+        *name != self.me && self.others.get(name).is_none_or(|other| other.lease.record != *said)
     }
 
     /// Counts the replicas that take part, with this one.
@@ -418,8 +418,10 @@ impl Claims {
                 continue;
             }
             let is_after = self.confirmed.1.is_some_and(|confirmed| sent >= confirmed);
+            let claims = |said: &SlotRecord| said.claims.contains(&slot);
+            // A record on its way may take back what the list shows.
             let is_said =
-                self.confirmed.0.claims.contains(&slot) && own.is_some_and(|own| own.claims.contains(&slot));
+                claims(&self.confirmed.0) && own.is_some_and(claims) && self.unconfirmed.iter().all(claims);
             if is_after && is_said {
                 self.own.insert(slot, ClaimStage::Works);
             }
@@ -468,15 +470,16 @@ impl Claims {
         }
     }
 
-    /// Returns what the caches showed of who has just handed over a slot, if somebody has.
+    /// Returns what the caches showed of who handed over a slot last, if somebody has just now.
     fn offered(&self, slot: Slot, now: Instant) -> Option<&ShownVersions> {
-        let just_now = |(name, other): &(&Arc<str>, &OtherMember)| {
+        let just_now = |(name, other): (&Arc<str>, &'_ OtherMember)| {
             let give = other.lease.record.gives.get(&slot).filter(|give| give.to == self.me);
-            let offer = self.offers.get(&((*name).clone(), slot));
+            let offer = self.offers.get(&(name.clone(), slot));
             let offer = give.zip(offer).filter(|(give, offer)| offer.number == give.number);
-            offer.and_then(|(_, offer)| offer.seen).is_some_and(|seen| now - seen < self.lease / 3)
+            offer.and_then(|(_, offer)| offer.seen).filter(|seen| now - *seen < self.lease / 3)
         };
-        self.others.iter().find(just_now).map(|(_, other)| &other.lease.record.shown)
+        let offers = self.others.iter().filter_map(|other| Some((just_now(other)?, other.1)));
+        offers.max_by_key(|(seen, _)| *seen).map(|(_, other)| &other.lease.record.shown)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::BoxStream};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
     claims::{MemberLease, MemberLeases, SlotRecord},
@@ -15,6 +15,10 @@ use crate::leader_election::{Candidate, LeaderElection, LeaseNote, NotedLease, N
 const FORGOTTEN_AFTER: u32 = 10;
 /// How much more often Leases are listed while slots move.
 const WHILE_MOVING: u32 = 8;
+/// Leases are listed several times while one lasts, however seldom they are renewed: after a gap nobody may take a slot.
+const IN_A_LEASE: u32 = 6;
+/// How long to wait at least between two lists, however much the others say.
+const AT_LEAST: Duration = Duration::from_millis(50);
 
 /// One replica, in addition to the [`Candidate`] that holds its own Lease.
 pub(crate) struct Member {
@@ -87,7 +91,7 @@ impl MemberList {
         let (mut confirmed, mut has_failed) = (self.note.confirmed(), false);
         let mut said = None;
         loop {
-            let listed = self.list().await;
+            let (next, listed) = (Instant::now() + AT_LEAST, self.list().await);
             if listed.is_ok() == has_failed {
                 has_failed = listed.is_err();
                 let (shards, namespace) = (&*self.leases.group, &*self.leases.namespace);
@@ -104,7 +108,8 @@ impl MemberList {
                 }
             }
             let is_settled = self.slots.read(|claims| claims.is_settled(Instant::now()));
-            let pause = if is_settled { self.retry } else { self.retry / WHILE_MOVING };
+            let pause = self.retry.min(self.lease / IN_A_LEASE);
+            let pause = if is_settled { pause } else { pause / WHILE_MOVING };
             let changes = said.get_or_insert_with(|| self.leases.watch());
             let has_ended = tokio::select! {
                 biased;
@@ -130,14 +135,15 @@ impl MemberList {
             if let Some(record) = record {
                 self.slots.update(|claims| claims.confirmed(record, Instant::now()));
             }
+            sleep_until(next).await;
         }
     }
 
     /// Ends once another replica says something new. Returns whether the watch is over instead.
     async fn somebody_speaks(&self, changes: &mut BoxStream<'static, (Arc<str>, Arc<str>)>) -> bool {
         while let Some((name, note)) = changes.next().await {
-            let said: Option<SlotRecord> = serde_json::from_str(&note).ok();
-            if self.slots.read(|claims| claims.is_news(&name, said.as_ref())) {
+            let (said, _) = SlotRecord::read(serde_json::from_str(&note).ok(), &name, self.slots.of());
+            if self.slots.read(|claims| claims.is_news(&name, &said)) {
                 return false;
             }
         }
@@ -155,7 +161,9 @@ impl MemberList {
         let leases: MemberLeases =
             listed.iter().map(|lease| (lease.name.clone(), self.said_in(lease))).collect();
         self.slots.update(|claims| claims.listed(sent, Instant::now(), leases));
-        let stale = self.slots.read(|claims| claims.stale(self.lease * FORGOTTEN_AFTER, Instant::now()));
+        let stale = self
+            .slots
+            .read(|claims| claims.stale(self.lease.saturating_mul(FORGOTTEN_AFTER), Instant::now()));
         for lease in listed.iter().filter(|lease| stale.contains(&lease.name)) {
             if !matches!(timeout(within, self.leases.delete(lease)).await, Ok(Ok(()))) {
                 tracing::debug!(lease = &*lease.name, "the Lease of a replica that is gone can't be deleted");
@@ -173,7 +181,8 @@ impl MemberList {
             is_broken,
             version: lease.version.clone(),
             renewed: lease.renewed,
-            lasts: lease.duration.max(self.lease),
+            // Replicas have the same durations, but for an update. Rubbish must not claim slots for years.
+            lasts: lease.duration.clamp(self.lease, self.lease.saturating_mul(FORGOTTEN_AFTER)),
             has_left: lease.is_released,
         }
     }

@@ -6,7 +6,7 @@ use crate::leader_election::{ElectionError, LeaderElection};
 /// The longest value of a label.
 const LONGEST_NAME: usize = 63;
 /// The most slots: a Lease names those that its replica works on.
-const MOST_SLOTS: u16 = 4_096;
+const MOST_SLOTS: u16 = 1_024;
 
 /// Shares the keys of all controllers out among the replicas that name the same shards.
 ///
@@ -44,7 +44,7 @@ impl Sharding {
         self
     }
 
-    /// Sets into how many slots keys are put. Default: 64.
+    /// Sets into how many slots keys are put: 64 unless set, 1,024 at most.
     ///
     /// More slots are shared out more evenly, and fewer keys wait while one moves. Use ten for each replica, or more.
     pub fn slots(mut self, slots: u16) -> Self {
@@ -105,12 +105,12 @@ mod tests {
     // H1
     #[test]
     fn names_that_are_no_label_and_numbers_of_slots_out_of_range_are_refused() {
-        assert_eq!(Sharding::new("web.example-1").slots(4_096).check(), Ok(()));
+        assert_eq!(Sharding::new("web.example-1").slots(1_024).check(), Ok(()));
         for name in [String::new(), "-web".to_owned(), "web.".to_owned(), "w".repeat(64)] {
             let refused = Sharding::new(name.clone()).check();
             assert_eq!(refused, Err(ElectionError::Shards(name)));
         }
-        for slots in [0, 4_097, u16::MAX] {
+        for slots in [0, 1_025, u16::MAX] {
             assert_eq!(Sharding::new("web").slots(slots).check(), Err(ElectionError::Slots(slots)));
         }
     }

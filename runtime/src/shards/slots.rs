@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -47,6 +47,8 @@ struct SlotsShared {
     changed: watch::Sender<()>,
     /// By slot: whether this replica has anything to do with it. Asked for each object that comes.
     kept: Box<[AtomicBool]>,
+    /// Whether something goes on that a run or a task has left behind.
+    goes_on: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 struct SlotsState {
@@ -85,8 +87,8 @@ impl Slots {
         let stages = vec![(SlotStage::Elsewhere, Instant::now()); usize::from(of.slots)];
         let kept = stages.iter().map(|_| AtomicBool::new(false)).collect();
         let state = SlotsState { claims, stages, turns: 0, users: HashMap::new(), joined: 0 };
-        let shared =
-            SlotsShared { note, meter, state: Mutex::new(state), changed: watch::channel(()).0, kept };
+        let (state, changed, goes_on) = (Mutex::new(state), watch::channel(()).0, OnceLock::new());
+        let shared = SlotsShared { note, meter, state, changed, kept, goes_on };
         let slots = Self { of, shared: Arc::new(shared) };
         slots.update(|_| {});
         slots
@@ -181,6 +183,13 @@ impl Slots {
         SlotUser { slots: self.clone(), id, shown: Box::new(shown) }
     }
 
+    /// No slot moves while something goes on that a run or a task has left behind.
+    ///
+    /// Nobody says when that ends: it is asked for at each change, and at each list of the Leases.
+    pub(crate) fn wait_while(&self, goes_on: impl Fn() -> bool + Send + Sync + 'static) {
+        let _made_once = self.shared.goes_on.set(Box::new(goes_on));
+    }
+
     /// This replica is to leave: all slots drain.
     pub(crate) fn leave(&self) {
         self.update(|claims| claims.leave(Instant::now()));
@@ -209,7 +218,11 @@ impl Slots {
 
     fn follow_up(&self, state: &mut SlotsState) {
         let mut is_changed = state.refresh();
-        for slot in state.free_to_move() {
+        let mut free = state.free_to_move();
+        if !free.is_empty() && self.shared.goes_on.get().is_some_and(|goes_on| goes_on()) {
+            free.clear();
+        }
+        for slot in free {
             state.claims.drained(slot, Instant::now());
             is_changed |= state.refresh();
         }

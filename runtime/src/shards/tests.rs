@@ -11,7 +11,7 @@ use std::{
 };
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use tokio::time::Instant;
+use tokio::time::{Instant, advance};
 
 use super::{
     claims::{Claims, MemberLease, MemberLeases, SlotRecord, shared_out},
@@ -421,6 +421,58 @@ async fn whatever_goes_wrong_two_replicas_never_work_on_one_slot_and_all_are_wor
         seeds(10).map(|seed| World::new(seed).play().map_err(|error| format!("seed {seed}: {error}")));
     let failures: Vec<_> = played.filter_map(Result::err).collect();
     assert!(failures.is_empty(), "{}: {failures:#?}", failures.len());
+}
+
+// H2
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_not_verified_while_a_record_is_on_its_way_that_takes_it_back() {
+    let (me, other): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+    let of = SlotOf { by_name: false, slots: SLOTS };
+    let (mut claims, mut version) = (Claims::new(me.clone(), of, LEASE, 0), 0);
+    let mut lease = |record: &SlotRecord| {
+        version += 1;
+        let (record, lasts, renewed) = (record.clone(), LEASE, version);
+        MemberLease {
+            record,
+            version: version.to_string(),
+            renewed,
+            lasts,
+            is_broken: false,
+            has_left: false,
+        }
+    };
+    let mut list = |claims: &mut Claims, own: &SlotRecord, theirs: Option<&SlotRecord>| {
+        let theirs = theirs.map(|theirs| (other.clone(), lease(theirs)));
+        let leases = theirs.into_iter().chain([(me.clone(), lease(own))]).collect();
+        claims.listed(Instant::now(), Instant::now(), leases);
+    };
+    claims.guarded(true, Instant::now());
+    for _ in 0..10 {
+        let said = claims.record().clone();
+        claims.confirmed(said.clone(), Instant::now());
+        list(&mut claims, &said, None);
+        advance(Duration::from_secs(2)).await;
+    }
+    let first = claims.record().clone();
+    assert_eq!(claims.works().count(), usize::from(SLOTS));
+    // Another replica comes, and a slot is handed over to it. That record is slow.
+    let theirs = SlotRecord { number: 1, takes_part: true, slots: SLOTS, ..SlotRecord::default() };
+    list(&mut claims, &first, Some(&theirs));
+    let slot = claims.drains().next().unwrap();
+    claims.drained(slot, Instant::now());
+    let second = claims.record().clone();
+    assert!(second.gives.contains_key(&slot));
+    // It goes, and the slot is claimed again.
+    list(&mut claims, &first, Some(&SlotRecord { number: 2, takes_part: false, ..theirs.clone() }));
+    let third = claims.record().clone();
+    assert!(third.claims.contains(&slot));
+    let gone = SlotRecord { number: 2, takes_part: false, ..theirs };
+    for said in [&first, &second, &third] {
+        claims.confirmed(said.clone(), Instant::now());
+        advance(Duration::from_millis(250)).await;
+        list(&mut claims, said, Some(&gone));
+        assert_eq!(claims.works().any(|works| works == slot), said == &third, "{said:?}");
+    }
 }
 
 // H4

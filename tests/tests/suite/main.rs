@@ -51,6 +51,7 @@ mod roles;
 mod runs;
 mod selection;
 mod settings;
+mod shard_handovers;
 mod shards;
 mod spans;
 mod stale_caches;

@@ -43,8 +43,8 @@ use watchkeeper_tests::{
 const TROUBLED: Duration = Duration::from_secs(150);
 const CALM: Duration = Duration::from_secs(90);
 /// After this, replicas that were started together share the work.
-const SHARED: Duration = Duration::from_secs(25);
-const NAMESPACES: usize = 12;
+pub(crate) const SHARED: Duration = Duration::from_secs(25);
+pub(crate) const NAMESPACES: usize = 12;
 
 /// A run of a key: the replica, its process, and the number of the run.
 type RunOf = (usize, u32, u64);
@@ -112,7 +112,7 @@ fn map(namespace: usize, name: &str) -> ConfigMap {
 }
 
 /// A map in each of some namespaces.
-async fn cluster() -> ApiServer {
+pub(crate) async fn cluster() -> ApiServer {
     let mut server = ApiServer::in_memory().namespace("shop");
     for at in 0..NAMESPACES {
         server = server.namespace(format!("tenant-{at}"));
@@ -428,7 +428,11 @@ async fn split_caches_hold_a_replicas_part_and_what_moves_away_is_not_deleted() 
 }
 
 /// Starts a replica of a seed that shares the work, and waits until it may work.
-async fn replica<K: Marker, R>(client: kube::Client, seed: u64, controller: Controller<K, R>) -> Running {
+pub(crate) async fn replica<K: Marker, R>(
+    client: kube::Client,
+    seed: u64,
+    controller: Controller<K, R>,
+) -> Running {
     let config = ReflectorConfig { seed: Some(seed), ..ReflectorConfig::default() };
     let manager = Manager::with_config(client, config).sharded("maps");
     let running = manager.controller(controller).spawn();
