@@ -7,12 +7,12 @@ use foldhash::HashMap;
 pub(crate) struct ReadKind(pub(crate) u16);
 
 /// Values that keep their place, densely.
-pub(super) struct Slots<T> {
+pub(super) struct Slab<T> {
     pub(super) slots: Vec<Option<T>>,
     free: Vec<u32>,
 }
 
-pub(super) type Nodes<T> = Slots<Node<T>>;
+pub(super) type Nodes<T> = Slab<Node<T>>;
 
 /// Something that is read.
 pub(super) struct Node<T> {
@@ -118,13 +118,13 @@ impl Readers {
     }
 }
 
-impl<T> Default for Slots<T> {
+impl<T> Default for Slab<T> {
     fn default() -> Self {
         Self { slots: Vec::new(), free: Vec::new() }
     }
 }
 
-impl<T> Slots<T> {
+impl<T> Slab<T> {
     pub(super) fn add(&mut self, value: T) -> u32 {
         if let Some(free) = self.free.pop() {
             self.slots[free as usize] = Some(value);

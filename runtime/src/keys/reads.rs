@@ -19,7 +19,7 @@ use std::{
 use foldhash::{HashMap, fast::RandomState};
 use hashbrown::HashTable;
 
-use super::read_nodes::{Node, Nodes, ReadKind, ReadRef, Readers, SET, Slots, WANTS, Wants};
+use super::read_nodes::{Node, Nodes, ReadKind, ReadRef, Readers, SET, Slab, WANTS, Wants};
 use crate::{
     object::ObjectKey,
     store::{IndexValue, PickCheck, ReadAspect, ReadPart, ReadSet},
@@ -34,7 +34,7 @@ pub(crate) struct ReadTable {
     kinds: Vec<KindReads>,
     objects: Nodes<ObjectKey>,
     sets: Nodes<ReadSet>,
-    readers: Slots<Reader>,
+    readers: Slab<Reader>,
     /// The readers by their keys.
     by_key: HashTable<u32>,
     hashing: RandomState,
