@@ -77,7 +77,7 @@ async fn played() -> Vec<RunOf> {
 }
 
 fn draw(runs: &[RunOf]) -> String {
-    let x = |second: f64| (680.0 + 95.0 * second.clamp(0.0, ENDS as f64)).round() / 10.0;
+    let x = |second: f64| (680.0 + 92.0 * second.clamp(0.0, ENDS as f64)).round() / 10.0;
     let row = |tenant: usize| 56.0 + 24.0 * tenant as f64;
     let mut body = String::new();
     for tenant in 0..TENANTS {
