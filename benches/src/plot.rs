@@ -1,4 +1,4 @@
-//! Draws charts with logarithmic axes as SVG.
+//! Draws charts as SVG.
 
 use std::fmt::Write as _;
 
@@ -6,6 +6,17 @@ use std::fmt::Write as _;
 pub(crate) struct Chart {
     pub(crate) title: String,
     pub(crate) lines: Vec<Line>,
+    /// How figures are spread across, and up.
+    pub(crate) spread: (Spread, Spread),
+}
+
+/// How figures are spread over an axis.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spread {
+    /// From zero, evenly: what should be level looks level.
+    Evenly,
+    /// By decades.
+    Decades,
 }
 
 /// One line: its name, and its points from left to right, all above zero.
@@ -28,28 +39,43 @@ const COLOURS: [&str; 6] = ["#3f8fd2", "#e06377", "#4fa65a", "#a98bb0", "#c9982f
 pub(crate) const STYLE: &str =
     "<style>svg:root{color:#24292f}@media (prefers-color-scheme:dark){svg:root{color:#d0d7de}}</style>";
 
-/// Maps decades of an axis to a stretch of the drawing.
+/// Maps the figures of an axis to a stretch of the drawing.
 struct Axis {
-    low: i32,
-    high: i32,
+    spread: Spread,
+    /// The marked figures: the first and the last are the ends.
+    marks: Vec<f64>,
     from: f64,
     length: f64,
 }
 
 impl Axis {
-    /// Spans whole decades around all figures.
-    fn over(figures: impl Iterator<Item = f64> + Clone, from: f64, length: f64) -> Self {
+    /// Spans all figures.
+    fn over(figures: impl Iterator<Item = f64> + Clone, spread: Spread, (from, length): (f64, f64)) -> Self {
         let least = figures.clone().fold(f64::MAX, f64::min).log10().floor() as i32;
-        let most = figures.fold(f64::MIN_POSITIVE, f64::max).log10().ceil() as i32;
-        Self { low: least.min(most - 1), high: most, from, length }
+        let most = figures.fold(f64::MIN_POSITIVE, f64::max);
+        let marks = match spread {
+            Spread::Decades => {
+                let high = most.log10().ceil() as i32;
+                (least.min(high - 1)..=high).map(|decade| 10_f64.powi(decade)).collect()
+            }
+            Spread::Evenly => {
+                // The largest step of 1, 2 or 5 that leaves at least three.
+                let decade = 10_f64.powi(most.log10().floor() as i32);
+                let steps = [2.0, 1.0, 0.5, 0.2, 0.1].map(|part| part * decade);
+                let step = steps.into_iter().find(|step| most / step >= 3.0).unwrap_or(decade / 10.0);
+                (0..=(most / step).ceil() as u32).map(|mark| f64::from(mark) * step).collect()
+            }
+        };
+        Self { spread, marks, from, length }
     }
 
     fn at(&self, figure: f64) -> f64 {
-        self.from + (figure.log10() - f64::from(self.low)) / f64::from(self.high - self.low) * self.length
-    }
-
-    fn decades(&self) -> impl Iterator<Item = f64> {
-        (self.low..=self.high).map(|decade| 10_f64.powi(decade))
+        let [low, high] = [self.marks[0], self.marks[self.marks.len() - 1]];
+        let share = match self.spread {
+            Spread::Evenly => (figure - low) / (high - low),
+            Spread::Decades => (figure / low).log10() / (high / low).log10(),
+        };
+        self.from + share * self.length
     }
 }
 
@@ -84,8 +110,8 @@ fn draw_chart(svg: &mut String, chart: &Chart) {
     if points().next().is_none() {
         return;
     }
-    let across = Axis::over(points().map(|point| point.0), LEFT, PLOT_WIDTH);
-    let up = Axis::over(points().map(|point| point.1), TOP + PLOT_HEIGHT, -PLOT_HEIGHT);
+    let across = Axis::over(points().map(|point| point.0), chart.spread.0, (LEFT, PLOT_WIDTH));
+    let up = Axis::over(points().map(|point| point.1), chart.spread.1, (TOP + PLOT_HEIGHT, -PLOT_HEIGHT));
     draw_grid(svg, &across, &up);
     for (at, line) in chart.lines.iter().enumerate() {
         let places: Vec<(f64, f64)> = line.points.iter().map(|(x, y)| (across.at(*x), up.at(*y))).collect();
@@ -95,7 +121,8 @@ fn draw_chart(svg: &mut String, chart: &Chart) {
             svg,
             "<polyline points=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"
         );
-        for (x, y) in places {
+        // Where there are many, the line shows them.
+        for (x, y) in places.into_iter().filter(|_| line.points.len() < 20) {
             let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
         }
     }
@@ -103,13 +130,13 @@ fn draw_chart(svg: &mut String, chart: &Chart) {
 
 fn draw_grid(svg: &mut String, across: &Axis, up: &Axis) {
     let bottom = TOP + PLOT_HEIGHT;
-    for figure in across.decades() {
+    for figure in across.marks.iter().copied() {
         let x = across.at(figure);
         let _ = writeln!(svg, "<path d=\"M{x:.1} {TOP}V{bottom}\" stroke=\"currentColor\" opacity=\".2\"/>");
         let (y, text) = (bottom + 16.0, shown(figure));
         let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{text}</text>");
     }
-    for figure in up.decades() {
+    for figure in up.marks.iter().copied() {
         let (y, right) = (up.at(figure), LEFT + PLOT_WIDTH);
         let _ = writeln!(svg, "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"currentColor\" opacity=\".2\"/>");
         let (x, below, text) = (LEFT - 6.0, y + 4.0, shown(figure));
@@ -139,19 +166,27 @@ mod tests {
 
     #[test]
     fn decades_are_evenly_spread_and_enclose_all_points() {
-        let axis = Axis::over([20.0, 5_000.0].into_iter(), 0.0, 300.0);
-        assert_eq!(
-            axis.decades().map(|figure| axis.at(figure)).collect::<Vec<_>>(),
-            [0.0, 100.0, 200.0, 300.0]
-        );
+        let axis = Axis::over([20.0, 5_000.0].into_iter(), Spread::Decades, (0.0, 300.0));
+        let at: Vec<_> = axis.marks.iter().map(|mark| axis.at(*mark).round()).collect();
+        assert_eq!(at, [0.0, 100.0, 200.0, 300.0]);
         assert!((0.0..=300.0).contains(&axis.at(20.0)) && (0.0..=300.0).contains(&axis.at(5_000.0)));
     }
 
     #[test]
+    fn an_even_axis_begins_at_zero_and_encloses_all_points() {
+        for (most, marks) in [(4_311.0, 6), (98.2, 6), (600.0, 4), (1.0, 6)] {
+            let axis = Axis::over([most / 2.0, most].into_iter(), Spread::Evenly, (0.0, 100.0));
+            assert_eq!((axis.marks[0], axis.marks.len()), (0.0, marks), "{:?}", axis.marks);
+            assert!(axis.at(most) <= 100.0 && axis.at(most) >= 2.0 * axis.at(most / 2.0) - 0.001);
+        }
+    }
+
+    #[test]
     fn a_chart_has_every_line_and_a_legend_and_an_empty_one_is_drawn() {
+        let spread = (Spread::Decades, Spread::Evenly);
         let line = |name: &str| Line { name: name.to_owned(), points: vec![(1e3, 5.0), (1e6, 7.0)] };
-        let chart = Chart { title: "a < b".to_owned(), lines: vec![line("one"), line("two")] };
-        let empty = Chart { title: "none".to_owned(), lines: Vec::new() };
+        let chart = Chart { title: "a < b".to_owned(), lines: vec![line("one"), line("two")], spread };
+        let empty = Chart { title: "none".to_owned(), lines: Vec::new(), spread };
         let svg = draw(&[chart, empty]);
         assert_eq!(svg.matches("<polyline").count(), 2);
         assert!(svg.contains("a &lt; b") && svg.contains(">two</text>") && !svg.contains("NaN"));

@@ -12,7 +12,7 @@ use crate::{
     job::{Bench, Job, Mode, Side},
     kit::{self, KubeCache, Last, Spent},
     measure::{Measures, held_megabytes, measures},
-    plot::{Chart, Line, draw},
+    plot::{Chart, Line, Spread, draw},
     report::{Column, Row},
 };
 
@@ -68,7 +68,8 @@ fn chart(key: &str, title: &str, tables: &[(f64, Vec<Row>)]) -> Chart {
         tables.iter().filter_map(point).collect()
     };
     let lines = names.into_iter().enumerate().map(|(at, name)| Line { name, points: points(at) });
-    Chart { title: title.to_owned(), lines: lines.collect() }
+    let spread = (Spread::Decades, Spread::Decades);
+    Chart { title: title.to_owned(), lines: lines.collect(), spread }
 }
 
 /// Measures one side.

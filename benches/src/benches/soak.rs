@@ -7,7 +7,7 @@ use crate::{
     job::{Bench, Job, Side},
     kit::{self, Tally},
     measure::{Measures, Sorted, cpu_seconds, held_megabytes},
-    plot::{Chart, Line, draw},
+    plot::{Chart, Line, Spread, draw},
     report::{Column, Row},
 };
 
@@ -17,12 +17,12 @@ const A_SECOND: usize = 10_000;
 /// How often it is looked, in seconds.
 const LOOK: u64 = 10;
 
-/// The figure plotted over time, and the title of its chart.
-const FIGURES: [(&str, &str); 4] = [
-    ("rss", "memory, MB, after seconds"),
-    ("p50", "change sent to reconcile, median, µs"),
-    ("p99", "change sent to reconcile, p99, µs"),
-    ("cpu", "CPU a change, µs"),
+/// The figure plotted over time, the title of its chart, and how it is spread.
+const FIGURES: [(&str, &str, Spread); 4] = [
+    ("rss", "memory, MB, after seconds", Spread::Evenly),
+    ("p50", "change sent to reconcile, median, µs", Spread::Decades),
+    ("p99", "change sent to reconcile, p99, µs", Spread::Decades),
+    ("cpu", "CPU a change, µs", Spread::Evenly),
 ];
 
 /// Runs the bench, and draws what came out.
@@ -51,19 +51,20 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    let charts: Vec<Chart> = FIGURES.iter().map(|(key, title)| chart(key, title, &rows, seconds)).collect();
+    let charts: Vec<Chart> = FIGURES.iter().map(|figure| chart(figure, &rows, seconds)).collect();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../book/src/pictures/soak.svg");
     std::fs::write(&path, draw(&charts))?;
     println!("\nplotted in {}", path.display());
     Ok(())
 }
 
-fn chart(key: &str, title: &str, rows: &[Row], seconds: u64) -> Chart {
+fn chart((key, title, up): &(&str, &str, Spread), rows: &[Row], seconds: u64) -> Chart {
     let line = |row: &Row| {
         let point = |at: u64| Some(((at * LOOK) as f64, row.median(&format!("{key}@{at}"))?));
         Line { name: row.label().to_owned(), points: (1..=seconds / LOOK).filter_map(point).collect() }
     };
-    Chart { title: title.to_owned(), lines: rows.iter().map(line).collect() }
+    let (lines, spread) = (rows.iter().map(line).collect(), (Spread::Evenly, *up));
+    Chart { title: (*title).to_owned(), lines, spread }
 }
 
 /// Measures one side.
@@ -117,7 +118,7 @@ async fn looked(tally: &Arc<Tally>, looks: u64) -> Vec<Look> {
 fn figures(looks: &[Look]) -> Measures {
     let mut named = Measures::new();
     let quarter = looks.len().div_ceil(4);
-    for (at, (key, _)) in FIGURES.iter().enumerate() {
+    for (at, (key, ..)) in FIGURES.iter().enumerate() {
         let of = |looks: &[Look]| Sorted::new(looks.iter().map(|look| look[at]).collect()).median();
         named.insert(format!("{key}-first"), of(&looks[..quarter]));
         named.insert(format!("{key}-last"), of(&looks[looks.len() - quarter..]));
