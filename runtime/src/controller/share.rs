@@ -44,7 +44,7 @@ async fn let_go(core: &ControllerCore, slots: &Slots, user: &SlotUser) -> Infall
             }
         }
         if is_busy {
-            // It looks at all keys of which something is known.
+            // Each look visits all keys in the table.
             sleep(look).await;
             look = (look * 2).min(LONGEST_LOOK);
         } else {
