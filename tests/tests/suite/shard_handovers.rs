@@ -15,7 +15,10 @@ use watchkeeper::{
     Running, Sharding, leader_election::LeaderElection, prelude::*, reflector::ReflectorConfig,
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
-use watchkeeper_tests::does;
+use watchkeeper_tests::{
+    cable::{Cable, Passes},
+    does,
+};
 
 use crate::shards::{NAMESPACES, SHARED, cluster, replica};
 
@@ -153,19 +156,21 @@ async fn a_strangers_lease_with_an_endless_duration_claims_nothing_for_long() {
 #[tokio::test(start_paused = true)]
 async fn slots_of_a_replica_that_died_are_taken_in_time_however_seldom_leases_are_renewed() {
     let server = cluster().await;
+    let (cable, cut) = Cable::of(server.client());
     let (mut replicas, mut records) = (Vec::<Running>::new(), Vec::new());
-    for seed in 0..2 {
+    for (seed, client) in (0..).zip([cut, server.client()]) {
         let leases = LeaderElection::new("maps").retry_period(Duration::from_secs(8));
         let (controller, record) = counting();
-        let running = manager(&server, seed).sharded(Sharding::from(leases)).controller(controller).spawn();
-        sleep(SHARED * 2).await;
-        replicas.push(running);
+        let config = ReflectorConfig { seed: Some(seed), ..ReflectorConfig::default() };
+        let manager = Manager::with_config(client, config).sharded(Sharding::from(leases));
+        replicas.push(manager.controller(controller).spawn());
         records.push(record);
+        sleep(SHARED * 2).await;
     }
     let before = records[1].starts().len();
     assert!((1..NAMESPACES).contains(&before), "{before}");
-    drop(replicas.remove(0));
-    // A lease duration, and up to 8 s since the last renewal.
+    cable.set(Passes::Nothing);
+    // A lease duration since its last renewal was seen, and a look.
     sleep(Duration::from_secs(24)).await;
     assert_eq!(records[1].starts().len(), NAMESPACES);
 }
