@@ -108,6 +108,12 @@ impl<K: ?Sized> CachedObject<K> {
         self.at_hand::<J>().map_or_else(|| self.any().map(downcast), |object| Ok(object.clone()))
     }
 
+    /// Counts the tables that hold it.
+    #[cfg(test)]
+    pub(super) fn held_by(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     /// Returns the object without its type.
     pub(crate) fn any(&self) -> Result<Arc<dyn AnyObject>, Arc<Unreadable>> {
         self.0.form.object(self.key())

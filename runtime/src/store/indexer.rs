@@ -18,7 +18,8 @@ use super::{
     decoded::DecodedObjects,
     index::{DuplicateIndex, IndexDefinition, ObjectIndex},
     lister::{Lister, SharedStore},
-    snapshot::{NotedChanges, StoreSnapshot, WriteBatch},
+    snapshot::{StoreSnapshot, WriteBatch},
+    spare::{NotedChanges, Spare},
 };
 use crate::{
     delta_fifo::Extent,
@@ -112,7 +113,7 @@ impl<K: ?Sized> Indexer<K> {
     /// If the closure panics, nothing of it is published.
     pub fn write<R>(&self, changes: impl FnOnce(&mut WriteBatch) -> R) -> R {
         let mut spare = self.shared.writing.lock();
-        let next = spare.take().unwrap_or_else(|| StoreSnapshot::clone(&self.shared.published.load()));
+        let (next, behind) = self.next(spare.take());
         let (object, decoded) = (self.shared.object, self.shared.decoded.clone());
         let mut batch = WriteBatch { next, changes: NotedChanges::new(), object, decoded };
         let answer = changes(&mut batch);
@@ -123,12 +124,28 @@ impl<K: ?Sized> Indexer<K> {
         if self.shared.moved.receiver_count() > 0 {
             self.shared.moved.send_replace(());
         }
-        let before = Arc::into_inner(before);
-        *spare = before.and_then(|before| before.follow(&self.shared.published.load(), &changes));
+        let published = self.shared.published.load();
+        let behind = match behind {
+            Some((behind, missing)) => (behind, missing.followed_by(changes, published.objects.len())),
+            None => (before, changes),
+        };
+        *spare = Spare::Behind(behind.0, behind.1).caught_up(&published);
         if is_compact {
             self.shared.decoded.sweep_if_due();
         }
         answer
+    }
+
+    /// Returns the snapshot that a write changes, and a copy that a reader holds, with what it lacks.
+    fn next(&self, spare: Option<Spare>) -> (StoreSnapshot, Option<(Arc<StoreSnapshot>, NotedChanges)>) {
+        let published = self.shared.published.load();
+        match spare.and_then(|spare| spare.caught_up(&published)) {
+            Some(Spare::Ready(next)) => (next, None),
+            Some(Spare::Behind(behind, missing)) => {
+                (StoreSnapshot::clone(&published), Some((behind, missing)))
+            }
+            None => (StoreSnapshot::clone(&published), None),
+        }
     }
 
     /// Adds or replaces an object that is kept as bytes, and decoded when somebody reads it.

@@ -23,6 +23,7 @@ use super::{
     reads::{ReadAspect, ReadPart, ReadSet, ReadTracker, TrackedSnapshot},
     selector::Selector,
     snapshot::{ObjectTable, StoreSnapshot, total},
+    spare::Spare,
 };
 use crate::{
     delta_fifo::{Extent, Transform},
@@ -38,8 +39,8 @@ pub(super) struct SharedStore {
     pub(super) moved: watch::Sender<()>,
     pub(super) decoded: Arc<DecodedObjects>,
     pub(super) object: StoredType,
-    /// Held by the one that writes: a snapshot like the published one that nobody else holds, if there is one.
-    pub(super) writing: Mutex<Option<StoreSnapshot>>,
+    /// Held by the one that writes: the copy that the next write changes, if there is one.
+    pub(super) writing: Mutex<Option<Spare>>,
 }
 
 /// Reads a cache: objects by key, by namespace, by labels, by index.

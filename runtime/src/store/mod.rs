@@ -2,8 +2,7 @@
 //!
 //! A read works on the snapshot that was current when it began: readers never block the writer, the writer never
 //! blocks readers, and one `list` sees one moment. Objects, indexes, marks of unreadable objects and versions
-//! change together, in one published snapshot. A write copies the paths that it changes, and shares the rest with earlier
-//! snapshots.
+//! change together, in one published snapshot. A write changes a second copy of the tables, which is published then.
 
 mod cow_map;
 mod selector;
@@ -11,6 +10,7 @@ mod decoded;
 mod cached_object;
 mod index;
 mod snapshot;
+mod spare;
 mod objects;
 mod reads;
 mod lister;

@@ -1,9 +1,6 @@
 //! One moment of the store (objects, namespaces, indexes, marks and versions), and the batch that makes the next one.
 //!
-//! The writer keeps the snapshot before the published one, and lets it take the same changes ([`StoreSnapshot::follow`]).
-//! Nobody shares its tables, so the next write changes them in place. Without that, each write copies a path of every
-//! table, which the bench `watch-throughput` shows. While a reader holds the snapshot before, the next write begins with a clone
-//! of the published one: so nobody waits for a reader.
+//! The writer keeps the snapshot before the published one, for the next write: see [`Spare`](super::spare::Spare).
 
 use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
@@ -16,6 +13,7 @@ use super::{
     decoded::DecodedObjects,
     index::{DuplicateIndex, IndexValue, ObjectIndex},
     selector::Selector,
+    spare::NotedChanges,
 };
 use crate::{
     delta_fifo::{Extent, named},
@@ -26,9 +24,6 @@ use crate::{
 /// Objects by key; all tables of a snapshot, and all snapshots, share what is held.
 pub(super) type ObjectTable = CowMap<StoredObject>;
 type Buckets<V> = CowMap<(V, ObjectTable)>;
-
-/// If a write changes more than this part of the objects, a clone costs less than to repeat it: an eighth.
-const LEAST_SHARE: usize = 8;
 
 /// An object in a table, and what a scan needs to know of it.
 #[derive(Clone)]
@@ -185,28 +180,14 @@ impl StoreSnapshot {
         }
     }
 
-    /// Takes the changes that led from it to a later snapshot; `None` where a clone of that one costs less.
-    pub(super) fn follow(mut self, later: &Self, changes: &NotedChanges) -> Option<Self> {
-        let changes = changes.0.as_ref().filter(|_| self.indexes.len() == later.indexes.len())?;
+    /// Takes the changes that led from it to a later snapshot; `None` if that has other indexes.
+    pub(super) fn follow(mut self, later: &Self, changes: &[TableChange]) -> Option<Self> {
+        if self.indexes.len() != later.indexes.len() {
+            return None;
+        }
         changes.iter().for_each(|change| drop(self.take(change)));
         let StoreSnapshot { objects, namespaces, indexes, .. } = self;
         Some(Self { objects, namespaces, indexes, ..later.clone() })
-    }
-}
-
-/// The changes of a batch, for the snapshot that follows; `None` once there are too many to repeat.
-pub(super) struct NotedChanges(Option<Vec<TableChange>>);
-
-impl NotedChanges {
-    pub(super) fn new() -> Self {
-        Self(Some(Vec::new()))
-    }
-
-    fn note(&mut self, change: TableChange, objects: usize) {
-        self.0.take_if(|changes| changes.len() >= objects / LEAST_SHARE);
-        if let Some(changes) = &mut self.0 {
-            changes.push(change);
-        }
     }
 }
 

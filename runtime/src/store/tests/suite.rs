@@ -314,6 +314,59 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    // S7
+    #[test]
+    fn a_snapshot_that_a_reader_holds_stays_and_what_is_published_is_right(
+        steps in prop::collection::vec((0..3_usize, 0..30_u8, 0..2_usize, 0..6_u8, 0..8_u8), 1..80)
+    ) {
+        let (indexer, mut model, mut held) = (indexed(), BTreeMap::new(), None);
+        let all = (0..90).map(|n| (n / 30, (n % 30) as u8, 0, vec![1])).collect();
+        indexer.write(|batch| take(batch, &mut model, Step::Replace(all)));
+        for (namespace, name, tier, tag, reader) in steps {
+            let step = match tag {
+                0 => Step::Delete { namespace, name },
+                _ => Step::Upsert { namespace, name, tier, tags: vec![tag] },
+            };
+            indexer.write(|batch| take(batch, &mut model, step));
+            match reader {
+                0 => held = Some((indexer.lister().snapshot(), model.clone())),
+                1 => {
+                    check(&indexer, &model);
+                    held = None;
+                }
+                _ => {}
+            }
+            if let Some((snapshot, model)) = &held {
+                let shown: Vec<_> = snapshot.objects.iter().map(|stored| stored.held.object_as().unwrap()).collect();
+                prop_assert_eq!(names(&shown), names(&model.values().cloned().collect::<Vec<_>>()));
+            }
+        }
+        check(&indexer, &model);
+    }
+}
+
+// S7
+#[test]
+fn the_second_copy_of_the_tables_outlives_a_reader_that_holds_it() {
+    let indexer = indexed();
+    let put_all = || (0..400).for_each(|n| put(&indexer, object("shop", &n.to_string(), "gold", "x")));
+    (0..3).for_each(|_| put_all());
+    let copies = || published(&indexer).objects.iter().map(|stored| stored.held.held_by()).sum::<usize>();
+    let write = |n: usize| put(&indexer, object("shop", &(n % 5).to_string(), "silver", "y"));
+    let (before, reader) = (copies(), indexer.lister().snapshot());
+    (0..20).for_each(write);
+    drop(reader);
+    (0..2).for_each(write);
+    assert!(copies() >= before, "{} of {before}", copies());
+    // One that holds it for too long keeps it for itself.
+    let reader = indexer.lister().snapshot();
+    (0..100).for_each(write);
+    drop(reader);
+    assert!(copies() < before * 2 / 3, "{} of {before}", copies());
+}
+
 // S7
 #[test]
 fn a_list_reads_the_same_in_every_way_and_for_good() {
