@@ -14,7 +14,7 @@ use super::{
     elector::LeaseAnswer,
     record::{LeaseRecord, StoredLease, new_lease},
 };
-use crate::object::ObjectKey;
+use crate::{chain::one_line, object::ObjectKey, plain::said};
 
 /// One Lease, through a client that is not gated.
 pub(super) struct Lease {
@@ -73,18 +73,17 @@ impl Lease {
         let request = request.map_err(|error| LeaseError::Otherwise(error.to_string()))?;
         match timeout(within, self.client.request::<Value>(request)).await {
             Ok(Ok(lease)) => Ok(StoredLease::of(lease)),
-            Ok(Err(kube::Error::Api(status))) => Err(match StatusCode::from_u16(status.code) {
-                Ok(StatusCode::CONFLICT) => LeaseError::Conflict,
+            Ok(Err(error)) => Err(match &error {
+                kube::Error::Api(status) if status.code == 409 => LeaseError::Conflict,
                 // A 404 may also mean that the namespace or the whole API is missing.
-                Ok(StatusCode::NOT_FOUND) if status.details.is_some_and(|about| about.kind == "leases") => {
+                kube::Error::Api(status)
+                    if status.code == 404
+                        && status.details.as_ref().is_some_and(|about| about.kind == "leases") =>
+                {
                     LeaseError::Missing
                 }
-                code => {
-                    let code = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                    LeaseError::Otherwise(format!("{code}: {}", crate::plain::said(&status.message)))
-                }
+                error => LeaseError::Otherwise(failure(error)),
             }),
-            Ok(Err(error)) => Err(LeaseError::Otherwise(error.to_string())),
             Err(_) => Err(LeaseError::Otherwise(format!("no answer within {within:?}"))),
         }
     }
@@ -92,5 +91,16 @@ impl Lease {
     fn leases(&self) -> kube::core::Request {
         let namespace = self.key.namespace().unwrap_or_default();
         kube::core::Request::new(format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"))
+    }
+}
+
+/// Says in one line why a request failed.
+pub(super) fn failure(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => {
+            let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            format!("{code}: {}", said(&status.message))
+        }
+        error => one_line(error),
     }
 }

@@ -12,7 +12,10 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
-use super::record::{GROUP_LABEL, NoteRecord, StoredLease, micros};
+use super::{
+    lease::failure,
+    record::{GROUP_LABEL, NoteRecord, StoredLease, micros},
+};
 
 /// What this replica says in its Lease.
 #[derive(Debug)]
@@ -125,7 +128,7 @@ impl NotedLeases {
 
     async fn send(&self, request: Result<Request<Vec<u8>>, request::Error>) -> Result<Value, String> {
         let request = request.map_err(|error| error.to_string())?;
-        self.client.request::<Value>(request).await.map_err(|error| error.to_string())
+        self.client.request::<Value>(request).await.map_err(|error| failure(&error))
     }
 
     fn request(&self) -> kube::core::Request {
