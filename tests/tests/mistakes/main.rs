@@ -7,6 +7,7 @@
 mod data;
 mod process;
 mod runtime;
+mod several;
 mod start;
 mod writes;
 
@@ -22,6 +23,7 @@ fn every_mistake_is_told_with_what_is_wrong_where_and_what_to_do() {
         ("Start: what `Manager::run` and `install_crd` return", start::mistakes()),
         ("Writes: what a reconciler gets, and the log shows", writes::mistakes()),
         ("At run time: what the log says", runtime::mistakes()),
+        ("Several replicas, several clusters, a recording", several::mistakes()),
         ("The API server's data file", data::mistakes()),
     ];
     let count: usize = chapters.iter().map(|(_, mistakes)| mistakes.len()).sum();

@@ -61,7 +61,10 @@ impl<S: Subscriber> Layer<S> for Lines {
 }
 
 /// Lets an operator run for a few seconds; returns the first thing that it warns of.
-fn said(prepare: impl AsyncFnOnce(&ApiServer), operator: impl FnOnce(Manager) -> Manager) -> String {
+pub(crate) fn said(
+    prepare: impl AsyncFnOnce(&ApiServer),
+    operator: impl FnOnce(Manager) -> Manager,
+) -> String {
     paused(async {
         let server = ApiServer::in_memory().seed(7).namespace("shop").start().await;
         prepare(&server).await;
@@ -76,11 +79,11 @@ fn said(prepare: impl AsyncFnOnce(&ApiServer), operator: impl FnOnce(Manager) ->
     })
 }
 
-fn keeper() -> Controller<Website, Keeper> {
+pub(crate) fn keeper() -> Controller<Website, Keeper> {
     Controller::new(Keeper::default()).owns::<Deployment>()
 }
 
-async fn with_a_site(server: &ApiServer) {
+pub(crate) async fn with_a_site(server: &ApiServer) {
     Manager::new(server.client()).install_crd::<Website>().await.unwrap();
     server.create(&website("a")).await;
 }
