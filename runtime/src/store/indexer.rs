@@ -18,8 +18,8 @@ use super::{
     decoded::DecodedObjects,
     index::{DuplicateIndex, IndexDefinition, ObjectIndex},
     lister::{Lister, SharedStore},
-    snapshot::{StoreSnapshot, WriteBatch},
-    spare::{NotedChanges, Spare},
+    snapshot::{NotedChanges, StoreSnapshot, WriteBatch},
+    spare::Spare,
 };
 use crate::{
     delta_fifo::Extent,

@@ -13,7 +13,6 @@ use super::{
     decoded::DecodedObjects,
     index::{DuplicateIndex, IndexValue, ObjectIndex},
     selector::Selector,
-    spare::NotedChanges,
 };
 use crate::{
     delta_fifo::{Extent, named},
@@ -24,6 +23,9 @@ use crate::{
 /// Objects by key; all tables of a snapshot, and all snapshots, share what is held.
 pub(super) type ObjectTable = CowMap<StoredObject>;
 type Buckets<V> = CowMap<(V, ObjectTable)>;
+
+/// If a copy lacks more than this part of the objects, a clone costs less: an eighth.
+const LEAST_SHARE: usize = 8;
 
 /// An object in a table, and what a scan needs to know of it.
 #[derive(Clone)]
@@ -180,14 +182,42 @@ impl StoreSnapshot {
         }
     }
 
-    /// Takes the changes that led from it to a later snapshot; `None` if that has other indexes.
-    pub(super) fn follow(mut self, later: &Self, changes: &[TableChange]) -> Option<Self> {
-        if self.indexes.len() != later.indexes.len() {
-            return None;
-        }
+    /// Takes the changes that led from it to a later snapshot; `None` where a clone of that one costs less.
+    pub(super) fn follow(mut self, later: &Self, changes: &NotedChanges) -> Option<Self> {
+        let changes = changes.0.as_ref().filter(|_| self.indexes.len() == later.indexes.len())?;
         changes.iter().for_each(|change| drop(self.take(change)));
         let StoreSnapshot { objects, namespaces, indexes, .. } = self;
         Some(Self { objects, namespaces, indexes, ..later.clone() })
+    }
+}
+
+/// Changes that a copy lacks; `None` once there are too many to repeat.
+pub(super) struct NotedChanges(Option<Vec<TableChange>>);
+
+impl NotedChanges {
+    pub(super) fn new() -> Self {
+        Self(Some(Vec::new()))
+    }
+
+    pub(super) fn are_too_many(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Adds a change of a store with this many objects.
+    fn note(&mut self, change: TableChange, objects: usize) {
+        self.0.take_if(|changes| changes.len() >= objects / LEAST_SHARE);
+        if let Some(changes) = &mut self.0 {
+            changes.push(change);
+        }
+    }
+
+    /// Adds what followed.
+    pub(super) fn followed_by(mut self, later: Self, objects: usize) -> Self {
+        match later.0 {
+            None => self.0 = None,
+            Some(later) => later.into_iter().for_each(|change| self.note(change, objects)),
+        }
+        self
     }
 }
 
