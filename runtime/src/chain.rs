@@ -2,6 +2,9 @@
 
 use std::error::Error;
 
+use http::StatusCode;
+use kube::core::Status;
+
 use crate::plain::said;
 
 /// Prefixes that libraries add to a cause, and that say nothing to the reader.
@@ -23,7 +26,7 @@ pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut line = String::new();
     for cause in chain(error) {
         // A log entry is one line.
-        let text = cause.to_string().lines().collect::<Vec<_>>().join(" ");
+        let text = text_of(cause).lines().collect::<Vec<_>>().join(" ");
         let text = said(&text).to_string();
         let text = without_noise(&text);
         // hyper names only its part that failed; its cause says why.
@@ -35,6 +38,21 @@ pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
         line = format!("{line}{separator}{text}");
     }
     line
+}
+
+/// Returns what an error says without its causes; of a server's refusal the code and the message.
+fn text_of(error: &(dyn Error + 'static)) -> String {
+    // kube adds the whole status in its debug form, and has it as a cause as well.
+    if let Some(status) = error.downcast_ref::<Box<Status>>() {
+        return status.message.clone();
+    }
+    match error.downcast_ref() {
+        Some(kube::Error::Api(status)) => {
+            let code = StatusCode::from_u16(status.code).map(|code| format!("{code}: "));
+            format!("{}{}", code.unwrap_or_default(), status.message)
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// Removes the prefixes of libraries, however many there are.
@@ -78,5 +96,14 @@ mod tests {
         ] {
             assert_eq!(one_line(&steps(texts)), line);
         }
+    }
+
+    #[test]
+    fn of_a_servers_refusal_a_line_has_the_code_and_the_message() {
+        let status = Status::failure("leases is forbidden", "Forbidden").with_code(403).boxed();
+        let error = crate::Error::Client(kube::Error::Api(status.clone()));
+        assert_eq!(one_line(&error), "403 Forbidden: leases is forbidden");
+        let error = kube::Error::Api(Status { code: 0, ..*status }.boxed());
+        assert_eq!(one_line(&error), "leases is forbidden");
     }
 }

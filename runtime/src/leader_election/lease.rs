@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{Request, StatusCode};
+use http::Request;
 use kube::{
     api::{GetParams, PostParams},
     core::request,
@@ -14,7 +14,7 @@ use super::{
     elector::LeaseAnswer,
     record::{LeaseRecord, StoredLease, new_lease},
 };
-use crate::{chain::one_line, object::ObjectKey, plain::said};
+use crate::{chain::one_line, object::ObjectKey};
 
 /// One Lease, through a client that is not gated.
 pub(super) struct Lease {
@@ -82,7 +82,7 @@ impl Lease {
                 {
                     LeaseError::Missing
                 }
-                error => LeaseError::Otherwise(failure(error)),
+                error => LeaseError::Otherwise(one_line(error)),
             }),
             Err(_) => Err(LeaseError::Otherwise(format!("no answer within {within:?}"))),
         }
@@ -91,16 +91,5 @@ impl Lease {
     fn leases(&self) -> kube::core::Request {
         let namespace = self.key.namespace().unwrap_or_default();
         kube::core::Request::new(format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"))
-    }
-}
-
-/// Says in one line why a request failed.
-pub(super) fn failure(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => {
-            let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            format!("{code}: {}", said(&status.message))
-        }
-        error => one_line(error),
     }
 }

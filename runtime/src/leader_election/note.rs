@@ -12,10 +12,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
-use super::{
-    lease::failure,
-    record::{GROUP_LABEL, NoteRecord, StoredLease, micros},
-};
+use super::record::{GROUP_LABEL, NoteRecord, StoredLease, micros};
+use crate::chain::one_line;
 
 /// What this replica says in its Lease.
 #[derive(Debug)]
@@ -128,7 +126,7 @@ impl NotedLeases {
 
     async fn send(&self, request: Result<Request<Vec<u8>>, request::Error>) -> Result<Value, String> {
         let request = request.map_err(|error| error.to_string())?;
-        self.client.request::<Value>(request).await.map_err(|error| failure(&error))
+        self.client.request::<Value>(request).await.map_err(|error| one_line(&error))
     }
 
     fn request(&self) -> kube::core::Request {
