@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fs};
 
+use cpu_time::ProcessTime;
+
 /// The measurements of one run of one side, by the name of the figure.
 pub(crate) type Measures = BTreeMap<String, f64>;
 
@@ -10,26 +12,14 @@ pub(crate) fn measures<const N: usize>(figures: [(&str, f64); N]) -> Measures {
     figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect()
 }
 
-/// Returns the CPU seconds that this process has used.
-///
-/// Exact to the microsecond while all threads live; those that ended count in hundredths.
+/// Returns the CPU seconds that this process has used, with those of threads that have ended.
 pub(crate) fn cpu_seconds() -> f64 {
-    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let nanos = threads.filter_map(|thread| {
-        let used = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        used.split(' ').next()?.parse::<f64>().ok()
-    });
-    (nanos.sum::<f64>() / 1e9).max(ticks() / 100.0)
+    ProcessTime::now().as_duration().as_secs_f64()
 }
 
 /// Returns the CPU seconds of child processes that have ended and been waited for, and of their children.
 pub(crate) fn children_cpu_seconds() -> f64 {
     times(13) / 100.0
-}
-
-/// What the kernel counts for all threads there ever were.
-fn ticks() -> f64 {
-    times(11)
 }
 
 /// Adds two times of the kernel's, user's and system's, in hundredths of a second.
