@@ -41,8 +41,8 @@ const AT_MOST: u64 = 64 << 20;
 /// take at most the size that is set, and at least half of that once there is so much. A process that starts goes on behind
 /// what an earlier one left. The file is readable for its owner alone.
 ///
-/// It costs about a sixth of the CPU time of an event, and the cached objects are encoded once for each half of the file:
-/// where events are many, choose at least ten times the size of these objects.
+/// It costs about a sixth of the CPU time of an event in a large file. The cached objects are encoded once for each half of
+/// the file: where events are many, choose at least ten times their size.
 ///
 /// Never recorded: the data of Secrets, their annotations, tokens and other headers, and what [`hide`](Self::hide) names.
 ///

@@ -428,7 +428,7 @@ fn of_secrets(secrets: SharedInformer<Secret>, key: String) -> BoxStream<'static
         for (name, kubeconfig) in known.iter().filter(|(name, new)| before.get(*name) != Some(new)) {
             let connected = match kubeconfig {
                 Some(kubeconfig) => connected(kubeconfig).await,
-                None => Err(format!("there is no key {key:?}")),
+                None => Err(format!("its key {key:?} is missing")),
             };
             if let Err(why) = &connected {
                 tracing::error!(secret = &**name, "the kubeconfig in the Secret {name} can't be used: {why}");
