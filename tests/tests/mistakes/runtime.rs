@@ -65,6 +65,15 @@ pub(crate) fn said(
     prepare: impl AsyncFnOnce(&ApiServer),
     operator: impl FnOnce(Manager) -> Manager,
 ) -> String {
+    warned(Duration::from_secs(20), prepare, operator).into_iter().next().unwrap_or_default()
+}
+
+/// Lets an operator run for some time; returns all that it warns of.
+pub(crate) fn warned(
+    time: Duration,
+    prepare: impl AsyncFnOnce(&ApiServer),
+    operator: impl FnOnce(Manager) -> Manager,
+) -> Vec<String> {
     paused(async {
         let server = ApiServer::in_memory().seed(7).namespace("shop").start().await;
         prepare(&server).await;
@@ -72,10 +81,9 @@ pub(crate) fn said(
         let _heard = hear(tracing_subscriber::registry().with(lines.clone()));
         let config = ReflectorConfig { seed: Some(7), ..ReflectorConfig::default() };
         let running = operator(Manager::with_config(server.client(), config)).spawn();
-        tokio::time::sleep(Duration::from_secs(20)).await;
+        tokio::time::sleep(time).await;
         drop(running);
-        let lines = lines.0.lock().unwrap();
-        lines.first().cloned().unwrap_or_default()
+        lines.0.lock().unwrap().clone()
     })
 }
 

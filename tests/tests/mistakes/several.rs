@@ -14,7 +14,7 @@ use watchkeeper_tests::Website;
 
 use crate::{
     Mistake, paused,
-    runtime::{keeper, said, with_a_site},
+    runtime::{keeper, said, warned, with_a_site},
     start::shown,
 };
 
@@ -38,7 +38,18 @@ fn leases() -> Vec<Mistake> {
             server.faults().on(verb, "leases").always().then(Fault::Status(403).message(right));
         }
     };
+    let no_renewals = async |server: &ApiServer| {
+        with_a_site(server).await;
+        // A new leader has renewed its Lease for a lease duration before its term begins.
+        let renewals = server.faults().on(Verb::Update, "leases").nth(10).times(1_000);
+        renewals.then(Fault::Status(500).message("etcdserver: request timed out"));
+    };
+    let lost = warned(Duration::from_secs(60), no_renewals, |manager| {
+        manager.leader_election("websites").controller(keeper())
+    });
+    let lost = lost.into_iter().find(|line| line.contains("leads no more")).unwrap_or_default();
     vec![
+        ("The leader can't renew its Lease in time", lost),
         (
             "The Lease may not be created (403)",
             said(refused(Verb::Create, "create"), |manager| {
