@@ -238,7 +238,7 @@ pub(crate) fn on_field(attributes: &[Attribute], mistakes: &mut Mistakes) -> Opt
         }
         Err(meta.error(unknown(
             &meta,
-            "a field takes `index`, `index = \"name\"` or `path = field`, a struct `compact` or `crate = path`",
+            "a field takes `index`, `index = \"name\"` or `path = field`, a struct `compact`, `versions(..)` or `crate = path`",
         )))
     });
     match (&mut index, way) {

@@ -79,7 +79,7 @@ pub enum Error {
         problem: String,
     },
     /// A custom resource definition could not be installed.
-    #[error("the definition {name} can't be installed: {why}")]
+    #[error("the CRD {name} can't be installed: {why}")]
     Definition {
         /// The CRD's name.
         name: String,

@@ -30,8 +30,8 @@ use crate::{
 /// |---|---|
 /// | [`workers`](Self::workers) | 1 |
 /// | [`rate_limit`](Self::rate_limit) | none |
-/// | [`backoff`](Self::backoff) | 5 ms, doubled with each failure up to 1,000 s |
-/// | [`retry_rate`](Self::retry_rate) | 10 retries a second, burst 100 |
+/// | [`backoff`](Self::backoff) | 5 ms, doubled with each failure up to 1,000 s, with a pause of ten failures at 5 s |
+/// | [`retry_rate`](Self::retry_rate) | the rate limit, or 10 retries a second, burst 100 |
 /// | [`storm_limit`](Self::storm_limit) | 10 runs that write, then one a second, for each key |
 /// | [`floor`](Self::floor) | 1 s |
 /// | [`deadline`](Self::deadline), [`sync_timeout`](Self::sync_timeout) | none |

@@ -401,7 +401,7 @@ impl<K: Marker> Context<K> {
     /// # Errors
     /// [`WriteError::Conflict`] when what the patch replaces was changed by somebody else: no failure, return
     /// it (with `?`), and the key runs again soon, uncounted. [`WriteError::NotStored`] where the server dropped
-    /// fields, since its definition does not know them. [`WriteError::Unversioned`] for an object that was never
+    /// fields, since its CRD does not have them. [`WriteError::Unversioned`] for an object that was never
     /// read. [`WriteError::NoStatusSubresource`] where the kind has none, [`WriteError::NotFound`] where the object
     /// is gone.
     pub async fn patch_status<S>(&self, object: &K::Seen, status: S) -> Result<(), WriteError>

@@ -78,8 +78,9 @@ pub trait Reconciler<K: Marker>: Send + Sync + 'static {
     ///
     /// Also runs when an object of the same name took its place: first this, then the new object. Best effort:
     /// deletions that happened while the process was down, or before the controller's caches had synced, are not
-    /// delivered, and at most four wait for one key. One that fails at least five times within at least five minutes is
-    /// given up; conflicts, and requests that were not sent because the server asked for quiet, are not failures.
+    /// delivered, and at most four wait for one key. One is given
+    /// up that has failed five times or more, once five minutes have passed since the first failure. Conflicts do not
+    /// count, nor do writes that were not sent because the server is overloaded or a cache is in doubt.
     ///
     /// # Errors
     /// An error is reported, and tried again with growing delay.

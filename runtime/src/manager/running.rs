@@ -160,8 +160,8 @@ impl Running {
     ///
     /// It gets what those get that were there from the start: shared informers, which list nothing again that is cached
     /// already, the gate of leadership, metrics, a place in `why`, on the debug page and in `/readyz`.
-    /// [`Manager::rules`](super::Manager::rules) was printed before and knows nothing of it: say
-    /// [`Controller::uses`](crate::Controller::uses). A kind's definition must be installed before.
+    /// [`Manager::rules`](super::Manager::rules) does not know it: the role must allow what it does, lists and watches
+    /// included. A kind's CRD must be installed before.
     ///
     /// ```
     /// # use watchkeeper::prelude::*;
@@ -251,9 +251,9 @@ impl Running {
     ///
     /// Where an equal query is watched already, this is the same informer, and nothing is listed again. It ends with the
     /// manager, or sooner, once nobody uses it: who asked for it, its listers, its handlers. No controller waits for it,
-    /// but `/readyz` names it until it has synced. [`Manager::rules`](super::Manager::rules) was printed before, and
-    /// knows nothing of it: say [`Controller::uses`](crate::Controller::uses). Where the manager could not be started,
-    /// or a controller's panic ended it, the informer is over at once.
+    /// but `/readyz` names it until it has synced. [`Manager::rules`](super::Manager::rules) does not
+    /// know it: the role must allow `list` and `watch` of the kind. If the manager could not be started, or a
+    /// controller's panic ended it, the informer is over at once.
     ///
     /// ```
     /// # use watchkeeper::{Running, prelude::*};

@@ -83,10 +83,7 @@ pub enum WriteError {
         rule: &'static str,
     },
     /// The object exists and is not controlled by the reconciled object.
-    #[error(
-        "{object} exists and is controlled by {}, not by {owner}: delete it, choose another name, or take it over \
-         with `.adopt()`", named(controller.as_deref())
-    )]
+    #[error("{object} exists and is controlled by {}", not_by(controller.as_deref(), owner))]
     NotControlled {
         /// The child.
         object: Box<ObjectRef>,
@@ -183,19 +180,19 @@ pub enum WriteError {
     },
     /// The kind has no status subresource, so that its status can't be patched.
     #[error(
-        "{object}: {} has no status subresource: give its definition `subresources: {{status: {{}}}}` \
+        "{object}: {} has no status subresource: give its CRD `subresources: {{status: {{}}}}` \
          (`#[kube(status = \"..\")]` on a derived type), and install it", object.kind
     )]
     NoStatusSubresource {
         /// The object.
         object: Box<ObjectRef>,
     },
-    /// The server took the status, and did not store all of it: its definition does not know these fields.
+    /// The server took the status, and did not store all of it: its CRD does not have these fields.
     ///
     /// The known fields are stored. Returned from a run this is a failure; ignore it if your program writes fields that an
     /// older CRD lacks on purpose.
     #[error(
-        "{object}: the server dropped {}: the definition of {} has no such field; install the definition that belongs to \
+        "{object}: the server dropped {}: the CRD of {} has no such field; install the CRD that belongs to \
          this program", plain(&fields.join(", ")), object.kind
     )]
     NotStored {
@@ -278,8 +275,16 @@ fn is_managed_by_others(status: &Status) -> bool {
     causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
 }
 
-fn named(controller: Option<&OwnerReference>) -> String {
-    controller.map_or_else(|| "nobody".to_owned(), |of| format!("{} {}", plain(&of.kind), plain(&of.name)))
+/// Says who controls an object, and what to do. Kubernetes allows one controller: only an object without one can be adopted.
+fn not_by(controller: Option<&OwnerReference>, owner: &ObjectRef) -> String {
+    match controller {
+        None => {
+            format!("nobody, not by {owner}: delete it, choose another name, or take it over with `.adopt()`")
+        }
+        Some(OwnerReference { kind, name, .. }) => {
+            format!("{} {}, not by {owner}: delete it, or choose another name", plain(kind), plain(name))
+        }
+    }
 }
 
 /// Reads after "not found": a server that does not know the kind says nothing of objects.

@@ -150,7 +150,7 @@ impl Place {
             self.with("The token has expired (401)", |config| {
                 *Self::user(config) = json!({ "token": "an-old-token" });
             }),
-            self.with("The user may not install the definition (403)", |config| {
+            self.with("The user may not install the CRD (403)", |config| {
                 *Self::user(config) = json!({ "token": "viewer-token" });
             }),
         ]

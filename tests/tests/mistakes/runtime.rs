@@ -104,10 +104,7 @@ pub(crate) fn mistakes() -> Vec<Mistake> {
 
 fn caches() -> Vec<Mistake> {
     vec![
-        (
-            "The definition is not installed",
-            said(async |_: &ApiServer| {}, |manager| manager.controller(keeper())),
-        ),
+        ("The CRD is not installed", said(async |_: &ApiServer| {}, |manager| manager.controller(keeper()))),
         (
             "A kind that a controller watches is forbidden",
             said(

@@ -32,9 +32,9 @@ pub(crate) fn mistakes() -> Vec<Mistake> {
     let mut found = settings();
     found.extend([
         ("Two controllers have one name", twice()),
-        ("The definition may not be installed (403)", forbidden_definition()),
-        ("The definition is not established in time", not_established()),
-        ("The definition is invalid (422)", invalid_definition()),
+        ("The CRD may not be installed (403)", forbidden_definition()),
+        ("The CRD is not established in time", not_established()),
+        ("The CRD is invalid (422)", invalid_definition()),
         ("A cache does not sync within the sync timeout", not_synced()),
         ("A reconcile outlives the grace period of a stop", past_grace_period()),
         ("A selector does not parse", selector()),

@@ -190,7 +190,7 @@ fn objects() -> Vec<Mistake> {
             failure(nothing, |site, cx| async move { cx.delete(&deployment_for(&site)).await.map(drop) }),
         ),
         (
-            "The definition has no status subresource",
+            "The CRD has no status subresource",
             failure(
                 async |server: &ApiServer| {
                     let answers = server.faults().on(Verb::Patch, "websites").subresource("status").always();
@@ -201,7 +201,7 @@ fn objects() -> Vec<Mistake> {
             ),
         ),
         (
-            "The definition does not know a field of the status",
+            "The CRD does not know a field of the status",
             failure(nothing, |site, cx| async move {
                 let status = serde_json::json!({ "replicas": 1, "phase": "Ready" });
                 cx.patch_status_as(&*site, status).await.map(drop)

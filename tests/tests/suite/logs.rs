@@ -271,7 +271,7 @@ async fn an_operator_says_what_it_waits_for_what_is_wrong_and_what_to_do() {
             "A server that is not there for the first five minutes",
             a_server_that_is_not_there_at_the_start().await,
         ),
-        ("A definition that is missing for five minutes", a_definition_that_is_missing().await),
+        ("A CRD that is missing for five minutes", a_definition_that_is_missing().await),
         ("A kind that is forbidden for five minutes", a_kind_that_is_forbidden().await),
         ("Runs that go wrong", runs_that_go_wrong().await),
     ] {

@@ -101,7 +101,7 @@ impl Peers {
             let replicas = others.join(", ");
             tracing::info!(
                 %replicas,
-                "replicas of another release serve webhooks: definitions and webhook configurations stay until they stop"
+                "replicas of another release serve webhooks: CRDs and webhook configurations stay until they stop"
             );
         }
         self.differ = differ;

@@ -12,7 +12,7 @@ use watchkeeper::Informer;
 #[informer] //~ `informer` `informer` takes its keys in parentheses
 struct WebsiteSpec {
     #[informer(idnex)]
-    //~^ `idnex` a field takes `index`, `index = "name"` or `path = field`, a struct `compact` or `crate = path`
+    //~^ `idnex` a field takes `index`, `index = "name"` or `path = field`, a struct `compact`, `versions(..)` or `crate = path`
     domain: String,
     #[informer(crate = watchkeeper)] //~ `crate` `crate` belongs to the struct
     owner: String,
