@@ -19,7 +19,7 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Every kubectl there is: the one on the PATH, and the one of the reference servers.
-fn kubectls() -> Vec<PathBuf> {
+pub(super) fn kubectls() -> Vec<PathBuf> {
     let paths = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&paths).map(|folder| folder.join("kubectl")).find(|file| file.is_file());
     let reference =

@@ -6,6 +6,7 @@ mod commands;
 mod kubectl;
 mod packages;
 mod pasted;
+mod ports;
 mod printed;
 mod repository;
 mod template;
