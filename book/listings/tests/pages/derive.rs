@@ -2,28 +2,33 @@
 
 use super::marked::{assert_marked, files, read};
 
-/// A line of a case, and what the compiler says of a token in it.
-fn mistakes(case: &str) -> Vec<(String, String)> {
-    let (mut found, mut code) = (Vec::new(), String::new());
-    for line in read(case).lines() {
-        let Some((before, said)) = line.split_once("//~") else {
-            code = line.trim().to_owned();
-            continue;
-        };
-        let before = before.trim();
-        if !before.is_empty() {
-            before.clone_into(&mut code);
-        }
-        let said = said.trim_start_matches('^').trim();
-        let said = said.strip_prefix("_ ").unwrap_or(said);
-        // The token stands in backticks, or several words do.
-        let message = said
-            .strip_prefix('`')
-            .and_then(|rest| rest.split_once("` "))
-            .map_or(said, |(_, message)| message);
-        found.push((code.clone(), message.trim().to_owned()));
+/// Code of a case, and what the compiler says of a token in it.
+fn mistakes(case: &str) -> Vec<(String, Vec<String>)> {
+    let text = read(case);
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some((before, said)) = line.split_once("//~") else { continue };
+        // A comment of its own is about the line above.
+        let code = if before.is_empty() { lines[at - 1] } else { before.trim() };
+        // An attribute says little without what it is on.
+        let mut below =
+            lines[at + 1..].iter().filter(|line| !line.starts_with("//") && !line.starts_with("#["));
+        let on = below.next().filter(|_| code.starts_with("#[informer"));
+        let on = on.map(|on| format!("\n{}", on.split(" //~").next().unwrap_or_default()));
+        let messages = said.split("//~").map(message).collect();
+        found.push((format!("{code}{}", on.unwrap_or_default()), messages));
     }
     found
+}
+
+/// Returns a message without the token that it is about: that stands in backticks, or is `_`.
+fn message(said: &str) -> String {
+    let said = said.trim_start_matches('^').trim();
+    let said = said.strip_prefix("_ ").unwrap_or(said);
+    let message =
+        said.strip_prefix('`').and_then(|rest| rest.split_once("` ")).map_or(said, |(_, message)| message);
+    message.trim().to_owned()
 }
 
 #[test]
@@ -33,8 +38,8 @@ fn the_page_lists_each_mistake_with_the_derive() {
         let page = read(&case);
         let says = page.lines().next().unwrap().trim_start_matches("//! ").trim_end_matches('.').to_owned();
         text += &format!("### {says}\n\n");
-        for (code, message) in mistakes(&case) {
-            text += &format!("```text\n{code}\nerror: {message}\n```\n\n");
+        for (code, messages) in mistakes(&case) {
+            text += &format!("```text\n{code}\nerror: {}\n```\n\n", messages.join("\nnote: "));
         }
     }
     assert!(text.matches("error:").count() > 20, "{text}");

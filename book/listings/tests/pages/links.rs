@@ -146,6 +146,27 @@ fn each_link_leads_somewhere() {
     assert!(count > 100, "{count}");
 }
 
+// Whether a type has a page of its own in a module depends on what rustdoc makes of re-exports.
+#[test]
+#[ignore = "reads what `cargo doc` has made"]
+fn each_link_into_the_api_documentation_has_its_page_and_its_anchor() {
+    let docs = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("doc/watchkeeper");
+    let mut count = 0;
+    for page in pages().into_iter().chain(OTHERS.map(str::to_owned)) {
+        for target in targets(&read(&page)) {
+            let Some(path) = target.strip_prefix(RUSTDOC) else { continue };
+            let (path, anchor) = path.split_once('#').unwrap_or((path, ""));
+            let file =
+                if path.ends_with(".html") { docs.join(path) } else { docs.join(path).join("index.html") };
+            let html =
+                std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{page}: {target}: {error}"));
+            assert!(anchor.is_empty() || html.contains(&format!("id=\"{anchor}\"")), "{page}: {target}");
+            count += 1;
+        }
+    }
+    assert!(count > 50, "{count}");
+}
+
 #[test]
 fn each_link_of_the_api_documentation_to_the_repository_leads_somewhere() {
     let (mut count, mut broken) = (0, Vec::new());

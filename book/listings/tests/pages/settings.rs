@@ -50,9 +50,26 @@ fn first_paragraph(says: &[&str]) -> String {
     without_links(&paragraph).replace('|', "\\|")
 }
 
-fn table(settings: &[Setting]) -> String {
+/// Lists the public fields of a struct, in their order.
+fn fields(file: &str, begin: &str) -> Vec<Setting> {
+    let text = read(file);
+    let (_, body) = text.split_once(begin).unwrap();
+    let (body, _) = body.split_once("\n}").unwrap();
+    let (mut found, mut says) = (Vec::new(), Vec::new());
+    for line in body.lines().map(str::trim) {
+        if let Some(said) = line.strip_prefix("///") {
+            says.push(said.trim());
+        } else if let Some((name, _)) = line.strip_prefix("pub ").and_then(|field| field.split_once(':')) {
+            found.push((name.to_owned(), first_paragraph(&says)));
+            says.clear();
+        }
+    }
+    found
+}
+
+fn table(what: &str, settings: &[Setting]) -> String {
     let rows = settings.iter().map(|(name, says)| format!("| `{name}` | {says} |\n"));
-    format!("| Method | What it does |\n|---|---|\n{}", rows.collect::<String>())
+    format!("| {what} | What it does |\n|---|---|\n{}", rows.collect::<String>())
 }
 
 #[test]
@@ -82,9 +99,14 @@ fn the_page_shows_the_settings_of_the_code() {
         ("flight recorder", "runtime/src/flight_recorder/mod.rs"),
         ("fleet", "runtime/src/manager/fleet.rs"),
         ("informer", "runtime/src/informer/factory.rs"),
+        ("webhooks", "runtime/src/webhook/webhooks.rs"),
+        ("calls", "runtime/src/webhook/calls.rs"),
     ] {
         let found = settings(file);
         assert!(!found.is_empty(), "{file}");
-        assert_marked(PAGE, mark, &table(&found));
+        assert_marked(PAGE, mark, &table("Method", &found));
     }
+    let found = fields("runtime/src/reflector/config.rs", "pub struct ReflectorConfig {");
+    assert!(found.len() > 10, "{found:?}");
+    assert_marked(PAGE, "reflector", &table("Field", &found));
 }

@@ -319,7 +319,7 @@ async fn the_printed_role_is_enough() {
 
     let manager = Manager::new(server.client_as("websites"));
     let _running = operator(manager, Book::default()).spawn();
-    // It installs its definition, and is elected.
+    // It installs its CRD, and is elected.
     tokio::time::sleep(Duration::from_secs(60)).await;
     server.create(&site("hello")).await;
     server

@@ -65,7 +65,7 @@ async fn while_wanted(
     running.remove("counts").await
 }
 
-/// Counts the keys of a kind while its definition is installed.
+/// Counts the keys of a kind while its CRD is installed.
 fn where_it_is_installed(manager: Manager, kind: Kind) -> Manager {
     manager.controller_while_served(move || of_kind(kind.clone()))
 }
