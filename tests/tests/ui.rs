@@ -53,15 +53,35 @@ fn each_mistake_is_one_error_at_its_token() {
         let reported = reported.get(&format!("ui_fail_{case}")).map(Vec::as_slice).unwrap_or_default();
         assert!(!expected.is_empty(), "{case} expects nothing");
         let mut left = reported.to_vec();
-        let all = expected.len() == reported.len()
-            && expected.iter().all(|(line, token, part)| {
-                let found = left.iter().position(|(at, under, message)| {
-                    (token == "_" || (line, token) == (at, under)) && message.contains(part)
-                });
-                found.map(|found| left.remove(found)).is_some()
+        let found = expected.iter().map_while(|(line, token, part)| {
+            let found = left.iter().position(|(at, under, message)| {
+                (token == "_" || (line, token) == (at, under)) && message.contains(part)
             });
+            found.map(|found| left.remove(found).2)
+        });
+        let found: Vec<String> = found.collect();
+        let all = expected.len() == reported.len() && expected.len() == found.len();
         assert!(all, "{case}.rs\nexpected {expected:#?}\nreported {reported:#?}\n{log}");
+        if env::var_os("UPDATE_SNAPSHOTS").is_some() {
+            fs::write(&file, completed(&fs::read_to_string(&file).unwrap(), &found)).unwrap();
+        }
     }
+}
+
+/// Writes the first lines of messages into a case, in place of the parts of them that it expects: the book prints them.
+fn completed(source: &str, found: &[String]) -> String {
+    let mut found = found.iter().filter_map(|message| message.lines().next());
+    let lines = source.lines().map(|text| {
+        let mut annotations = text.split("//~");
+        let code = annotations.next().unwrap_or_default().to_owned();
+        let whole = annotations.map(|annotation| {
+            let (before, part) = annotation.split_once("` ").unwrap_or((annotation, ""));
+            let line = found.next().filter(|line| line.contains(part.trim()) && !line.ends_with(','));
+            format!("//~{before}` {}", line.unwrap_or(part.trim()))
+        });
+        format!("{code}{}\n", whole.collect::<Vec<_>>().join(" "))
+    });
+    lines.collect()
 }
 
 /// Reads what a case says of its own lines.

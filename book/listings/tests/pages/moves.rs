@@ -104,7 +104,7 @@ fn draw(runs: &[RunOf]) -> String {
     for second in (0..=ENDS).step_by(10) {
         body += &text(x(second as f64), bottom + 20.0, "s m", &format!("{second} s"));
     }
-    body += &text(8.0, bottom + 44.0, "s", "pale: runs of replica 1; full: runs of replica 2");
+    body += &text(8.0, bottom + 44.0, "s", "faint: runs of replica 1; strong: runs of replica 2");
     picture("Runs of six tenants while the work moves between two replicas", bottom as usize + 54, &body)
 }
 

@@ -65,10 +65,15 @@ impl Shell<'_> {
     }
 }
 
-/// Names the lines of a log that are worse than information.
+/// Names the lines of a log that are worse than information. The program installs its CRD while it starts to watch.
 fn complaints(log: &Path) -> Vec<String> {
     let log = fs::read_to_string(log).unwrap();
-    log.lines().filter(|line| line.contains(" WARN ") || line.contains("ERROR")).map(str::to_owned).collect()
+    let worse = |line: &&str| line.contains(" WARN ") || line.contains("ERROR");
+    let worse = log
+        .lines()
+        .filter(worse)
+        .filter(|line| !line.contains("is not served: install its CRD; trying again"));
+    worse.map(str::to_owned).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,9 +115,10 @@ async fn both_ports_do_what_the_published_operators_do() {
         let object = CRON_JOB.replace("VERSION", version).replace("NAME", name);
         object.replace("SCHEDULE", schedule)
     };
-    shell
-        .applies(&cron_job("v1", "words", "\"every day\""), "has 2 fields; it needs five: minute, hour, day")
-        .await;
+    // Until the webhooks are known to the server, it would take this.
+    let words = cron_job("v1", "words", "\"every day\"");
+    let typed = format!("echo '{words}' | kubectl apply --dry-run=server -f -");
+    shell.types(&typed, "has 2 fields; it needs five: minute, hour, day").await;
     shell.applies(&cron_job("v2", "report", "{minute: \"*/1\"}"), "report created").await;
     shell
         .types(

@@ -131,7 +131,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The whole operator; the tests run the same.
+/// The whole operator, as the program runs it.
 fn operator<R: Registrar>(manager: Manager, registrar: R) -> Manager {
     let rate = RateLimit::per_second(50).burst(100);
     manager

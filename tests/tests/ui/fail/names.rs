@@ -10,17 +10,23 @@ use watchkeeper::Informer;
 struct WebsiteSpec {
     #[informer(index)]
     domain: String,
-    #[informer(index = "by_domain")] //~ `"by_domain"` `by_domain` already looks up the field `domain`: give
+    #[informer(index = "by_domain")]
+    //~^ `"by_domain"` `by_domain` already looks up the field `domain`: give this index another name, `index = "..."`
     again: String,
-    #[informer(index = "")] //~ `""` an index needs a name: write
+    #[informer(index = "")]
+    //~^ `""` an index needs a name: write `index = "by_name"`, or `index` for `by_empty`
     empty: String,
-    #[informer(index = "by-dash")] //~ `"by-dash"` `by-dash` can't name a method
+    #[informer(index = "by-dash")]
+    //~^ `"by-dash"` `by-dash` can't name a method: a look-up's name is an identifier, such as `by_dash`
     dash: String,
-    #[informer(index = by_ident)] //~ `by_ident` an index is named by a string: write
+    #[informer(index = by_ident)]
+    //~^ `by_ident` an index is named by a string: write `index = "by_name"`, or `index` for `by_<field>`
     ident: String,
-    #[informer(index("by_paren"))] //~ `(` an index is named by a string: write
+    #[informer(index("by_paren"))]
+    //~^ `(` an index is named by a string: write `index = "by_name"`, or `index` for `by_<field>`
     paren: String,
-    #[informer(index = "list")] //~ `"list"` a look-up `list` would hide what every lister has
+    #[informer(index = "list")]
+    //~^ `"list"` a look-up `list` would hide what every lister has: name it, `index = "by_list"`
     hides: String,
     #[informer(index)]
     //~^ `index` a look-up `by_index` would hide what every lister has: name it, `index = "by_index_value"`

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use watchkeeper::Informer;
 
 #[derive(Informer, Clone, Debug, Serialize, Deserialize)]
-//~^ `Informer` `Settings` does not have a kind //~^ `_` `Settings` is not a kind of object //~^ `_` the trait bound `Settings:
+//~^ `Informer` `Settings` does not have a kind //~^ `_` `Settings` is not a kind of object //~^ `_` the trait bound `Settings: watchkeeper::prelude::Resource` is not satisfied
 struct Settings {
     metadata: ObjectMeta,
     #[informer(index)]

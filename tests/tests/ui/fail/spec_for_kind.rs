@@ -42,6 +42,6 @@ fn child(site: &WebsiteSpec) -> ConfigMap {
 #[tokio::main]
 async fn main() -> Result<(), watchkeeper::Error> {
     let controller = Controller::new(Websites).owns::<ConfigMap>().workers(2);
-    //~^ `Controller::new(Websites)` `WebsiteSpec` can't be watched: derive `Informer` next to `CustomResource`, and name the kind
+    //~^ `Controller::new(Websites)` `WebsiteSpec` can't be watched: derive `Informer` next to `CustomResource`, and name the kind, not its spec
     Manager::infer().await?.controller(controller).run().await
 }

@@ -11,13 +11,13 @@ use watchkeeper::Informer;
 #[kube(group = "example.dev", version = "v1", kind = "Website", namespaced)]
 struct WebsiteSpec {
     #[informer(index)]
-    weight: f64, //~ `f64` a float can't be an index value: index text
+    weight: f64, //~ `f64` a float can't be an index value: index text, an integer, `bool`, a type with `Display`, or an `Option`, `Vec` or set of these
     #[informer(index)]
-    weights: Option<Vec<f32>>, //~ `f32` a float can't be an index value: index text
+    weights: Option<Vec<f32>>, //~ `f32` a float can't be an index value: index text, an integer, `bool`, a type with `Display`, or an `Option`, `Vec` or set of these
     #[informer(index)]
-    labels: BTreeMap<String, String>, //~ `BTreeMap<String, String>` a map can't be an index value: index text
+    labels: BTreeMap<String, String>, //~ `BTreeMap<String, String>` a map can't be an index value: index text, an integer, `bool`, a type with `Display`, or an `Option`, `Vec` or set of these
     #[informer(index)]
-    pair: (String, i32), //~ `(String, i32)` this type can't be an index value: index text
+    pair: (String, i32), //~ `(String, i32)` this type can't be an index value: index text, an integer, `bool`, a type with `Display`, or an `Option`, `Vec` or set of these
     #[informer(index)]
     domain: String,
 }
