@@ -37,6 +37,8 @@ pub(crate) enum Bench {
     ReconcileThroughput,
     /// How often each of 200 keys that are always ready is served.
     Fairness,
+    /// Replicas that share the work.
+    Shards,
     /// The embedded API server, compared with a real kube-apiserver.
     Server,
     /// How long an operator takes to build, and how large it is.
@@ -98,7 +100,7 @@ pub(crate) enum Mode {
     Handlers,
     /// By a work queue alone, without a controller.
     QueueAlone,
-    /// By subscribers of one shared stream.
+    /// By subscribers of one shared stream, or by replicas that share the work.
     Shared,
     /// By a mapping function with an index.
     Mapped,
@@ -122,6 +124,8 @@ pub(crate) enum Mode {
     WithoutHttp,
     /// Shared out between tenants.
     Fair,
+    /// Replicas that share the work and the cache.
+    Split,
 }
 
 /// The part of a bench with several parts.
@@ -157,6 +161,8 @@ pub(crate) enum Question {
     Recorded,
     /// Fairness: between one tenant with many keys and others with few.
     Tenants,
+    /// Shards: one of the replicas.
+    Replica,
 }
 
 /// The settings of a measured process: one flat record, which the Go peers read as well.

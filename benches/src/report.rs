@@ -212,6 +212,11 @@ fn verdict(goal: Goal, first: Option<f64>, own: f64, ratio: Option<f64>) -> Stri
     format!("{goal} {}", if met { "met" } else { "NOT MET" })
 }
 
+/// Writes how many there are.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Shows a figure with as many digits as matter.
 pub(crate) fn shown(figure: f64) -> String {
     match figure.abs() {

@@ -6,7 +6,7 @@ use crate::{
     job::{Bench, Job, Mode, Side},
     kit::{self, Tally},
     measure::Measures,
-    report::{Column, Goal::AtMost, Goals, Row},
+    report::{Column, Goal::AtMost, Goals, Row, counted},
 };
 
 const OBJECTS: usize = 10_000;
@@ -28,19 +28,22 @@ fn table(settings: &Settings, users: usize) -> anyhow::Result<Vec<Row>> {
     let events = A_SECOND * SECONDS as usize;
     let job = Job::new(Bench::FanOut, OBJECTS).events(events).seconds(SECONDS).users(users);
     let one: &Goals = &[("requests", AtMost(2.0))];
-    Contest::served(format!("fan-out: {users} controllers on 10000 objects, 1000 changes a second"), job)
-        .column(Column::cost("requests", "lists and watches (a streaming list is one request)"))
-        .column(Column::cost("cpu", "CPU an event, µs"))
-        .column(Column::cost("rss", "RSS, MB"))
-        .column(Column::cost("p99", "change sent to reconcile, p99, µs"))
-        .also_on_one_core()
-        .side(Side::Watchkeeper, one)
-        .variant(Side::Watchkeeper, Mode::Handlers, "handlers", one)
-        .side(Side::KubeRs, &[])
-        .variant(Side::KubeRs, Mode::Shared, "one shared stream", &[])
-        .variant(Side::ClientGo, Mode::Default, "handlers with queues", &[])
-        .side(Side::ControllerRuntime, &[])
-        .run(settings)
+    Contest::served(
+        format!("fan-out: {} on 10000 objects, 1000 changes a second", counted(users, "controller")),
+        job,
+    )
+    .column(Column::cost("requests", "lists and watches (a streaming list is one request)"))
+    .column(Column::cost("cpu", "CPU an event, µs"))
+    .column(Column::cost("rss", "RSS, MB"))
+    .column(Column::cost("p99", "change sent to reconcile, p99, µs"))
+    .also_on_one_core()
+    .side(Side::Watchkeeper, one)
+    .variant(Side::Watchkeeper, Mode::Handlers, "handlers", one)
+    .side(Side::KubeRs, &[])
+    .variant(Side::KubeRs, Mode::Shared, "one shared stream", &[])
+    .variant(Side::ClientGo, Mode::Default, "handlers with queues", &[])
+    .side(Side::ControllerRuntime, &[])
+    .run(settings)
 }
 
 /// Prints what the tables say together: what one more listener adds.

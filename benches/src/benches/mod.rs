@@ -14,6 +14,7 @@ mod reconcile_throughput;
 mod relist;
 mod scale;
 mod server;
+mod shards;
 mod soak;
 mod watch_throughput;
 
@@ -28,7 +29,7 @@ use crate::{
 /// How often each side runs by default.
 pub(crate) fn usual_runs(bench: Bench) -> usize {
     match bench {
-        Bench::Idle | Bench::Scale | Bench::Soak | Bench::BuildCost => 1,
+        Bench::Idle | Bench::Scale | Bench::Soak | Bench::Shards | Bench::BuildCost => 1,
         _ => 3,
     }
 }
@@ -51,6 +52,7 @@ pub(crate) fn run(bench: Bench, settings: &Settings) -> anyhow::Result<()> {
         Bench::ReconcileThroughput => reconcile_throughput::run(settings),
         Bench::Fairness => fairness::run(settings),
         Bench::Server => server::run(settings),
+        Bench::Shards => shards::run(settings),
         Bench::BuildCost => build_cost::run(settings),
     }
 }
@@ -73,6 +75,7 @@ pub(crate) async fn measure(job: Job) -> anyhow::Result<Measures> {
         Bench::ReconcileThroughput => reconcile_throughput::measure(&job).await,
         Bench::Fairness => fairness::measure(&job).await,
         Bench::Server => server::measure(&job).await,
+        Bench::Shards => shards::measure(&job).await,
         Bench::BuildCost => build_cost::measure(&job),
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     job::{Bench, Job, Mode, Side},
     kit,
     measure::{Measures, cpu_seconds, held_megabytes, measures},
-    report::Column,
+    report::{Column, counted},
 };
 
 const KEYS: usize = 100_000;
@@ -38,14 +38,17 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     for touched in [1, 10, 1_000] {
         let changes = (200_000 / touched).clamp(200, 2_000);
         let job = Job::new(Bench::Reads, KEYS).users(touched).events(changes);
-        Contest::new(format!("reads: {KEYS} keys of {READS} reads, changes that touch {touched} keys"), job)
-            .column(Column::cost("cpu", "CPU of server and client for a key that wakes, µs"))
-            .column(Column::cost("change", "CPU a change, µs"))
-            .column(Column::cost("rss", "RSS, MB"))
-            .side(Side::Watchkeeper, &[])
-            .variant(Side::Watchkeeper, Mode::Mapped, "mapping by an index", &[])
-            .variant(Side::Watchkeeper, Mode::Untracked, "nothing is tracked, nothing wakes", &[])
-            .run(settings)?;
+        Contest::new(
+            format!("reads: {KEYS} keys of {READS} reads, changes that touch {}", counted(touched, "key")),
+            job,
+        )
+        .column(Column::cost("cpu", "CPU of server and client for a key that wakes, µs"))
+        .column(Column::cost("change", "CPU a change, µs"))
+        .column(Column::cost("rss", "RSS, MB"))
+        .side(Side::Watchkeeper, &[])
+        .variant(Side::Watchkeeper, Mode::Mapped, "mapping by an index", &[])
+        .variant(Side::Watchkeeper, Mode::Untracked, "nothing is tracked, nothing wakes", &[])
+        .run(settings)?;
     }
     Ok(())
 }

@@ -64,7 +64,7 @@ impl Kind {
 }
 
 /// Does something a number of times, some of them at once.
-pub(super) async fn many<F, Fut>(times: usize, at_once: usize, one: F) -> anyhow::Result<()>
+pub(crate) async fn many<F, Fut>(times: usize, at_once: usize, one: F) -> anyhow::Result<()>
 where
     F: Fn(usize) -> Fut,
     Fut: Future<Output = anyhow::Result<Bytes>>,
@@ -77,7 +77,7 @@ where
 }
 
 /// Reads an answer whole.
-pub(super) async fn whole(client: &Client, request: Request<Body>) -> anyhow::Result<Bytes> {
+pub(crate) async fn whole(client: &Client, request: Request<Body>) -> anyhow::Result<Bytes> {
     let response = open(client, request).await?;
     response.into_body().collect_bytes().await.context("the answer broke off")
 }

@@ -9,10 +9,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use watchkeeper::kube::client::Body;
 
-use self::{
-    load::{CONFIG_MAPS, Kind, definition, many, whole},
-    place::Place,
-};
+use self::load::{CONFIG_MAPS, Kind, definition};
 use crate::{
     contest::{Contest, Extent, Settings},
     job::{Bench, Job, Mode, Question, Side},
@@ -25,7 +22,8 @@ use crate::{
     },
 };
 
-pub(crate) use place::serve;
+pub(crate) use load::{many, whole};
+pub(crate) use place::{Place, serve};
 
 /// How many requests are under way at once over a socket.
 const AT_ONCE: usize = 32;

@@ -25,8 +25,10 @@ use crate::{
 const MINDER: &str = r#"trap : INT TERM HUP; "$@" 2>/dev/null & minded=$!; exec >/dev/null; read -r _; kill "$minded"; wait "$minded""#;
 
 /// A server under way, and a client of it.
-pub(super) struct Place {
-    pub(super) client: Client,
+pub(crate) struct Place {
+    pub(crate) client: Client,
+    /// Of a server in another process.
+    pub(crate) kubeconfig: Option<PathBuf>,
     pub(super) memory: Option<ApiServer<InMemory>>,
     _process: Option<Process>,
 }
@@ -46,7 +48,7 @@ impl Drop for Process {
 
 impl Place {
     /// Starts the server that a job asks for, with a definition if need be; tells the seconds until it could be asked.
-    pub(super) async fn start(job: &Job, crd: Option<Value>) -> anyhow::Result<(Self, f64)> {
+    pub(crate) async fn start(job: &Job, crd: Option<Value>) -> anyhow::Result<(Self, f64)> {
         let began = Instant::now();
         if (job.side, job.mode) != (Side::ApiServer, Mode::Socket) && job.side != Side::KubeApiserver {
             let server = in_memory(job.mode, crd).start().await;
@@ -55,7 +57,7 @@ impl Place {
                 Mode::Roles => server.client_as("worker"),
                 _ => server.client(),
             };
-            return Ok((Self { client, memory: Some(server), _process: None }, took));
+            return Ok((Self { client, kubeconfig: None, memory: Some(server), _process: None }, took));
         }
         let (process, kubeconfig) = match job.side {
             Side::KubeApiserver => {
@@ -65,10 +67,11 @@ impl Place {
             _ => spawn(Command::new(env::current_exe()?).arg("serve-kubernetes"))?,
         };
         let took = began.elapsed().as_secs_f64();
-        let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let read = Kubeconfig::read_from(&kubeconfig)?;
+        let mut config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
         config.default_retry = false;
-        Ok((Self { client: Client::try_from(config)?, memory: None, _process: Some(process) }, took))
+        let (client, kubeconfig) = (Client::try_from(config)?, Some(kubeconfig));
+        Ok((Self { client, kubeconfig, memory: None, _process: Some(process) }, took))
     }
 }
 
