@@ -53,7 +53,9 @@ impl Place {
     /// # Errors
     /// It is missing, or can't be used.
     pub async fn cluster() -> anyhow::Result<Self> {
-        let config = Config::infer().await.context("no cluster: set KUBECONFIG")?;
+        let config = Config::infer()
+            .await
+            .context("no cluster: set KUBECONFIG, or run in a pod with a service account")?;
         let (client, cuts) = client(config)?;
         Ok(Self {
             client,

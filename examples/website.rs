@@ -3,9 +3,9 @@
 //! ```text
 //! cargo run --example website                           on an API server inside the process, until Ctrl-C
 //! cargo run --example website -- --demo                 with a scripted visitor, and a summary of what came true
-//! cargo run --example website -- --cluster [--demo]     on the current context of KUBECONFIG
+//! cargo run --example website -- --cluster [--demo]     on the cluster of KUBECONFIG, or the pod's
 //! cargo run --example website -- --http 127.0.0.1:8080  with probes, metrics and http://127.0.0.1:8080/debug
-//! cargo run --example website -- --crd                  prints the definition of the kind
+//! cargo run --example website -- --crd                  prints the CRD of the kind
 //! cargo run --example website -- --rbac                 prints the role that the operator needs
 //! ```
 //!
@@ -35,13 +35,13 @@ use operator::{Website, WebsiteSpec, operator};
 /// Keeps one Deployment a Website.
 #[derive(Parser)]
 struct Arguments {
-    /// Use the current context of KUBECONFIG rather than an API server inside the process.
+    /// Use the cluster of KUBECONFIG, or of the pod's service account, rather than an API server inside the process.
     #[arg(long)]
     cluster: bool,
     /// Let a scripted visitor come by, and say what came true.
     #[arg(long)]
     demo: bool,
-    /// Print the definition of the kind, for `kubectl apply -f -`, and end.
+    /// Print the CRD of the kind, for `kubectl apply -f -`, and end.
     #[arg(long, exclusive = true)]
     crd: bool,
     /// Print the role that the operator needs, for `kubectl apply -f -`, and end.

@@ -58,8 +58,8 @@
 //! | `http` | yes | [`Manager::http`]: probes, metrics and the debug page |
 //! | `ring` | yes | TLS by rustls with ring |
 //! | `aws-lc-rs` | no | TLS by rustls with aws-lc; used rather than `ring` if both are on |
-//! | `openssl` | no | TLS by OpenSSL, for the client |
-//! | `webhooks` | no | admission and conversion webhooks, policies, certificates; turns `http` on |
+//! | `openssl` | no | TLS by OpenSSL, for the client; used only if `ring` and `aws-lc-rs` are off |
+//! | `webhooks` | no | webhooks, policies, certificates; turns `http` on; needs `ring` or `aws-lc-rs` |
 //! | `cli` | no | a program with commands and logging; turns `webhooks` on |
 //!
 //! # Versions

@@ -14,15 +14,15 @@
 //! ```
 //!
 //! A run without trouble comes first. It counts what the operator asks of the server, and how it ends. Then, for
-//! each of these requests and each [`Trouble`] that is possible there, one trial: a server in memory, the operator, the
-//! script, that trouble. Then pairs of troubles, by seed. All of it runs under paused time, so that hours of
+//! the first three requests of each sort and each [`Trouble`] that is possible there, one trial: a server in memory, the
+//! operator, the script, that trouble. Then pairs of troubles, by seed. All of it runs under paused time, so that hours of
 //! back-off pass in milliseconds, on all cores.
 //!
-//! A trial fails where one of these does not hold ([`Violation`] names them):
+//! A trial fails if one of these does not hold ([`Violation`] names them):
 //!
 //! - It comes to rest: nothing changes any more, and no request fails.
 //! - The end is that of the run without trouble. What servers choose (UIDs, versions, times, generated names) and
-//!   what someone else added makes no difference. Where somebody changed what the operator does not own, an operator
+//!   what someone else added makes no difference. If somebody changed what the operator does not own, an operator
 //!   that restarts must find nothing left to do.
 //! - Deleted objects are gone.
 //! - What somebody else made is neither changed nor deleted, but as in the run without trouble.
@@ -31,7 +31,7 @@
 //! - The number of requests stays within bounds, and the operator does not end by itself, unless it [may](Trials::may_end).
 //! - Whatever a test [claims](Trials::claim).
 //!
-//! Trials are deterministic where the operator is: let it draw what is random from a seed. Where two runs without
+//! Trials are deterministic if the operator is: let it draw what is random from a seed. If two runs without
 //! trouble differ, `check` says at which request, or in which field of the end; what is [random](Trials::random) by
 //! nature is left out.
 //!
@@ -483,7 +483,8 @@ impl Trials {
     ///
     /// # Panics
     ///
-    /// At the first trial that fails, with its story and the line that replays it.
+    /// At the first trial that fails, with its story and the line that replays it. Also as [`run`](Self::run) does: if the
+    /// trial to replay, or `WATCHKEEPER_TRIALS`, can't be read.
     pub fn check(self) {
         let report = self.run();
         eprintln!("{report}");

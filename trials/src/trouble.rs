@@ -404,9 +404,9 @@ pub(crate) struct Targets {
     pub(crate) its: bool,
     pub(crate) owner: bool,
     pub(crate) child: bool,
-    /// RequestTargets is an earlier copy of it.
+    /// An earlier copy of it exists.
     pub(crate) its_copy: bool,
-    /// RequestTargets is an earlier copy of its owner.
+    /// An earlier copy of its owner exists.
     pub(crate) owners_copy: bool,
 }
 

@@ -229,7 +229,7 @@ impl World {
 /// One way in which the end is not as expected.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Difference {
-    /// RequestTargets are more or fewer objects of a name, a generated name counting as one.
+    /// The end has more or fewer objects of a name; a generated name counts as one.
     Count {
         /// The resource and the name.
         name: String,

@@ -498,7 +498,7 @@ impl<F> Builder<F> {
         self
     }
 
-    /// Sets the seed of uids and generated names; equal seeds and requests give equal objects, but for times.
+    /// Sets the seed of uids and generated names: 1 unless set. Equal seeds and requests give equal objects, but for times.
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = seed;
         self
@@ -512,25 +512,25 @@ impl<F> Builder<F> {
         self
     }
 
-    /// Sets the time between two bookmarks of a watch that requests them.
+    /// Sets the time between two bookmarks of a watch that requests them: 60 s unless set.
     pub fn bookmark_period(mut self, period: Duration) -> Self {
         self.config.bookmark_period = period;
         self
     }
 
-    /// Sets the number of changes kept for each resource; older versions get 410.
+    /// Sets the number of changes kept for each resource: 100,000 unless set. Older versions get 410.
     pub fn history(mut self, changes: usize) -> Self {
         self.config.history = changes;
         self
     }
 
-    /// Sets the version before the first write.
+    /// Sets the version before the first write: 1 unless set.
     pub fn first_version(mut self, version: u64) -> Self {
         self.config.first_version = version;
         self
     }
 
-    /// Sets the time from a definition's creation to its being served.
+    /// Sets the time from a definition's creation to its being served: 30 ms unless set.
     pub fn establish_delay(mut self, delay: Duration) -> Self {
         self.config.establish_delay = delay;
         self

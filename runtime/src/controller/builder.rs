@@ -314,8 +314,8 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Runs the keys that a stream names: a webhook, a timer, another system.
     ///
-    /// The stream is read once the caches have synced. At most 256 of its keys wait for a run at once; until then the
-    /// stream is not polled, so that a bounded channel holds up its senders (wrap its receiver:
+    /// The stream is read once the caches have synced. While 256 of its keys wait for a run, the stream is not polled. So a
+    /// bounded channel holds up its senders (wrap its receiver:
     /// `tokio_stream`'s `ReceiverStream`, or `futures::channel::mpsc`). A key that waits already merges with it. A
     /// key without an object runs nothing. When the stream ends, or panics, the controller goes on without it.
     pub fn source(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
@@ -479,8 +479,9 @@ impl<K: Marker, R> Controller<K, R> {
         self
     }
 
-    /// Ends the manager with an error if caches have not synced within this time; waits for ever unless set.
+    /// Makes the controller give up if its caches have not synced within this time; it waits for ever unless set.
     ///
+    /// [`Manager::run`](crate::Manager::run) then stops with the error. Zero is refused at the start.
     /// While it waits, it logs for which caches, and why: after 30 s, then less and less often.
     pub fn sync_timeout(mut self, within: Duration) -> Self {
         self.definition.settings.sync_timeout = Some(within);

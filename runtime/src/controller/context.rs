@@ -442,7 +442,8 @@ impl<K: Marker> Context<K> {
     /// Never waits and never fails: the event is sent in the background, and its result does not affect the run.
     /// Identical ones fold into a series, which is sent at once and then less and less often (after 10 s at
     /// first, every half hour at last); each object can send 25 different ones at once, and then one every five
-    /// minutes. An event that can't be sent is dropped, and counted as `watchkeeper_events_dropped_total`.
+    /// minutes. An event past this limit, or one that the server refuses, is dropped, and counted as
+    /// `watchkeeper_events_dropped_total`. One that did not get through is sent again.
     ///
     /// If the run has a [trace id](Self::trace_id), the event has it in the annotation
     /// [`TRACE_ID_ANNOTATION`](crate::writes::TRACE_ID_ANNOTATION); a series has that of its latest event.
@@ -583,6 +584,9 @@ impl<K: Watched> Context<K> {
     /// assert_eq!(cx.lister::<Secret>().len(), 1);
     /// # }
     /// ```
+    ///
+    /// # Panics
+    /// If the context, or what it returned, was cloned before, or if it belongs to a run.
     #[must_use]
     pub fn with_lister<W: Watched<DynamicType = ()>>(self, lister: Lister<W::Object>) -> Self {
         let kind = W::kind_of(&());

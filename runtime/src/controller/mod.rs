@@ -2,8 +2,8 @@
 //!
 //! A [`Controller`] names what feeds it: the reconciled kind, the kinds it [`owns`](Controller::owns) and
 //! [`watches`](Controller::watches), other [sources](Controller::source). Every change of these, as the informers
-//! apply it, is mapped to keys; a key's own writes enqueue nothing, foreign changes always do. N workers take keys from the
-//! queue, whose gate is the controller's rate limit: **over any window of length w, the user's code (`reconcile`, `cleanup`
+//! apply it, is mapped to keys; a key's own writes enqueue nothing; foreign changes do, unless a predicate leaves them out.
+//! N workers take keys from the queue, whose gate is the controller's rate limit: **over any window of length w, the user's code (`reconcile`, `cleanup`
 //! and each `deleted`) is started at most burst + rate × w times, whatever caused it**. No two runs of one key overlap. A
 //! panic is an error of its run.
 //!

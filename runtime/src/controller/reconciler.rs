@@ -78,12 +78,13 @@ pub trait Reconciler<K: Marker>: Send + Sync + 'static {
     ///
     /// Also runs when an object of the same name took its place: first this, then the new object. Best effort:
     /// deletions that happened while the process was down, or before the controller's caches had synced, are not
-    /// delivered, and at most four wait for one key. One is given
-    /// up that has failed five times or more, once five minutes have passed since the first failure. Conflicts do not
-    /// count, nor do writes that were not sent because the server is overloaded or a cache is in doubt.
+    /// delivered, and at most four wait for one key. A deletion that has failed five times or more is given up once five
+    /// minutes have passed since the first failure. Conflicts do not count, nor do writes that were not sent because the
+    /// server is overloaded or a cache is in doubt.
     ///
     /// # Errors
-    /// An error is reported, and tried again with growing delay.
+    /// An error is reported, and the call is tried again with growing delay. A terminal error gives the deletion up at
+    /// once: it is logged and counted, and `deleted` does not run for it again.
     fn deleted(
         &self,
         last: Deleted<K::Seen>,
@@ -95,7 +96,8 @@ pub trait Reconciler<K: Marker>: Send + Sync + 'static {
 
     /// Returns whether retrying does not repair an error: it is then reported, and the key waits for a change.
     ///
-    /// An error that has [`Terminal`](super::Terminal) in its chain is terminal whatever this says.
+    /// An error that has [`Terminal`](super::Terminal) in its chain is terminal whatever this says. After a terminal error
+    /// of [`deleted`](Self::deleted) the deletion is given up instead.
     fn is_terminal(error: &Self::Error) -> bool {
         let _ = error;
         false

@@ -37,12 +37,13 @@ const AT_MOST: u64 = 64 << 20;
 
 /// Where and what a manager [records](crate::Manager::flight_recorder).
 ///
-/// The file is a ring of two parts, `op.wkr` and `op.wkr.old`; each begins with the objects that were cached then. Together they
-/// take at most the size that is set, and at least half of that once there is so much. A process that starts goes on behind
-/// what an earlier one left. The file is readable for its owner alone.
+/// The file is a ring of two parts, `op.wkr` and `op.wkr.old`; each begins with the objects that were cached then. Together
+/// they take at most the size that is set. While one process runs, they hold at least half of that once so much was
+/// recorded. A new process begins a new part, and drops the older of the two that it finds. So a program that restarts
+/// again and again keeps only its last two runs. The file is readable for its owner alone.
 ///
-/// It costs about a sixth of the CPU time of an event in a large file. The cached objects are encoded once for each half of
-/// the file: where events are many, choose at least ten times their size.
+/// The book's page about costs shows what recording takes. The cached objects are encoded once for each half of the file:
+/// if there are many events, choose at least ten times their size.
 ///
 /// Never recorded: the data of Secrets, their annotations, tokens and other headers, and what [`hide`](Self::hide) names.
 ///

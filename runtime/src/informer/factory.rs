@@ -395,9 +395,9 @@ impl<W: Watched> InformerBuilder<W> {
         self
     }
 
-    /// Keeps the objects as bytes, and decodes each when somebody reads it: a tenth of the memory, or less.
+    /// Keeps the objects as bytes, and decodes each when somebody reads it. This takes much less memory.
     ///
-    /// The listers, handlers and indexes are the same. A read costs the decoding (a few microseconds) unless
+    /// The listers, handlers and indexes are the same. A read costs the decoding, unless
     /// somebody still holds the object; a controller's own enqueuing costs none. An object that does not decode is noticed
     /// when it is read: it is unreadable from then on, and no earlier state of it is kept.
     ///

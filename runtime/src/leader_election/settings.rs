@@ -146,7 +146,7 @@ impl LeaderElection {
         self
     }
 
-    /// Sets after how long without a renewal a leader stops. Default: 10 s.
+    /// Sets after how long without a renewal a leader stops. Default: 10 s. It must be shorter than the lease duration.
     ///
     /// From then on no run starts. Half-way from there to the end of the lease, the runs that are left are dropped, and
     /// from then on no request leaves the process.
@@ -157,7 +157,8 @@ impl LeaderElection {
 
     /// Sets how often the leader renews the Lease. Default: 2 s. Replicas that stand by read it about twice as often.
     ///
-    /// A renewal that fails is retried after a tenth of this, later after up to a quarter of it.
+    /// A renewal that fails is retried after a tenth of this, later after up to a quarter of it. It must be more than zero,
+    /// and 1.2 times it must be less than the renew deadline.
     pub fn retry_period(mut self, period: Duration) -> Self {
         self.timing.retry = period;
         self

@@ -99,17 +99,18 @@ impl Inspector {
 
     /// Returns whether the process works, as `/healthz` does: if not, it should be restarted.
     ///
-    /// It fails where a replica leads without renewing its Lease, where an informer is over by a defect, and where a
-    /// [check](super::Manager::health_check) of the program's own does.
+    /// It fails if a replica leads without renewing its Lease, if an informer has ended by a panic, or if a
+    /// [check](super::Manager::health_check) of the program's own fails.
     pub fn health(&self) -> HealthReport {
         let mut checks = health::of_process(self.manager.process.get());
         checks.extend(self.manager.health_checks.run());
         HealthReport { probe: "healthz", checks }
     }
 
-    /// Tells whether the manager does its work, as `/readyz` does: each cache that has not synced is named.
+    /// Returns whether the manager does its work, as `/readyz` does: each check that fails is named.
     ///
-    /// A replica that stands by is ready. One that has not started, or stops, is not.
+    /// It fails if a cache has not synced, if a controller has stopped, and if a readiness check fails. Caches of fleets,
+    /// and caches whose objects this program converts, do not count. A replica that stands by is ready. One that has not started, or stops, is not.
     pub fn readiness(&self) -> HealthReport {
         let status = |known: &StartedController| (known.name.clone(), known.controller.upgrade());
         let controllers = self.manager.controllers.lock();

@@ -224,7 +224,7 @@ impl Manager {
     /// With a pod's service account, HTTP is served at `:8080` unless [`http`](Self::http) says otherwise.
     ///
     /// # Errors
-    /// [`Error::Configuration`] where none is found, [`Error::Client`] where it can't be used.
+    /// [`Error::Configuration`] if none is found, [`Error::Client`] if it can't be used.
     pub async fn infer() -> Result<Self, Error> {
         let (client, cluster) = client::infer().await?;
         Ok(Self { cluster, ..Self::new(client) })
@@ -257,8 +257,8 @@ impl Manager {
 
     /// Works only while this replica is the elected one among those that name the same Lease.
     ///
-    /// All replicas run their caches; workers run in the one that leads. Whether it does decides what the manager's
-    /// client lets out, so that this comes before [`client`](Self::client). See
+    /// All replicas run their caches; workers run in the one that leads. Call this before [`client`](Self::client):
+    /// otherwise the start ends with [`Error::Election`]. It does so for settings that are not valid, too. See
     /// [`leader_election`](crate::leader_election) for what is promised, [`LeaderElection`] for what can be set:
     ///
     /// ```
@@ -330,7 +330,7 @@ impl Manager {
     /// shown.
     ///
     /// What the server can't be asked to try is not sent, and is answered with 501: commands in pods, proxied requests,
-    /// and subresources that Kubernetes itself does not have. An aggregated API server that stores what it is asked to
+    /// tokens of ServiceAccounts, and subresources that Kubernetes itself does not have. An aggregated API server that stores what it is asked to
     /// try is noticed by the first object that it creates; after that no write is sent.
     ///
     /// No election takes place: a dry run holds no Lease and works next to the leader.
@@ -398,8 +398,9 @@ impl Manager {
 
     /// Records all requests, answers, events and runs into a [bounded file](FlightRecorder), from the start on.
     ///
-    /// A crash of the process loses at most the last second. `GET /debug/recording` downloads it, where `/debug` is shown.
-    /// `Trials::replay` of the crate `watchkeeper-trials` plays it again.
+    /// A crash of the process loses at most the last second. `GET /debug/recording` downloads it, if the client may
+    /// see `/debug`. `Trials::replay` of the crate `watchkeeper-trials` plays it again. If the file can't be opened, the
+    /// start fails. If a later write fails, this is logged, and recording ends.
     pub fn flight_recorder(mut self, recorder: FlightRecorder) -> Self {
         self.flight_recorder = Some(recorder);
         self
@@ -527,11 +528,16 @@ impl Manager {
     /// Runs a controller for as long as the API server serves its kinds: the one that it reconciles, and all others that
     /// it watches or reads in this cluster.
     ///
-    /// A kind whose definition is not installed yet is waited for, without a failure in the log or in `/readyz`. Once it is
-    /// served, the function makes the controller, within 5 s. When a definition is deleted, the controller stops after a few
+    /// A kind whose CRD is not installed yet is waited for, without a failure in the log or in `/readyz`. Once it is
+    /// served, the function makes the controller, within 5 s. When a CRD is deleted, the controller stops after a few
     /// seconds, as by [`Running::remove`]; when it comes back, the function makes another. For that, every replica asks the
     /// server each 5 s which resources the kinds' versions have, one request for each kind. All users may ask that by
     /// default. If the server does not answer, nothing changes.
+    ///
+    /// The function is called once here, even if nothing is to run yet, and again for each further controller.
+    ///
+    /// # Panics
+    /// If that first call of the function panics.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -566,6 +572,8 @@ impl Manager {
     /// no longer matches, or is gone, stops as by [`Running::remove`]. While a namespace is being deleted, its controller
     /// still works, for the sake of finalizers.
     ///
+    /// The function is called once here, even if nothing is to run yet, and again for each further controller.
+    ///
     /// The program must be allowed to list and watch namespaces, and the kinds in all namespaces that may match:
     /// [`rules`](Self::rules) says so.
     ///
@@ -598,8 +606,9 @@ impl Manager {
 
     /// Runs a task for as long as the manager runs, in every replica; it may end sooner.
     ///
-    /// It begins at once, with caches that may not have synced. [`Stopping`] tells it when to end, for which it has the
-    /// grace period; then it is dropped. One that fails, or panics, ends the manager.
+    /// It begins at once, with caches that may not have synced. [`Stopping`] shows when it has to end. It has the grace
+    /// period for that, and is then dropped. If it fails or panics, [`run`](Self::run) stops the manager. After
+    /// [`spawn`](Self::spawn) the rest continues, and [`Running::ended`] returns the error.
     ///
     /// ```
     /// # use watchkeeper::prelude::*;
@@ -746,7 +755,8 @@ impl Manager {
     /// Installs or updates the CRD of a custom resource, and waits until the server serves the type's version.
     ///
     /// It is a forced server-side apply as field manager `watchkeeper`: fields of the CRD are taken over, and all other
-    /// fields keep their owner and value.
+    /// fields keep their owner and value. A CRD that a later program has replaced stays as it is; this is logged. In a dry
+    /// run it does not wait.
     ///
     /// It waits only for the version of the type, not for other versions of the CRD. If a webhook converts objects, it
     /// does not list them: the webhook may be part of this program, and answer only once the manager runs.
@@ -756,8 +766,9 @@ impl Manager {
     /// before this call: `/healthz` passes, `/readyz` does not.
     ///
     /// # Errors
-    /// [`Error::Definition`] if the server refuses the CRD for good (it names the missing permission), or does not serve
-    /// it within 30 s; [`Error::Client`] if no request can be made.
+    /// [`Error::Definition`] if the server refuses the CRD for good (it names the missing permission), if it would drop a
+    /// version in which objects may be stored, or if one step (established, in discovery, listed) takes more than 30 s,
+    /// outages not counted. [`Error::Client`] if no request can be made.
     pub fn install_crd<K: CustomResourceExt>(
         &self,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
@@ -846,10 +857,10 @@ impl Manager {
     /// `status.storedVersions`.
     ///
     /// The replica that leads does so in the background. If the API server has `storagemigration.k8s.io`, whose controller
-    /// needs no requests of the program, it asks for a migration there. Where nothing takes that up within a minute, where
-    /// it fails, or where the server has no such API, the program rewrites the objects itself: page by page, at most 50
-    /// objects a second, and after a failure from where it was. An object that the server refuses to write is named in the
-    /// log, and keeps the older version in the definition until it is put right. Progress is in the log, and in the metrics
+    /// needs no requests of the program, it asks for a migration there. If nothing takes that up within a minute, if it
+    /// fails, or if the server has no such API, the program rewrites the objects itself: page by page, at most 50
+    /// objects a second. After a failure it continues where it was. An object that the server refuses to write is named in
+    /// the log, and keeps the older version in the CRD until it is corrected. Progress is in the log, and in the metrics
     /// `watchkeeper_storage_migration_*`.
     ///
     /// After that, a program without the older version can install its CRD.
@@ -895,7 +906,7 @@ impl Manager {
     /// well, and while the program's threads are blocked: work that outlives the grace period can't keep the process.
     ///
     /// # Errors
-    /// What keeps a controller from starting, or makes it give up. Else [`Error::PastGracePeriod`] or
+    /// What keeps a controller from starting, or makes it give up; [`Error::Task`] if a task failed. Else [`Error::PastGracePeriod`] or
     /// [`Error::HandlerPastGracePeriod`] if something outlived the grace period, and [`Error::SecondSignal`] if a second
     /// signal came.
     ///

@@ -22,11 +22,11 @@ use crate::{
 /// `kubectl apply`. To be bound to the program's service account by a ClusterRoleBinding, and a RoleBinding for each
 /// Role.
 ///
-/// What controllers that keep to namespaces do with kinds that have none is in the ClusterRole. Not known, and to be
-/// added by hand, is what goes through a client of one's own, and what a controller writes in other namespaces than those
-/// it keeps to. A program that writes roles, or binds some, gives away what it must be allowed to give: say
-/// [`Use::Bind`](crate::writes::Use::Bind) or [`Use::Escalate`](crate::writes::Use::Escalate). Where the server protects owners (the admission plugin `OwnerReferencesPermissionEnforcement`, as on
-/// OpenShift), `update` of the reconciled kind's `finalizers` is needed besides.
+/// A controller that keeps to namespaces has its permissions for cluster-scoped kinds in the ClusterRole. Add by hand what
+/// the program does through a client of its own, and what a controller writes outside its namespaces. A program that
+/// writes roles or bindings needs the permissions that it gives away: declare [`Use::Bind`](crate::writes::Use::Bind) or
+/// [`Use::Escalate`](crate::writes::Use::Escalate). If the server protects owners (admission plugin
+/// `OwnerReferencesPermissionEnforcement`, as on OpenShift), also allow `update` of the reconciled kind's `finalizers`.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};

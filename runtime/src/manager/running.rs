@@ -249,7 +249,7 @@ impl Running {
 
     /// Asks for a kind's shared informer while the manager runs; it starts when it is built.
     ///
-    /// Where an equal query is watched already, this is the same informer, and nothing is listed again. It ends with the
+    /// If an equal query is watched already, this is the same informer, and nothing is listed again. It ends with the
     /// manager, or sooner, once nobody uses it: who asked for it, its listers, its handlers. No controller waits for it,
     /// but `/readyz` names it until it has synced. [`Manager::rules`](super::Manager::rules) does not
     /// know it: the role must allow `list` and `watch` of the kind. If the manager could not be started, or a
@@ -298,7 +298,8 @@ impl Running {
 
     /// Stops: running reconciles end, queued keys are dropped, watches are closed, no task is left.
     ///
-    /// Takes the grace period at most, and a second for what is dropped then, whatever reconciles and handlers do.
+    /// Takes at most the grace period, a second for what is dropped then, and a second for HTTP answers under way,
+    /// whatever reconciles and handlers do.
     ///
     /// # Errors
     /// Whatever kept the manager from starting, or made a controller give up; else [`Error::PastGracePeriod`] if
@@ -346,12 +347,13 @@ impl Running {
         })
     }
 
-    /// Ends when a controller has given up, or every one has ended: never of itself, but for a propagated panic.
+    /// Waits until a controller gives up or a task fails, or until all controllers and tasks have ended.
     ///
-    /// At once where there is none.
+    /// Controllers end only when the manager stops, or by a propagated panic. Without controllers and tasks it returns at
+    /// once.
     ///
     /// # Errors
-    /// Whatever kept the manager from starting, or made a controller give up (the others go on).
+    /// Whatever kept the manager from starting, made a controller give up, or failed in a task. The others continue.
     ///
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`.

@@ -24,10 +24,11 @@ pub struct ReflectorConfig {
     pub poll: Option<Duration>,
     /// How long to wait after failures.
     ///
-    /// Never less than the server's `Retry-After` asks for, up to five minutes. While requests to the
-    /// same server succeed, delays after failures that may be chance (no answer, an answer that broke off, 401, 429, 5xx)
-    /// stay below 1.6 s, until nothing has succeeded for a minute; a schedule of your own is not changed. The delay before a
-    /// list that is needed again counts from the list before.
+    /// Not less than the server's `Retry-After` asks for, up to five minutes, unless others get through after an outage.
+    /// While requests to the same server succeed, delays after failures that may be chance (no answer, an answer that broke
+    /// off, 401, 429, 5xx) stay below 1.6 s, until this kind has failed for a minute. This caps every exponential schedule;
+    /// only [`BackoffSchedule::Custom`] is not changed. The delay before a list that is needed again counts from the list
+    /// before.
     pub backoff: BackoffSchedule,
     /// Decides jitter and timeouts; equal seeds give equal delays. `None`: drawn at random.
     pub seed: Option<u64>,

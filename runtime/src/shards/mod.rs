@@ -1,6 +1,6 @@
 //! Work that is shared out among replicas: each works on the keys of its slots.
 //!
-//! A key belongs to one of 64 slots, by the hash of its namespace. Each replica has a Lease of its own, and its term is
+//! A key belongs to a slot (of 64, unless set), by the hash of its namespace, or of its name if it has none. Each replica has a Lease of its own, and its term is
 //! that of a [leader](crate::leader_election): no request starts after it. An annotation of the Lease says on which slots
 //! the replica works. Nobody hands out slots: all replicas see the same Leases, and compute from them who should work on
 //! which slot.

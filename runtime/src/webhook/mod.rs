@@ -11,14 +11,15 @@
 //!
 //! # Guarantees
 //!
-//! - Every request gets an answer with its UID within the API server's time-out, also after a panic. The failure policy
-//!   says whether it is allowed.
+//! - Every admission review that can be read gets an answer with its UID within the API server's time-out, also after a
+//!   panic. The failure policy says whether it is allowed. Conversions have no time limit.
 //! - A mistake is named in the version that the user wrote, if that version has validators. Those of the other versions must
 //!   allow the object as well.
 //! - What can't be read is refused: other versions of reviews, other kinds, objects that are missing. So are subresources,
 //!   but for the status if [`Calls::status`] asks for it.
 //! - Fields that a type does not know survive defaults and conversions.
-//! - Conversions are answered before caches have synced. Validators and defaulters wait for the caches that they read.
+//! - Conversions are answered before caches have synced. Validators and defaulters wait for all caches of the
+//!   manager, unless [`Calls::without_caches`] is set.
 
 #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
 compile_error!("the feature `webhooks` needs a provider of TLS: `ring` or `aws-lc-rs`");

@@ -10,8 +10,8 @@ use super::rate_limit::{InvalidRate, RateLimit};
 /// How long a failed key waits.
 ///
 /// The queue counts the failures, so a limiter keeps no state per key. It may keep state that all keys share. The queue
-/// calls it once for each failure, and once in total for the first step of retries that do not count. The call happens
-/// under the queue's lock: it must be quick and must not call the queue.
+/// calls it once for each failure. For retries that do not count it calls it once in total for the first step, and again
+/// for each further retry in a row. The call happens under the queue's lock: it must be quick and must not call the queue.
 ///
 /// Any answer is valid: waits may shrink, and a wait too long for a timer (centuries) lasts until something really
 /// changes. If a limiter panics, the wait is the floor ([`WorkQueueConfig::floor`]).

@@ -81,8 +81,8 @@ pub struct WorkQueueConfig {
     pub rate: Option<RateLimit>,
     /// The rate of retries of failures, which they also pay, before they count as ready. Default: none.
     pub retry_rate: Option<RateLimit>,
-    /// The shortest wait after a failure. A real change brings a failed key forward to its back-off or to this, whichever
-    /// is shorter, counted from the failure. Default: 1 s.
+    /// The longest wait of a failed key after a real change: it then runs after its back-off or after this, whichever is
+    /// shorter, counted from the failure. Default: 1 s.
     pub floor: Duration,
 }
 

@@ -24,8 +24,9 @@ const VERB: &str = "create";
 /// sees none creates one.
 ///
 /// # Errors
-/// [`WriteError::NotControlled`] where an object of that name exists that somebody else controls, or nobody.
-/// [`WriteError::Conflict`] where the reconciled object has that child already, and the cache did not show it.
+/// [`WriteError::NotControlled`] if an object of that name exists that the reconciled one does not control.
+/// [`WriteError::AlreadyExists`] if the reconciled object has that child already, and the cache did not show it.
+/// [`WriteError::EarlierOwner`] if the child belongs to an earlier object of the reconciled one's name.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;

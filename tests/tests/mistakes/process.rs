@@ -170,7 +170,7 @@ impl Place {
             self.with("The server's name is unknown", |config| {
                 Self::cluster(config)["server"] = json!("https://no-such-host.invalid:6443");
             }),
-            self.with("The server's URL is none", |config| {
+            self.with("The cluster's server URL is empty", |config| {
                 Self::cluster(config)["server"] = json!("https://");
             }),
             self.with("The server is asked without TLS", |config| {

@@ -142,7 +142,7 @@ fn certificates() -> Vec<Mistake> {
     let found = vec![
         ("HTTP's certificate is not there", refused(&folder.join("no-such.crt"), &key)),
         ("HTTP's certificate and key are swapped", refused(&key, &certificate)),
-        ("HTTP's key is none", refused(&certificate, &key)),
+        ("HTTP's key can't be used", refused(&certificate, &key)),
     ];
     fs::remove_dir_all(&folder).unwrap();
     found

@@ -98,7 +98,7 @@ fn refusals() -> Vec<Mistake> {
                  you can't set finalizers on: , <nil>",
             ),
         ),
-        ("The server's certificate of the user has ended (401)", apply_answered(401, "Unauthorized")),
+        ("The user's token or certificate has expired (401)", apply_answered(401, "Unauthorized")),
         (
             "The kind is not served (404)",
             apply_answered(404, "the server could not find the requested resource"),
@@ -186,7 +186,7 @@ fn objects() -> Vec<Mistake> {
             failure(nothing, |_, cx| async move { cx.apply(config_map("a/b")).await.map(drop) }),
         ),
         (
-            "The object was not read, but made",
+            "The object was built by the program, not read",
             failure(nothing, |site, cx| async move { cx.delete(&deployment_for(&site)).await.map(drop) }),
         ),
         (
@@ -208,7 +208,7 @@ fn objects() -> Vec<Mistake> {
             }),
         ),
         (
-            "The status is that of a kind that was not read",
+            "The object whose status is patched was not read",
             failure(nothing, |_, cx| async move {
                 cx.patch_status(&Website::new("a", website("a").spec), WebsiteStatus::default())
                     .await
@@ -216,7 +216,7 @@ fn objects() -> Vec<Mistake> {
             }),
         ),
         (
-            "Nothing is known of a child's kind",
+            "The child lacks required fields",
             failure(nothing, |site, cx| async move {
                 let mut child = deployment_for(&site);
                 child.spec = None;

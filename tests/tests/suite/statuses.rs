@@ -175,6 +175,6 @@ async fn what_the_server_does_not_store_is_said() {
     assert_eq!(dropped(2), ["status.newer"]);
     assert!(said[3].is_ok(), "{:?}: values that say nothing may be left out", said[3]);
     let text = said[0].as_ref().unwrap_err().to_string();
-    assert!(text.contains("Website shop/a") && text.contains("definition"), "{text}");
+    assert!(text.contains("Website shop/a") && text.contains("CRD"), "{text}");
     assert_eq!(stored::<Website>(&server).await["replicas"], 5, "what it knows is stored");
 }

@@ -47,6 +47,7 @@ async fn main() -> Result<(), watchkeeper::Error> {
     tracing_subscriber::fmt().init();
     Manager::infer()
         .await?
+        .kind::<Pier>()
         .policy(quay_is_immutable())
         .policy(long_piers_have_lights())
         .controller(Controller::new(Wardens))

@@ -32,7 +32,7 @@ fn the_page_for_programs_that_write_code_is_made_of_the_documents_for_people() {
          cargo test --workspace               # all tests, without a cluster\n\
          cargo test -p watchkeeper --test house   # rules for files and English\n\
          cargo fmt --all && cargo clippy --workspace --all-targets -- -D warnings\n\
-         .ci/run                              # all of it\n```\n\n\
+         .ci/run                              # what CI runs on each push; --full adds the slow checks\n```\n\n\
          ## Rules\n\n{rules}\n\n\
          ## Rules that a test checks\n\n{}\n\n\
          ## Where to start\n\n{}\n\n\

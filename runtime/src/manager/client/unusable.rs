@@ -111,7 +111,7 @@ fn of_plugin(plugin: &str, cause: &AuthError) -> String {
             format!("its credentials plugin `{plugin}` failed ({}): {said}", out.status)
         }
         AuthError::AuthExecParse(_) | AuthError::AuthExecSerialize(_) => {
-            format!("its credentials plugin `{plugin}` printed something that is no ExecCredential")
+            format!("its credentials plugin `{plugin}` printed something that is not an ExecCredential")
         }
         _ => format!("its credentials plugin `{plugin}` gave no credentials: {}", one_line(cause)),
     }

@@ -3,10 +3,10 @@
 //! | Path | Answers |
 //! |---|---|
 //! | `/healthz` | 200 while the process works, 503 if it should be restarted |
-//! | `/readyz` | 200 once every cache has synced, else 503; names each that has not |
+//! | `/readyz` | 200 if caches have synced, controllers have not stopped, and all added checks pass; else 503 |
 //! | `/metrics` | all metrics, as OpenMetrics text |
 //! | `/debug` | a page for people, and the same as JSON (`?format=json`); `?key=shop/a` says why an object is not reconciled |
-//! | `/debug/recording` | what the [flight recorder](crate::FlightRecorder) keeps; 404 where there is none |
+//! | `/debug/recording` | what the [flight recorder](crate::FlightRecorder) keeps; 404 if there is none |
 //!
 //! Both probes say why a check fails, and since when, only to clients that may see `/debug`: errors name objects, users
 //! and servers. All others get the name of the check. The log also says why.

@@ -22,9 +22,9 @@ const LONGEST: [usize; 2] = [63, 253];
 
 /// The manifests of a program; made by [`Manager::manifests`](super::Manager::manifests).
 ///
-/// They are the Namespace, the CRDs of all [kinds](super::Manager::kind), the ServiceAccount with its [`Rules`](super::Rules), the
-/// webhook configurations without `caBundle`, the Service of the webhooks, and the Deployment. The same program prints the
-/// same text. There are no Secrets: the program makes its certificates itself. Certificates from files are mounted from a
+/// They are the Namespace, the CRDs of all [kinds](super::Manager::kind), the ServiceAccount with its
+/// [`Rules`](super::Rules), the webhook configurations without `caBundle`, the Service of the webhooks, the policies with
+/// their bindings, and the Deployment. A chart makes no Namespace. The same program prints the same text. There are no Secrets: the program makes its certificates itself. Certificates from files are mounted from a
 /// Secret: for webhooks it is named like cert-manager's Certificate, or else after the Service with `-tls` at the end, and
 /// for [`Http::tls`](super::Http::tls) after the program with `-http-tls` at the end.
 ///

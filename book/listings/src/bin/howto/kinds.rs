@@ -7,6 +7,7 @@ use watchkeeper::{
     informer::{Dynamic, Metadata},
     object::Kind,
     prelude::*,
+    writes::Use,
 };
 
 /// Notes how many keys each object of a kind has, whatever kind that is.
@@ -34,7 +35,8 @@ impl Reconciler<Dynamic> for Counts {
 }
 
 fn of_kind(kind: Kind) -> Controller<Dynamic, Counts> {
-    Controller::for_kind(Dynamic::new(kind), Counts)
+    let controller = Controller::for_kind(Dynamic::new(kind.clone()), Counts);
+    controller.uses_kind(&kind, Use::Patch)
 }
 
 /// Finds the config map that belongs to a secret: only metadata is read.
@@ -50,6 +52,7 @@ fn by_metadata() -> Controller<ConfigMap, impl Reconciler<ConfigMap>> {
         Ok::<_, watchkeeper::Error>(Action::await_change())
     })
     .watches::<Metadata<Secret>>(map_of)
+    .records_events()
     .named("by-metadata")
 }
 

@@ -32,6 +32,7 @@ fn controller(
         Ok::<_, Terminal>(Action::await_change())
     })
     .source(keys(from))
+    .records_events()
     .deadline(Duration::from_secs(60))
 }
 
