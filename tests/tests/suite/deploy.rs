@@ -117,7 +117,7 @@ fn the_manifests_fit_together() {
         assert_eq!(container[probe]["httpGet"], json!({ "path": path, "port": "http" }));
     }
     assert_eq!(container["ports"], json!([{ "name": "http", "containerPort": 8080 }]));
-    // The image's entry point serves nothing unless it is told to.
+    // The image's entry point serves HTTP only with this argument.
     assert_eq!(container["args"], json!(["--http", ":8080"]));
     // What the restricted pod security standard asks for.
     assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
