@@ -35,6 +35,8 @@ use watchkeeper::{
 
 /// How long it rests between two writes.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The same where replicas share many objects.
+const SHARED_PAUSE: Duration = Duration::from_millis(250);
 /// Counts the runs.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
@@ -70,6 +72,7 @@ async fn main() -> Result<(), watchkeeper::Error> {
             }
         });
     }
+    let pause = if shares { SHARED_PAUSE } else { PAUSE };
     let maps = Api::<ConfigMap>::namespaced(manager.client().clone(), &namespace);
     let written = Controller::from_fn(async move |map: Arc<ConfigMap>, _: Context<ConfigMap>| {
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
@@ -78,12 +81,12 @@ async fn main() -> Result<(), watchkeeper::Error> {
             let begun = WallClock::system().now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
             let by = json!({"data": {"by": name, "begun": begun.to_string(), "run": run.to_string()}});
             maps.patch(&map.name_any(), &PatchParams::default(), &Patch::Merge(by)).await?;
-            sleep(PAUSE).await;
+            sleep(pause).await;
         }
-        Ok::<_, watchkeeper::Error>(Action::requeue_after(PAUSE))
+        Ok::<_, watchkeeper::Error>(Action::requeue_after(pause))
     });
     let written =
-        written.namespace(namespace).workers(if shares { 16 } else { 1 }).deadline(Duration::from_secs(10));
+        written.namespace(namespace).workers(if shares { 64 } else { 1 }).deadline(Duration::from_secs(10));
     let written = match shares {
         true => written.label_selector("shared"),
         false => written.field_selector("metadata.name=writes"),
