@@ -73,21 +73,30 @@ impl Recording {
         let told = |error: &dyn std::fmt::Display| {
             format!("the recording {} can't be read: {error}", file.display())
         };
-        let older = part(Path::new(&format!("{}.old", file.display()))).unwrap_or_default();
+        let older = [".oldest", ".old"].map(|suffix| format!("{}{suffix}", file.display()));
+        let older = older.map(|file| part(Path::new(&file)).unwrap_or_default()).concat();
         let text = part(file).map_err(|error| told(&error))?;
         Self::parse(&(older + &text)).map_err(|error| told(&error))
     }
 
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let lines = lines(text)?;
+        let mut lines = lines(text)?;
         let mut asked = HashMap::new();
         let mut reading = Reading::default();
         // An event may be there before the answer to the write that caused it.
         for line in &lines {
             reading.note_own(&mut asked, &line.value);
         }
-        let mut asked = HashMap::new();
-        for line in &lines {
+        let (mut asked, start) = (HashMap::new(), start(&lines));
+        for line in lines.drain(..start) {
+            reading.take(&mut asked, &line);
+        }
+        if start > 0 {
+            reading.begin(&asked);
+        }
+        let began = lines.first().map_or(Duration::ZERO, |line| line.at);
+        for line in &mut lines {
+            line.at = line.at.saturating_sub(began);
             reading.take(&mut asked, line);
         }
         let mut recording = reading.recording;
@@ -134,6 +143,20 @@ fn lines(text: &str) -> Result<Vec<RecordedLine>, String> {
     if lines.is_empty() { Err("it is empty".to_owned()) } else { Ok(lines) }
 }
 
+/// Returns the first line at which everything is known that was there: a process begins, or the lines before show it.
+fn start(lines: &[RecordedLine]) -> usize {
+    let mut parts = HashSet::new();
+    let knows_all = |RecordedLine { value, .. }: &RecordedLine| {
+        let part = value["part"].as_u64();
+        if part == Some(1) {
+            parts.clear();
+        }
+        parts.extend(part);
+        part == Some(1) || value["whole"].as_u64().is_some_and(|since| parts.contains(&since))
+    };
+    lines.iter().position(knows_all).unwrap_or_default()
+}
+
 /// What is known while a recording is read.
 #[derive(Default)]
 struct Reading {
@@ -151,6 +174,17 @@ struct Reading {
 }
 
 impl Reading {
+    /// The lines so far have shown what was there. What follows happened to it.
+    fn begin(&mut self, asked: &HashMap<u64, RecordedRequest>) {
+        let missing = self.recording.missing;
+        let initial = self.known.iter().map(|(path, value)| (path.clone(), value.clone()));
+        let mut initial: Vec<_> = initial.collect();
+        initial.sort_by(|(one, _), (other, _)| one.cmp(other));
+        self.recording = Recording { initial, missing, ..Recording::default() };
+        let reads = asked.values().filter(|asked| asked.method == Method::GET);
+        self.listed.extend(reads.map(|asked| asked.uri.path().to_owned()));
+    }
+
     fn note_own(&mut self, asked: &mut HashMap<u64, RecordedRequest>, line: &Value) {
         note_request(asked, line);
         let Some(asked) = line["answer"].as_u64().and_then(|id| asked.get(&id)) else { return };

@@ -45,14 +45,9 @@ pub(crate) async fn sent(
     let text = bytes.filter(|bytes| sent.is_none() && !bytes.is_empty());
     let is_shown = !recorder.hides(&group, &plural);
     let text = text.filter(|_| is_shown).and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
-    recorder.line(&RequestLine {
-        request: id,
-        method: head.method.as_str(),
-        uri: &uri,
-        r#type: media,
-        body: sent.as_deref(),
-        text,
-    });
+    let method = head.method.as_str();
+    let line = RequestLine { request: id, method, uri: &uri, r#type: media, body: sent.as_deref(), text };
+    recorder.request(id, &line);
     let request = Request::from_parts(head, body);
     let event = format!("\"event\":{id},\"line\":").into_bytes();
     let recorder = recorder.clone();
@@ -99,6 +94,9 @@ impl RecordedRequest {
     /// Records a body that has been read whole; `None`: it was too large.
     fn whole(&self, code: u16, body: Option<&[u8]>) {
         let id = self.id;
+        if body.is_none() {
+            self.recorder.too_large(false);
+        }
         let shown = body.map(|body| self.recorder.shown(&self.group, &self.plural, body));
         // What is not JSON would make the line unreadable.
         match shown.filter(|shown| serde_json::from_slice::<IgnoredAny>(shown).is_ok()) {
@@ -108,6 +106,12 @@ impl RecordedRequest {
             }
             None => self.recorder.line(&AnswerLine { answer: id, code }),
         }
+    }
+}
+
+impl Drop for RecordedRequest {
+    fn drop(&mut self) {
+        self.recorder.over(self.id);
     }
 }
 
@@ -161,7 +165,7 @@ impl RecordedBody {
             match self.read.replace(Vec::new()) {
                 Some(before) if before.is_empty() => self.request.event(line),
                 Some(before) => self.request.event(&[&before, line].concat()),
-                None => {}
+                None => self.request.recorder.too_large(true),
             }
             rest = more;
         }

@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    collections::BTreeMap,
     fmt, io, mem,
     path::{Path, PathBuf},
     sync::{
@@ -23,8 +24,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     hidden::{self, HiddenField},
     ring::Ring,
+    snapshot::{PartContent, RecordingSource},
 };
-use crate::{chain::one_line, clock::WallClock, object::AnyObject, users_code::contained};
+use crate::{chain::one_line, clock::WallClock};
 
 /// How often what was recorded is written to the file.
 const FLUSH: Duration = Duration::from_millis(500);
@@ -32,6 +34,8 @@ const FLUSH: Duration = Duration::from_millis(500);
 const SOON: usize = 256 << 10;
 /// Most bytes that wait to be written, of a recording of any size.
 const FULL: usize = 8 << 20;
+/// Objects with which a part begins are written in portions of this size.
+const PORTION: usize = 256 << 10;
 
 /// Records; clones record into one file.
 #[derive(Clone)]
@@ -39,7 +43,7 @@ pub(crate) struct Recording(Arc<RecordingCore>);
 
 struct RecordingCore {
     /// `None` after an error.
-    ring: Mutex<Option<Ring>>,
+    part: Mutex<Option<Part>>,
     /// With this many bytes that could not be written yet, lines are left out.
     full: usize,
     path: PathBuf,
@@ -47,7 +51,19 @@ struct RecordingCore {
     pending: Mutex<Pending>,
     due: Notify,
     began: Instant,
+    /// The same moment, as text.
+    began_at: String,
     requests: AtomicU64,
+    /// The lines of requests whose answers are not over, so that each part names those that its lines are about.
+    open: Mutex<BTreeMap<u64, Vec<u8>>>,
+}
+
+/// The part of the file that is written.
+struct Part {
+    /// Counts the parts of this process, from 1 on.
+    number: u64,
+    ring: Ring,
+    content: PartContent,
 }
 
 impl fmt::Debug for Recording {
@@ -64,26 +80,8 @@ pub(crate) type RecordingSlot = Arc<OnceLock<Recording>>;
 struct Pending {
     text: Vec<u8>,
     missing: u64,
-}
-
-/// An object that is cached, as a part of the file begins with it.
-pub(crate) struct SnapshotObject<'a> {
-    pub(crate) path: String,
-    pub(crate) group: &'a str,
-    pub(crate) plural: &'a str,
-    pub(crate) object: &'a dyn AnyObject,
-}
-
-/// What a recorder asks its manager.
-pub(crate) trait RecordingSource: Send + Sync {
-    /// Lists the cached objects.
-    fn objects(&self, take: &mut dyn FnMut(SnapshotObject<'_>));
-
-    /// Shows how it is set up.
-    fn settings(&self) -> serde_json::Value;
-
-    /// Says whether the replica leads.
-    fn state(&self) -> Option<&'static str>;
+    /// An answer was too large.
+    is_incomplete: bool,
 }
 
 impl Recording {
@@ -95,17 +93,21 @@ impl Recording {
         hidden: Vec<HiddenField>,
         clock: &WallClock,
     ) -> io::Result<Self> {
-        let began = jiff::Timestamp::try_from(clock.now()).map(|now| now.to_string()).unwrap_or_default();
+        let began_at = jiff::Timestamp::try_from(clock.now()).map(|now| now.to_string()).unwrap_or_default();
+        let mut part = Part { number: 1, ring: Ring::open(path, at_most)?, content: PartContent::default() };
+        part.ring.append(&mut header(0, &began_at, 1))?;
         let core = RecordingCore {
-            ring: Mutex::new(Some(Ring::open(path, at_most, &began)?)),
-            // So a part that begins with a snapshot has room for it.
+            part: Mutex::new(Some(part)),
+            // So a part that begins with objects has room for it.
             full: usize::try_from(at_most / 8).unwrap_or(FULL).min(FULL),
             path: path.to_owned(),
             hidden,
             pending: Mutex::default(),
             due: Notify::new(),
             began: Instant::now(),
+            began_at,
             requests: AtomicU64::new(0),
+            open: Mutex::default(),
         };
         Ok(Self(Arc::new(core)))
     }
@@ -138,7 +140,7 @@ impl Recording {
             let now = manager.state();
             if now != state {
                 state = now;
-                self.line(&StateLine { state: now.unwrap_or("no election") });
+                self.line(&StateLine::of(now));
             }
             // The two buffers change places, so that neither is allocated again.
             let (recording, source) = (self.clone(), manager.clone());
@@ -153,45 +155,99 @@ impl Recording {
 
     /// Writes lines to the file; returns the empty buffer.
     fn flush(&self, manager: &dyn RecordingSource, mut text: Vec<u8>, is_over: bool) -> Vec<u8> {
-        let missing = mem::take(&mut self.0.pending.lock().missing);
-        if missing > 0 {
-            text.extend_from_slice(format!("{{\"t\":{},\"missing\":{missing}}}\n", self.millis()).as_bytes());
-        }
-        let mut ring = self.0.ring.lock();
-        let Some(open) = ring.as_mut() else { return Vec::new() };
-        let written = open.write(&mut text, |most| self.snapshot(manager, most));
-        if let Err(error) = written.and_then(|()| if is_over { open.close() } else { Ok(()) }) {
+        let mut part = self.0.part.lock();
+        let Some(open) = part.as_mut() else { return Vec::new() };
+        let written = self.put(open, manager, &mut text);
+        if let Err(error) = written.and_then(|()| if is_over { open.ring.close() } else { Ok(()) }) {
             tracing::error!(file = %self.0.path.display(), error = one_line(&error), "the flight recorder stops");
-            *ring = None;
+            *part = None;
         }
         text.clear();
         text.shrink_to(2 * SOON);
         text
     }
 
-    /// Writes the objects with which a part of the file begins, as far as there is room.
-    fn snapshot(&self, manager: &dyn RecordingSource, most: usize) -> Vec<u8> {
-        let (mut text, mut missing, mut is_full, t) = (Vec::new(), 0, false, self.millis());
-        manager.objects(&mut |object| {
-            // Once something does not fit, the rest is only counted. How a type is written is its user's code.
-            let json = Some(object.object).filter(|_| !is_full);
-            let json = json.and_then(|object| contained(|| object.to_json())?.ok()).unwrap_or_default();
-            let json = self.shown(object.group, object.plural, &json);
-            if json.is_empty() || text.len() + json.len() > most {
+    /// Writes lines, into a new part where this one is full.
+    fn put(&self, part: &mut Part, manager: &dyn RecordingSource, text: &mut Vec<u8>) -> io::Result<()> {
+        let (missing, is_incomplete) = {
+            let mut pending = self.0.pending.lock();
+            (mem::take(&mut pending.missing), mem::take(&mut pending.is_incomplete))
+        };
+        self.missing(text, missing);
+        let lost = |content: &mut PartContent| {
+            if missing > 0 || is_incomplete {
+                content.lost();
+            }
+        };
+        lost(&mut part.content);
+        part.content.look(manager);
+        if part.ring.room() < text.len() {
+            self.begin(part, manager)?;
+            lost(&mut part.content);
+        }
+        part.ring.append(text)
+    }
+
+    /// Begins a part: with its number, the requests that go on, and what the part before does not show.
+    fn begin(&self, part: &mut Part, manager: &dyn RecordingSource) -> io::Result<()> {
+        part.ring.begin()?;
+        part.number += 1;
+        let t = self.millis();
+        let mut text = header(t, &self.0.began_at, part.number);
+        self.0.open.lock().values().for_each(|line| add(&mut text, t, b"", line));
+        add_line(&mut text, t, &SettingsLine { settings: manager.settings() });
+        add_line(&mut text, t, &StateLine::of(manager.state()));
+        part.ring.append(&mut text)?;
+        let mut text = self.snapshot(part, manager)?;
+        add_line(&mut text, self.millis(), &WholeLine { whole: part.number - 1 });
+        part.ring.append(&mut text)
+    }
+
+    /// Writes the objects with which a part begins, as far as there is room; returns the last of them.
+    fn snapshot(&self, part: &mut Part, manager: &dyn RecordingSource) -> io::Result<Vec<u8>> {
+        let (t, Part { ring, content, .. }) = (self.millis(), part);
+        let (mut text, mut room, mut written) = (Vec::with_capacity(2 * PORTION), ring.room() / 2, Ok(()));
+        let (mut missing, mut is_full) = (0, false);
+        content.next(manager, |object, path| {
+            // Once something does not fit, the rest is only counted.
+            let json = Some(object).filter(|_| !is_full && written.is_ok());
+            let json = json.and_then(|object| (object.encode)()).unwrap_or_default();
+            let json = self.shown(&object.kind.group, &object.kind.plural, &json);
+            if json.is_empty() || json.len() > room {
                 is_full |= !json.is_empty();
                 missing += 1;
-                return;
+                return false;
             }
-            text.extend_from_slice(
-                format!("{{\"t\":{t},\"path\":\"{}\",\"object\":", object.path).as_bytes(),
-            );
-            text.extend_from_slice(&json);
-            text.extend_from_slice(b"}\n");
+            room -= json.len();
+            add(&mut text, t, format!("\"path\":\"{path}\",\"object\":").as_bytes(), &json);
+            if text.len() >= PORTION {
+                written = ring.append(&mut text).and_then(|()| self.catch_up(ring));
+                text.clear();
+            }
+            true
         });
-        if missing > 0 {
-            text.extend_from_slice(format!("{{\"t\":{t},\"missing\":{missing}}}\n").as_bytes());
+        if is_full {
+            content.lost();
         }
-        text
+        self.missing(&mut text, missing);
+        written.map(|()| text)
+    }
+
+    /// Writes what waits, while there is room: while objects are encoded, too much could come.
+    fn catch_up(&self, ring: &mut Ring) -> io::Result<()> {
+        let mut pending = self.0.pending.lock();
+        if pending.text.len() < SOON || pending.text.len() > ring.room() / 2 {
+            return Ok(());
+        }
+        let mut text = mem::take(&mut pending.text);
+        drop(pending);
+        ring.append(&mut text)
+    }
+
+    fn missing(&self, text: &mut Vec<u8>, missing: u64) {
+        if missing > 0 {
+            add_line(text, self.millis(), &MissingLine { missing });
+        }
     }
 
     /// Returns what is recorded of an object, an event or a list: without what is hidden, and in one line.
@@ -204,10 +260,29 @@ impl Recording {
     }
 
     pub(super) fn line(&self, value: &impl Serialize) {
-        if let Ok(json) = serde_json::to_vec(value) {
-            let fields = json.strip_prefix(b"{").and_then(|json| json.strip_suffix(b"}"));
-            self.push(b"", fields.unwrap_or_default());
+        if let Some(fields) = fields(value) {
+            self.push(b"", &fields);
         }
+    }
+
+    /// Records a request, and keeps its line until [`over`](Self::over).
+    pub(super) fn request(&self, id: u64, value: &impl Serialize) {
+        if let Some(fields) = fields(value) {
+            self.push(b"", &fields);
+            self.0.open.lock().insert(id, fields);
+        }
+    }
+
+    /// A request's answer is over.
+    pub(super) fn over(&self, id: u64) {
+        self.0.open.lock().remove(&id);
+    }
+
+    /// An answer, or an event, was too large to be recorded.
+    pub(super) fn too_large(&self, is_event: bool) {
+        let mut pending = self.0.pending.lock();
+        pending.is_incomplete = true;
+        pending.missing += u64::from(is_event);
     }
 
     /// Adds a line: the time, what comes first, and JSON behind that.
@@ -218,11 +293,7 @@ impl Recording {
             pending.missing += 1;
             return;
         }
-        pending.text.extend_from_slice(b"{\"t\":");
-        let _infallible = serde_json::to_writer(&mut pending.text, &t);
-        for part in [b",", first, json, b"}\n"] {
-            pending.text.extend_from_slice(part);
-        }
+        add(&mut pending.text, t, first, json);
         if pending.text.len() >= SOON.min(self.0.full / 2) {
             self.0.due.notify_one();
         }
@@ -233,15 +304,61 @@ impl Recording {
         self.line(&RunLine { run, controller });
     }
 
-    /// Reads the file, the older part first.
+    /// Reads the file, the oldest part first.
     ///
     /// # Errors
     /// It can't be read.
     #[cfg(feature = "http")]
     pub(crate) fn read(&self) -> io::Result<Vec<u8>> {
-        let _not_written_now = self.0.ring.lock();
+        let _not_written_now = self.0.part.lock();
         super::ring::read(&self.0.path)
     }
+}
+
+/// Begins a part. With the first one a process begins.
+fn header(t: u64, began: &str, part: u64) -> Vec<u8> {
+    let mut text = Vec::new();
+    add_line(&mut text, t, &HeaderLine { watchkeeper: env!("CARGO_PKG_VERSION"), began, part });
+    text
+}
+
+/// Returns the fields of a JSON object, without its braces.
+fn fields(value: &impl Serialize) -> Option<Vec<u8>> {
+    let json = serde_json::to_vec(value).ok()?;
+    json.strip_prefix(b"{").and_then(|json| json.strip_suffix(b"}")).map(<[u8]>::to_vec)
+}
+
+fn add_line(text: &mut Vec<u8>, t: u64, value: &impl Serialize) {
+    if let Some(fields) = fields(value) {
+        add(text, t, b"", &fields);
+    }
+}
+
+/// Adds a line: the time, what comes first, and JSON behind that.
+fn add(text: &mut Vec<u8>, t: u64, first: &[u8], json: &[u8]) {
+    text.extend_from_slice(b"{\"t\":");
+    let _infallible = serde_json::to_writer(&mut *text, &t);
+    for part in [b",", first, json, b"}\n"] {
+        text.extend_from_slice(part);
+    }
+}
+
+#[derive(Serialize)]
+struct HeaderLine<'a> {
+    watchkeeper: &'a str,
+    began: &'a str,
+    part: u64,
+}
+
+/// What was cached at this moment is in the lines since a part began.
+#[derive(Serialize)]
+struct WholeLine {
+    whole: u64,
+}
+
+#[derive(Serialize)]
+struct MissingLine {
+    missing: u64,
 }
 
 #[derive(Serialize)]
@@ -254,6 +371,12 @@ struct StateLine {
     state: &'static str,
 }
 
+impl StateLine {
+    fn of(state: Option<&'static str>) -> Self {
+        Self { state: state.unwrap_or("no election") }
+    }
+}
+
 #[derive(Serialize)]
 struct RunLine<'a, R> {
     run: &'a R,
@@ -262,34 +385,27 @@ struct RunLine<'a, R> {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::ObjectMeta;
-
     use super::*;
-
-    /// Is encoded, or can't be.
-    struct Note(ObjectMeta, bool);
-
-    impl AnyObject for Note {
-        fn metadata(&self) -> &ObjectMeta {
-            &self.0
-        }
-
-        fn to_json(&self) -> serde_json::Result<Vec<u8>> {
-            assert!(self.1, "a user's type");
-            Ok(br#"{"kind":"Note"}"#.to_vec())
-        }
-    }
+    use crate::{
+        flight_recorder::{KindVersions, SnapshotObject},
+        object::{Kind, ObjectKey},
+    };
 
     /// Holds notes that are or can't be encoded, in this order.
     struct Notes(Vec<bool>);
 
     impl RecordingSource for Notes {
-        fn objects(&self, take: &mut dyn FnMut(SnapshotObject<'_>)) {
+        fn objects(&self, _: Option<&KindVersions>, take: &mut dyn FnMut(SnapshotObject<'_>)) {
+            let kind = Kind::of::<k8s_openapi::api::core::v1::ConfigMap>();
             for (number, encoded) in self.0.iter().enumerate() {
-                let note = Note(ObjectMeta::default(), *encoded);
-                let path = format!("/api/v1/notes/{number}");
-                take(SnapshotObject { path, group: "", plural: "notes", object: &note });
+                let key = ObjectKey::new("shop", number.to_string());
+                let encode = || encoded.then(|| br#"{"kind":"Note"}"#.to_vec());
+                take(SnapshotObject { kind: &kind, key: &key, version: None, encode: &encode });
             }
+        }
+
+        fn versions(&self) -> Option<KindVersions> {
+            None
         }
 
         fn settings(&self) -> serde_json::Value {
@@ -303,18 +419,26 @@ mod tests {
 
     // P26
     #[tokio::test(start_paused = true)]
-    async fn a_snapshot_leaves_out_what_can_t_be_encoded_and_what_does_not_fit() {
+    async fn a_part_leaves_out_what_can_t_be_encoded_and_what_does_not_fit() {
         let path = std::env::temp_dir().join(format!("watchkeeper-snapshot-{}.wkr", std::process::id()));
         let recording = Recording::open(&path, 1 << 20, Vec::new(), &WallClock::default()).unwrap();
-        let taken = |notes: &[bool], most| {
-            let text = String::from_utf8(recording.snapshot(&Notes(notes.to_vec()), most)).unwrap();
-            let missing = text.lines().last().and_then(|line| line.split_once("\"missing\":"));
+        let taken = |notes: &[bool]| {
+            let mut part = recording.0.part.lock();
+            recording.begin(part.as_mut().unwrap(), &Notes(notes.to_vec())).unwrap();
+            let text = String::from_utf8(crate::flight_recorder::ring::part(&path).unwrap()).unwrap();
+            let missing = text.lines().find_map(|line| line.split_once("\"missing\":"));
             let missing = missing.map_or(0, |(_, count)| count.trim_end_matches('}').parse().unwrap());
+            assert!(text.lines().last().unwrap().contains("\"whole\":"), "{text}");
             (text.matches("\"object\":{\"kind\":\"Note\"}").count(), missing)
         };
-        assert_eq!(taken(&[true, false, true, true], 1_000), (3, 1));
-        assert_eq!(taken(&[true, true, true, true], 100), (2, 2));
-        assert_eq!(taken(&[], 1_000), (0, 0));
-        std::fs::remove_file(path).unwrap();
+        assert_eq!(taken(&[true, false, true, true]), (3, 1));
+        assert_eq!(taken(&[]), (0, 0));
+        let (written, missing) = taken(&[true; 100_000]);
+        assert_eq!(written + missing, 100_000);
+        assert!(written > 1_000 && missing > 1_000, "{written} and {missing}");
+        assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_file(path.with_extension("wkr.old")).unwrap();
+        std::fs::remove_file(path.with_extension("wkr.oldest")).unwrap();
     }
 }

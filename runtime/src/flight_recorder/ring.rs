@@ -1,4 +1,4 @@
-//! A file of bounded size, in two parts: the older one is written over.
+//! A file of bounded size, in three parts: the oldest is written over.
 //!
 //! A part ends at its first NUL byte. What is behind that is left from the part that was there before: cutting it off would cost
 //! more than writing, because the system would have to find new pages for all that follows.
@@ -12,6 +12,8 @@ use std::{
 
 /// What ends a part.
 const END: u8 = 0;
+/// Where the parts before the newest are, the older one last.
+const OLDER: [&str; 2] = [".old", ".oldest"];
 
 /// The file that is written.
 pub(super) struct Ring {
@@ -23,36 +25,27 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Opens a new part; what an earlier process wrote becomes the older part.
-    pub(super) fn open(path: &Path, at_most: u64, began: &str) -> io::Result<Self> {
-        let most = at_most / 2;
-        let mut ring = Self { path: path.to_owned(), most, written: 0, file: begin(path, most)? };
-        let version = env!("CARGO_PKG_VERSION");
-        ring.append(
-            &mut format!("{{\"t\":0,\"watchkeeper\":\"{version}\",\"began\":\"{began}\"}}\n").into_bytes(),
-        )?;
-        Ok(ring)
+    /// Opens a new part; what an earlier process wrote becomes older.
+    pub(super) fn open(path: &Path, at_most: u64) -> io::Result<Self> {
+        let most = at_most / (1 + OLDER.len() as u64);
+        Ok(Self { path: path.to_owned(), most, written: 0, file: begin(path, most)? })
     }
 
-    /// Writes lines, into a new part where this one is full; that begins with a snapshot, for which it says how many bytes
-    /// there are.
+    /// Begins another part in the place of the oldest.
+    pub(super) fn begin(&mut self) -> io::Result<()> {
+        (self.file, self.written) = (begin(&self.path, self.most)?, 0);
+        Ok(())
+    }
+
+    /// Returns how many bytes fit into the part.
+    pub(super) fn room(&self) -> usize {
+        usize::try_from(self.most.saturating_sub(self.written + 1)).unwrap_or(usize::MAX)
+    }
+
+    /// Writes lines. They belong in one part, however long they are.
     ///
     /// A process that is killed leaves either all of the lines or none.
-    pub(super) fn write(
-        &mut self,
-        text: &mut Vec<u8>,
-        snapshot: impl FnOnce(usize) -> Vec<u8>,
-    ) -> io::Result<()> {
-        if self.written + text.len() as u64 >= self.most && self.written > 0 {
-            self.file = begin(&self.path, self.most)?;
-            self.written = 0;
-            let room = usize::try_from(self.most / 2).unwrap_or(usize::MAX);
-            self.append(&mut snapshot(room))?;
-        }
-        self.append(text)
-    }
-
-    fn append(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
+    pub(super) fn append(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
         let Some(first) = text.first().copied() else { return Ok(()) };
         self.prepare(text)?;
         // Until this byte replaces the end before it, the new text does not count.
@@ -77,10 +70,11 @@ impl Ring {
     }
 }
 
-/// Makes the file the older part, and begins another in the place of that.
+/// Makes each part older by one, and begins another in the place of the oldest.
 fn begin(path: &Path, most: u64) -> io::Result<File> {
-    let (older, oldest) = (behind(path, ".old"), behind(path, ".oldest"));
-    for (from, to) in [(&*older, &*oldest), (path, &older), (&oldest, path)] {
+    let [old, oldest] = OLDER.map(|suffix| behind(path, suffix));
+    let free = behind(path, ".free");
+    for (from, to) in [(&*oldest, &*free), (&old, &oldest), (path, &old), (&free, path)] {
         match fs::rename(from, to) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -104,19 +98,22 @@ fn behind(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Reads both parts, the older one first.
+/// Reads all parts, the oldest first.
 #[cfg(any(test, feature = "http"))]
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut all = match part(&behind(path, ".old")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        read => read?,
-    };
+    let mut all = Vec::new();
+    for suffix in OLDER.iter().rev() {
+        match part(&behind(path, suffix)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            read => all.extend(read?),
+        }
+    }
     all.extend(part(path)?);
     Ok(all)
 }
 
 #[cfg(any(test, feature = "http"))]
-fn part(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn part(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = fs::read(path)?;
     let end = memchr::memchr(END, &text).unwrap_or(text.len());
     text.truncate(end);
@@ -131,6 +128,19 @@ mod tests {
         line.strip_prefix("{\"t\":")?.strip_suffix('}')?.parse().ok()
     }
 
+    fn line(number: u32) -> Vec<u8> {
+        format!("{{\"t\":{number}}}\n").into_bytes()
+    }
+
+    /// Writes a line, into a new part where this one is full.
+    fn write(ring: &mut Ring, number: u32) {
+        let mut line = line(number);
+        if ring.room() < line.len() {
+            ring.begin().unwrap();
+        }
+        ring.append(&mut line).unwrap();
+    }
+
     /// Returns a folder of its own.
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("watchkeeper-ring-{name}-{}", std::process::id()));
@@ -143,61 +153,50 @@ mod tests {
     fn a_process_that_is_killed_leaves_all_of_what_it_wrote_at_once_or_nothing() {
         let folder = folder("killed");
         let path = folder.join("op.wkr");
-        let mut ring = Ring::open(&path, 10_000, "2026-01-01T00:00:00Z").unwrap();
-        let line = |number: u32| format!("{{\"t\":{number}}}\n");
-        // Both parts have been written over.
+        let mut ring = Ring::open(&path, 15_000).unwrap();
+        // All parts have been written over.
         for number in 0..2_500 {
-            ring.write(&mut line(number).into_bytes(), |_| Vec::new()).unwrap();
+            write(&mut ring, number);
         }
         let before = read(&path).unwrap();
         let text = [line(7_777), line(8_888)].concat();
         // Whatever the process has written of it, nothing counts yet.
         for reached in 1..=text.len() {
-            ring.prepare(&mut text.as_bytes()[..reached].to_vec()).unwrap();
+            ring.prepare(&mut text[..reached].to_vec()).unwrap();
             assert_eq!(read(&path).unwrap(), before);
         }
-        ring.write(&mut text.clone().into_bytes(), |_| Vec::new()).unwrap();
-        assert_eq!(read(&path).unwrap(), [&*before, text.as_bytes()].concat());
+        ring.append(&mut text.clone()).unwrap();
+        assert_eq!(read(&path).unwrap(), [before, text].concat());
         fs::remove_dir_all(folder).unwrap();
     }
 
     // P26
     #[test]
-    fn both_parts_stay_within_the_bound_and_a_new_part_begins_with_a_snapshot() {
+    fn all_parts_stay_within_the_bound_and_the_oldest_is_written_over() {
         let folder = folder("bound");
         let path = folder.join("op.wkr");
-        let mut ring = Ring::open(&path, 1_000, "2026-01-01T00:00:00Z").unwrap();
-        let mut snapshots = 0;
-        for number in 0..300 {
-            let line = format!("{{\"t\":{number}}}\n");
-            ring.write(&mut line.into_bytes(), |room| {
-                assert_eq!(room, 250);
-                snapshots += 1;
-                b"{\"object\":1}\n".to_vec()
-            })
-            .unwrap();
-            let sizes =
-                [&path, &behind(&path, ".old")].map(|part| fs::metadata(part).map_or(0, |part| part.len()));
-            assert!(sizes.iter().sum::<u64>() <= 1_000, "{sizes:?}");
-            assert!(!behind(&path, ".oldest").exists());
+        let mut ring = Ring::open(&path, 1_500).unwrap();
+        let parts = || [path.clone(), behind(&path, ".old"), behind(&path, ".oldest")];
+        for number in 0..500 {
+            write(&mut ring, number);
+            let sizes = parts().map(|part| fs::metadata(part).map_or(0, |part| part.len()));
+            assert!(sizes.iter().sum::<u64>() <= 1_500, "{sizes:?}");
+            assert!(!behind(&path, ".free").exists());
             // Each line follows the one before, whatever is left behind the end.
             let all = String::from_utf8(read(&path).unwrap()).unwrap();
             let numbers: Vec<u32> = all.lines().filter_map(number_of).collect();
             let first = number + 1 - numbers.len() as u32;
             assert_eq!(numbers, (first..=number).collect::<Vec<_>>(), "{all}");
+            assert!(number < 150 || all.len() >= 900, "two parts are full: {}", all.len());
         }
-        let all = String::from_utf8(read(&path).unwrap()).unwrap();
-        assert!(
-            snapshots > 0 && all.ends_with("{\"t\":299}\n") && all.starts_with("{\"object\":1}\n"),
-            "{all}"
-        );
         // After a clean end nothing is left behind the end.
         ring.close().unwrap();
         assert_eq!(fs::read(&path).unwrap(), part(&path).unwrap());
         // Another process goes on behind it.
-        drop(Ring::open(&path, 1_000, "2026-01-01T00:00:00Z").unwrap());
-        let both = String::from_utf8(read(&path).unwrap()).unwrap();
-        assert!(both.contains("{\"t\":299}\n{\"t\":0,\"watchkeeper\""), "{both}");
+        let mut other = Ring::open(&path, 1_500).unwrap();
+        other.append(&mut line(7)).unwrap();
+        let all = String::from_utf8(read(&path).unwrap()).unwrap();
+        assert!(all.ends_with("{\"t\":499}\n{\"t\":7}\n"), "{all}");
         fs::remove_dir_all(folder).unwrap();
     }
 }

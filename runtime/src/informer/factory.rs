@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     fmt,
     marker::PhantomData,
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
 
@@ -26,14 +26,14 @@ use super::{
     watched::Watched,
 };
 use crate::{
-    api_request::ResourcePath,
     clock::WallClock,
     delta_fifo::{Extent, Transform, Transformed},
-    flight_recorder::SnapshotObject,
+    flight_recorder::{KindVersions, SnapshotObject},
     list_watch::{ClientSource, ItemForm, Keeps, ListOptions, ManagedFields, OptionsHook},
-    object::Scope,
+    object::{Scope, Version},
     reflector::{FirstList, ReflectorConfig, Server, WatchError, WatchErrorHandler},
     store::{IndexDefinition, InvalidSelector, Selector},
+    users_code::contained,
 };
 
 /// Shares informers: one list and one watch per query.
@@ -162,23 +162,38 @@ impl SharedInformerFactory {
         used.iter().map(|(informer, selector)| informer.core.report().selecting(selector)).collect()
     }
 
-    /// Gives each object that is cached whole to a function, until that has enough.
-    pub(crate) fn cached(&self, take: &mut dyn FnMut(SnapshotObject)) {
+    /// Gives the cached objects to a function, without those whose version is higher than that of their kind here.
+    pub(crate) fn cached(&self, earlier: Option<&KindVersions>, take: &mut dyn FnMut(SnapshotObject)) {
         for informer in self.informers() {
             let kind = &informer.core.kind;
+            let earlier = earlier.map(|earlier| earlier.get(kind).copied());
             for cached in informer.core.indexer.lister().list_cached() {
-                let Ok(object) = cached.any() else { continue };
-                let key = cached.key();
-                let mut path = ResourcePath::of(kind, key.namespace());
-                path.name = Some(key.name().to_owned());
-                take(SnapshotObject {
-                    path: path.url(),
-                    group: &kind.group,
-                    plural: &kind.plural,
-                    object: &*object,
-                });
+                if earlier
+                    .is_some_and(|earlier| cached.version().is_some_and(|version| Some(version) > earlier))
+                {
+                    continue;
+                }
+                // How a type is written is its user's code.
+                let encode = || contained(|| cached.any().ok()?.to_json().ok()).flatten();
+                let (key, version) = (cached.key(), cached.resource_version());
+                take(SnapshotObject { kind, key, version, encode: &encode });
             }
         }
+    }
+
+    /// Returns the highest version of each kind that caches were given; `None` while something waits to be cached.
+    pub(crate) fn versions(&self) -> Option<KindVersions> {
+        let mut versions = KindVersions::new();
+        for informer in self.informers() {
+            let core = &informer.core;
+            if !core.fifo.is_settled() {
+                return None;
+            }
+            let newest = Version(core.newest.load(Ordering::Acquire));
+            let highest = versions.entry(core.kind.clone()).or_insert(newest);
+            *highest = newest.max(*highest);
+        }
+        Some(versions)
     }
 
     /// Stops every informer for good, and waits until no task is left.

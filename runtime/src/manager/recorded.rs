@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{debug_report::ProgramReport, inspector::Inspector, process::Clusters};
 use crate::{
-    flight_recorder::{RecordingSource, SnapshotObject},
+    flight_recorder::{KindVersions, RecordingSource, SnapshotObject},
     leader_election::{LeaderState, Leadership},
 };
 
@@ -16,8 +16,12 @@ pub(super) struct RecordedManager {
 }
 
 impl RecordingSource for RecordedManager {
-    fn objects(&self, take: &mut dyn FnMut(SnapshotObject<'_>)) {
-        self.clusters.own().factory().cached(take);
+    fn objects(&self, earlier: Option<&KindVersions>, take: &mut dyn FnMut(SnapshotObject<'_>)) {
+        self.clusters.own().factory().cached(earlier, take);
+    }
+
+    fn versions(&self) -> Option<KindVersions> {
+        self.clusters.own().factory().versions()
     }
 
     fn settings(&self) -> serde_json::Value {

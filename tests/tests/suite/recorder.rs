@@ -78,7 +78,7 @@ async fn a_crash_loses_at_most_the_last_second_and_no_secret_is_recorded() {
 
 // P26
 #[tokio::test(start_paused = true)]
-async fn a_recording_stays_within_its_bound_and_begins_with_what_was_cached() {
+async fn a_recording_stays_within_its_bound_and_shows_what_was_cached() {
     let (server, file) = (shop().await, file("bound.wkr"));
     let recorder = FlightRecorder::new(&file).at_most(1 << 20);
     let running = manager(&server).flight_recorder(recorder).spawn();
@@ -90,13 +90,26 @@ async fn a_recording_stays_within_its_bound_and_begins_with_what_was_cached() {
         sleep(Duration::from_secs(1)).await;
     }
     running.stop().await.unwrap();
-    // After a clean end the newer part is text alone.
-    let (new, old) = (fs::read_to_string(&file).unwrap(), part(&file.with_extension("wkr.old")));
-    assert!(new.len() + old.len() <= 1 << 20, "{} and {}", new.len(), old.len());
-    assert!(new.len() + old.len() >= 1 << 19);
-    let first = &lines(&new)[0];
-    assert!(first["path"].as_str().unwrap().starts_with("/api/v1/namespaces/shop/"), "{first}");
-    assert!(first["object"]["metadata"]["resourceVersion"].is_string(), "{first}");
+    // After a clean end the newest part is text alone.
+    let new = fs::read_to_string(&file).unwrap();
+    let parts = [part(&file.with_extension("wkr.oldest")), part(&file.with_extension("wkr.old")), new];
+    let size: usize = parts.iter().map(String::len).sum();
+    assert!((1 << 19..=1 << 20).contains(&size), "{size}");
+    let parts = parts.map(|part| lines(&part));
+    let mut shown = Vec::new();
+    for (before, part) in parts.iter().zip(&parts[1..]) {
+        assert_eq!(part[0]["part"].as_u64().unwrap(), before[0]["part"].as_u64().unwrap() + 1);
+        // Requests that go on are named again: events name them by number.
+        let mut events = part.iter().filter_map(|line| line["event"].as_u64());
+        assert!(events.all(|id| part.iter().any(|line| line["request"] == id)));
+        assert!(part.iter().any(|line| line["whole"] == before[0]["part"]));
+        let objects: Vec<_> = part.iter().filter_map(|line| line["path"].as_str()).collect();
+        // Its last change is in the part before.
+        assert!(!objects.iter().any(|path| path.ends_with("/configmaps/first")), "{objects:?}");
+        shown.push(objects.iter().any(|path| path.ends_with("/secrets/first")));
+    }
+    // What does not change is in every second part.
+    assert!(shown == [true, false] || shown == [false, true], "{shown:?}");
 }
 
 // P27

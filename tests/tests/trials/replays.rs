@@ -76,23 +76,43 @@ async fn ten_minutes(kit: &Kit) {
     }
 }
 
+/// So many changes that a small recording keeps the last of them.
+async fn many_changes(kit: &Kit) {
+    for round in 0..60 {
+        let text = format!("{round} {}", "x".repeat(10_000));
+        kit.patch_merge::<Board>("early", json!({ "spec": { "text": text } })).await;
+        if round % 10 == 0 {
+            kit.create(&board(&format!("b{round}"))).await;
+        }
+        if round % 10 == 5 {
+            kit.delete::<ConfigMap>("b0-note").await;
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+}
+
 /// Records ten minutes of an operator.
-async fn record(file: &PathBuf, forgets: bool) -> String {
+async fn record(file: &PathBuf, forgets: bool, at_most: u64, life: impl AsyncFnOnce(&Kit)) -> String {
     let server = ApiServer::in_memory().crd::<Board>().namespace("shop").start().await;
     server.create(&board("early")).await;
-    let recorder = FlightRecorder::new(file);
+    server.create(&secret("quiet", "hunter2")).await;
+    let recorder = FlightRecorder::new(file).at_most(at_most);
     let running = manager(server.client(), forgets).flight_recorder(recorder).spawn();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    ten_minutes(server.kit()).await;
+    life(server.kit()).await;
     running.stop().await.unwrap();
     std::fs::read_to_string(file).unwrap()
 }
 
 fn recorded(name: &str, forgets: bool) -> (PathBuf, String) {
+    recorded_in(name, forgets, 64 << 20, ten_minutes)
+}
+
+fn recorded_in(name: &str, forgets: bool, at_most: u64, life: impl AsyncFnOnce(&Kit)) -> (PathBuf, String) {
     let file = file(name);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    let text = runtime.block_on(record(&file, forgets));
+    let text = runtime.block_on(record(&file, forgets, at_most, life));
     (file, text)
 }
 
@@ -117,6 +137,28 @@ fn the_mended_build_shows_what_the_incident_was() {
     });
     // The build that had it does the same again.
     Trials::replay(&file, |client| run(client, true)).crd::<Board>().expect_no_differences();
+}
+
+// T31
+#[test]
+fn the_last_part_of_a_long_recording_is_played_again() {
+    let (file, _) = recorded_in("long.wkr", true, 1 << 20, many_changes);
+    let replay = |forgets| Trials::replay(&file, move |client| run(client, forgets)).crd::<Board>();
+    replay(true).expect(|replayed| {
+        let told = replayed.to_string();
+        assert_eq!(
+            (replayed.faults.len(), replayed.differences.len(), replayed.missing),
+            (0, 0, 0),
+            "{told}"
+        );
+        // The first minutes have been written over.
+        let took = replayed.took.as_secs();
+        assert!((100..500).contains(&took) && replayed.recorded >= 15, "{told}");
+        // What was there before, and what has not changed since, is not made again.
+        assert!(!replayed.story.contains("creates boards shop/early"), "{}", replayed.story);
+        assert!(!replayed.story.contains("shop/quiet"), "{}", replayed.story);
+    });
+    replay(false).expect(|replayed| assert!(!replayed.differences.is_empty(), "{replayed}"));
 }
 
 // T31
