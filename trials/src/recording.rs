@@ -87,11 +87,11 @@ impl Recording {
         for line in &lines {
             reading.note_own(&mut asked, &line.value);
         }
-        let (mut asked, start) = (HashMap::new(), start(&lines));
-        for line in lines.drain(..start) {
-            reading.take(&mut asked, &line);
-        }
-        if start > 0 {
+        let mut asked = HashMap::new();
+        let before: Vec<_> = lines.drain(..start(&lines)).collect();
+        // A process that begins reads all that there is.
+        if lines.first().is_some_and(|line| line.value["part"] != 1) {
+            before.iter().for_each(|line| reading.take(&mut asked, line));
             reading.begin(&asked);
         }
         let began = lines.first().map_or(Duration::ZERO, |line| line.at);
@@ -233,6 +233,10 @@ impl Reading {
 
     fn event(&mut self, at: Duration, of: &RecordedRequest, event: &Value) {
         let object = &event["object"];
+        if event["type"] == "BOOKMARK" {
+            // It names no object.
+            self.listed.insert(of.uri.path().to_owned());
+        }
         let Some(path) = item_path(of.uri.path(), object) else { return };
         // The first events of a watch are what was there, if it asks for that.
         let query = of.uri.query().unwrap_or_default();
@@ -240,7 +244,6 @@ impl Reading {
         match event["type"].as_str() {
             Some("ADDED" | "MODIFIED") => self.see(at, path, Some(object), initial),
             Some("DELETED") => self.see(at, path, None, false),
-            Some("BOOKMARK") => drop(self.listed.insert(of.uri.path().to_owned())),
             _ => {}
         }
     }
@@ -499,6 +502,66 @@ mod tests {
         let recording = parsed(&lines.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!((recording.initial.len(), recording.others.len()), (2, 0), "{recording:?}");
         assert_eq!(recording.missing, 1);
+    }
+
+    // T32
+    #[test]
+    fn what_happens_begins_where_the_lines_show_all_that_was_there() {
+        let map = |name: &str, version: u32| {
+            format!(
+                r#""object":{{"kind":"ConfigMap","metadata":{{"namespace":"shop","name":"{name}","uid":"u-{name}","resourceVersion":"{version}"}},"data":{{"text":"{version}"}}}}"#
+            )
+        };
+        let header = |t: u32, part: u32| {
+            format!(r#"{{"t":{t},"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z","part":{part}}}"#)
+        };
+        let watch = |t: u32| {
+            format!(
+                r#"{{"t":{t},"request":2,"method":"GET","uri":"/api/v1/configmaps?watch=true&sendInitialEvents=true"}}"#
+            )
+        };
+        let event = |t: u32, r#type: &str, name: &str, version: u32| {
+            format!(r#"{{"t":{t},"event":2,"line":{{"type":"{type}",{}}}}}"#, map(name, version))
+        };
+        let lines = [
+            // What the first part showed is gone.
+            header(4_000, 2),
+            watch(4_000),
+            format!(r#"{{"t":4000,"path":"{MAPS}/quiet",{}}}"#, map("quiet", 1)),
+            format!(r#"{{"t":4000,"path":"{MAPS}/gone",{}}}"#, map("gone", 1)),
+            r#"{"t":4001,"whole":1}"#.to_owned(),
+            event(5_000, "MODIFIED", "a", 7),
+            event(5_500, "DELETED", "gone", 8),
+            header(6_000, 3),
+            watch(6_000),
+            event(6_050, "MODIFIED", "a", 9),
+            // What is encoded may be older than an event before it.
+            format!(r#"{{"t":6100,"path":"{MAPS}/a",{}}}"#, map("a", 7)),
+            r#"{"t":6100,"whole":2}"#.to_owned(),
+            event(7_000, "ADDED", "new", 11),
+            event(7_100, "MODIFIED", "quiet", 12),
+            event(7_600, "DELETED", "a", 13),
+        ];
+        let recording = parsed(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        let initial = recording.initial.iter().map(|(path, map)| (&path[MAPS.len()..], &map["data"]["text"]));
+        let initial: Vec<_> = initial.map(|(path, text)| (path, text.as_str().unwrap())).collect();
+        assert_eq!(initial, [("/a", "9"), ("/quiet", "1")]);
+        let others = recording.others.iter().map(|one| (one.at.as_millis(), &one.path[MAPS.len()..]));
+        assert_eq!(others.collect::<Vec<_>>(), [(900, "/new"), (1_000, "/quiet"), (1_500, "/a")]);
+        assert_eq!(recording.took, Duration::from_millis(1_500));
+        // With the first part nothing of this is needed.
+        let all_sent = r#"{"t":6,"event":2,"line":{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"6"}}}}"#;
+        let first = [header(0, 1), watch(0), event(5, "ADDED", "a", 3), all_sent.to_owned()];
+        let all: Vec<&str> = first.iter().chain(&lines).map(String::as_str).collect();
+        let recording = parsed(&all);
+        assert_eq!((recording.initial.len(), recording.took.as_millis()), (3, 7_600), "{recording:?}");
+        // Another process goes on, and nothing shows what was there in between: it begins there.
+        let other = [header(0, 1).replace("00:00:00Z", "00:00:10Z"), watch(3), event(5, "ADDED", "a", 3)];
+        let all: Vec<&str> = lines[5..11].iter().chain(&other).map(String::as_str).collect();
+        let recording = parsed(&all);
+        assert_eq!(recording.took, Duration::from_millis(5), "{recording:?}");
+        let initial: Vec<_> = recording.initial.iter().map(|(path, _)| &path[MAPS.len()..]).collect();
+        assert_eq!((initial, recording.others.len()), (vec!["/a"], 0), "{recording:?}");
     }
 
     // T32

@@ -80,7 +80,6 @@ fn recorded(settings: &Settings) -> anyhow::Result<()> {
     .everywhere()
     .variant(Side::Watchkeeper, Mode::RecordedLong, "recorded in 512 MiB", &[])
     .variant(Side::Watchkeeper, Mode::Default, "not recorded", &[("cpu", Share(1.03))])
-    // Each half of the file begins with the cached objects: 17 MB of 32.
     .variant(Side::Watchkeeper, Mode::Recorded, "recorded in 64 MiB", &[])
     .run(settings)
     .map(drop)

@@ -1,6 +1,6 @@
 //! A flight recorder's file, as an earlier process has left it.
 
-use std::{fs, path::PathBuf};
+use std::{fs, io::Write, path::PathBuf};
 
 use watchkeeper::{FlightRecorder, Manager};
 
@@ -11,12 +11,18 @@ const SIZE: usize = 64 << 20;
 /// Many times the size of the cached objects.
 const LONG: usize = 512 << 20;
 
+/// What the file is filled with.
+const PIECE: [u8; 1 << 14] = [b'\n'; 1 << 14];
+
 /// The file of a manager that records; gone with this.
 pub(crate) struct RecordingFile(Option<PathBuf>);
 
 impl RecordingFile {
     fn parts(&self) -> impl Iterator<Item = PathBuf> + use<> {
-        self.0.clone().into_iter().flat_map(|file| [file.with_extension("wkr.old"), file])
+        let older = ["wkr.oldest", "wkr.old"];
+        let parts =
+            move |file: PathBuf| older.map(|suffix| file.with_extension(suffix)).into_iter().chain([file]);
+        self.0.clone().into_iter().flat_map(parts)
     }
 }
 
@@ -40,6 +46,10 @@ pub(crate) fn recorded(job: &Job, manager: Manager) -> anyhow::Result<(Manager, 
     };
     let path = std::env::temp_dir().join(format!("watchkeeper-bench-{}.wkr", std::process::id()));
     let file = RecordingFile(Some(path.clone()));
-    file.parts().try_for_each(|part| fs::write(part, vec![b'\n'; size / 2]))?;
+    // A piece at a time: a large buffer would change how the allocator works from then on.
+    file.parts().try_for_each(|part| {
+        let mut part = fs::File::create(part)?;
+        (0..size / 3 / PIECE.len()).try_for_each(|_| part.write_all(&PIECE))
+    })?;
     Ok((manager.flight_recorder(FlightRecorder::new(path).at_most(size as u64)), file))
 }

@@ -1,6 +1,7 @@
 //! Records a request and its answer: a watch line by line, any other at its end.
 
 use std::{
+    mem,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -140,38 +141,43 @@ pub(crate) struct RecordedBody {
     request: RecordedRequest,
     code: u16,
     is_stream: bool,
-    /// What has been read and not recorded; `None`: too much.
-    read: Option<Vec<u8>>,
+    /// What has been read and not recorded. It is used again and again: a new one for each chunk costs more than all the rest.
+    read: Vec<u8>,
+    /// It was too much, and is left out.
+    is_too_large: bool,
 }
 
 impl RecordedBody {
     fn new(body: Body, request: RecordedRequest, code: u16, is_stream: bool) -> Self {
-        Self { body, request, code, is_stream, read: Some(Vec::new()) }
+        Self { body, request, code, is_stream, read: Vec::new(), is_too_large: false }
     }
 
     fn take(&mut self, chunk: &[u8]) {
-        let most = self.request.recorder.largest();
-        if !self.is_stream {
-            self.read = self.read.take().filter(|read| read.len() + chunk.len() <= most);
-            if let Some(read) = &mut self.read {
-                read.extend_from_slice(chunk);
-            }
-            return;
-        }
         let mut rest = chunk;
-        while let Some(end) = memchr(b'\n', rest) {
+        while let Some(end) = memchr(b'\n', rest).filter(|_| self.is_stream) {
+            // Most events come in one chunk.
             let (line, more) = (&rest[..end], &rest[end + 1..]);
-            // Most events come in one chunk; an event that was too large ends here.
-            match self.read.replace(Vec::new()) {
-                Some(before) if before.is_empty() => self.request.event(line),
-                Some(before) => self.request.event(&[&before, line].concat()),
-                None => self.request.recorder.too_large(true),
+            if self.read.is_empty() && !self.is_too_large {
+                self.request.event(line);
+            } else {
+                self.keep(line);
+                match mem::take(&mut self.is_too_large) {
+                    false => self.request.event(&self.read),
+                    true => self.request.recorder.too_large(true),
+                }
+                self.read.clear();
             }
             rest = more;
         }
-        self.read = self.read.take().filter(|read| read.len() + rest.len() <= most);
-        if let Some(read) = &mut self.read {
-            read.extend_from_slice(rest);
+        self.keep(rest);
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.is_too_large |= self.read.len() + bytes.len() > self.request.recorder.largest();
+        if self.is_too_large {
+            self.read = Vec::new();
+        } else {
+            self.read.extend_from_slice(bytes);
         }
     }
 }
@@ -192,7 +198,7 @@ impl http_body::Body for RecordedBody {
                 }
             }
             None if !self.is_stream => {
-                self.request.whole(self.code, self.read.as_deref());
+                self.request.whole(self.code, Some(&*self.read).filter(|_| !self.is_too_large));
                 self.is_stream = true;
             }
             Some(Err(_)) | None => {}

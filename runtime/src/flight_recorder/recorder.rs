@@ -182,46 +182,59 @@ impl Recording {
         lost(&mut part.content);
         part.content.look(manager);
         if part.ring.room() < text.len() {
-            self.begin(part, manager)?;
+            self.begin(part, manager, text.len())?;
             lost(&mut part.content);
         }
         part.ring.append(text)
     }
 
-    /// Begins a part: with its number, the requests that go on, and what the part before does not show.
-    fn begin(&self, part: &mut Part, manager: &dyn RecordingSource) -> io::Result<()> {
+    /// Begins a part: with its number, the requests that go on, and what the part before does not show. Some bytes are to fit
+    /// behind that.
+    fn begin(&self, part: &mut Part, manager: &dyn RecordingSource, behind: usize) -> io::Result<()> {
         part.ring.begin()?;
         part.number += 1;
         let t = self.millis();
         let mut text = header(t, &self.0.began_at, part.number);
-        self.0.open.lock().values().for_each(|line| add(&mut text, t, b"", line));
+        // Watches are short. Writes may be large, and end soon.
+        for line in self.0.open.lock().values().filter(|line| line.len() < PORTION / 64) {
+            if text.len() < part.ring.room() / 8 {
+                add(&mut text, t, b"", line);
+            }
+        }
         add_line(&mut text, t, &SettingsLine { settings: manager.settings() });
         add_line(&mut text, t, &StateLine::of(manager.state()));
         part.ring.append(&mut text)?;
-        let mut text = self.snapshot(part, manager)?;
+        let mut text = self.snapshot(part, manager, behind)?;
         add_line(&mut text, self.millis(), &WholeLine { whole: part.number - 1 });
         part.ring.append(&mut text)
     }
 
-    /// Writes the objects with which a part begins, as far as there is room; returns the last of them.
-    fn snapshot(&self, part: &mut Part, manager: &dyn RecordingSource) -> io::Result<Vec<u8>> {
+    /// Writes the objects with which a part begins, into three quarters of it at most; returns the last of them.
+    fn snapshot(&self, part: &mut Part, manager: &dyn RecordingSource, behind: usize) -> io::Result<Vec<u8>> {
         let (t, Part { ring, content, .. }) = (self.millis(), part);
-        let (mut text, mut room, mut written) = (Vec::with_capacity(2 * PORTION), ring.room() / 2, Ok(()));
+        let left = |ring: &Ring| ring.room().saturating_sub(behind) / 4 * 3;
+        let (mut text, mut room, mut written) = (Vec::with_capacity(2 * PORTION), left(ring), Ok(()));
         let (mut missing, mut is_full) = (0, false);
         content.next(manager, |object, path| {
             // Once something does not fit, the rest is only counted.
             let json = Some(object).filter(|_| !is_full && written.is_ok());
             let json = json.and_then(|object| (object.encode)()).unwrap_or_default();
             let json = self.shown(&object.kind.group, &object.kind.plural, &json);
-            if json.is_empty() || json.len() > room {
-                is_full |= !json.is_empty();
+            if json.is_empty() {
                 missing += 1;
                 return false;
             }
-            room -= json.len();
+            let before = text.len();
             add(&mut text, t, format!("\"path\":\"{path}\",\"object\":").as_bytes(), &json);
+            let size = text.len() - before;
+            if size > room || text.len() > left(ring) {
+                text.truncate(before);
+                (is_full, missing) = (true, missing + 1);
+                return false;
+            }
+            room -= size;
             if text.len() >= PORTION {
-                written = ring.append(&mut text).and_then(|()| self.catch_up(ring));
+                written = ring.append(&mut text).and_then(|()| self.catch_up(ring, behind));
                 text.clear();
             }
             true
@@ -234,9 +247,9 @@ impl Recording {
     }
 
     /// Writes what waits, while there is room: while objects are encoded, too much could come.
-    fn catch_up(&self, ring: &mut Ring) -> io::Result<()> {
+    fn catch_up(&self, ring: &mut Ring, behind: usize) -> io::Result<()> {
         let mut pending = self.0.pending.lock();
-        if pending.text.len() < SOON || pending.text.len() > ring.room() / 2 {
+        if pending.text.len() < SOON || 2 * pending.text.len() > ring.room().saturating_sub(behind) {
             return Ok(());
         }
         let mut text = mem::take(&mut pending.text);
@@ -259,10 +272,9 @@ impl Recording {
         u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Adds a line: the time, and the fields of a value.
     pub(super) fn line(&self, value: &impl Serialize) {
-        if let Some(fields) = fields(value) {
-            self.push(b"", &fields);
-        }
+        self.add(|text, t| add_line(text, t, value));
     }
 
     /// Records a request, and keeps its line until [`over`](Self::over).
@@ -287,14 +299,21 @@ impl Recording {
 
     /// Adds a line: the time, what comes first, and JSON behind that.
     pub(super) fn push(&self, first: &[u8], json: &[u8]) {
+        self.add(|text, t| add(text, t, first, json));
+    }
+
+    fn add(&self, add: impl FnOnce(&mut Vec<u8>, u64)) {
         let t = self.millis();
         let mut pending = self.0.pending.lock();
-        if pending.text.len() + json.len() > self.0.full {
+        let before = pending.text.len();
+        add(&mut pending.text, t);
+        if pending.text.len() > self.0.full {
+            pending.text.truncate(before);
             pending.missing += 1;
-            return;
         }
-        add(&mut pending.text, t, first, json);
-        if pending.text.len() >= SOON.min(self.0.full / 2) {
+        // Once for each of these.
+        let soon = SOON.min(self.0.full / 2);
+        if before < soon && pending.text.len() >= soon {
             self.0.due.notify_one();
         }
     }
@@ -328,16 +347,28 @@ fn fields(value: &impl Serialize) -> Option<Vec<u8>> {
     json.strip_prefix(b"{").and_then(|json| json.strip_suffix(b"}")).map(<[u8]>::to_vec)
 }
 
+/// Adds a line: the time, and the fields of a value.
 fn add_line(text: &mut Vec<u8>, t: u64, value: &impl Serialize) {
-    if let Some(fields) = fields(value) {
-        add(text, t, b"", &fields);
+    let start = text.len();
+    add_time(text, t);
+    let brace = text.len();
+    match serde_json::to_writer(&mut *text, value) {
+        Ok(()) if text.get(brace) == Some(&b'{') => {
+            text[brace] = b',';
+            text.push(b'\n');
+        }
+        _ => text.truncate(start),
     }
+}
+
+fn add_time(text: &mut Vec<u8>, t: u64) {
+    text.extend_from_slice(b"{\"t\":");
+    let _infallible = serde_json::to_writer(text, &t);
 }
 
 /// Adds a line: the time, what comes first, and JSON behind that.
 fn add(text: &mut Vec<u8>, t: u64, first: &[u8], json: &[u8]) {
-    text.extend_from_slice(b"{\"t\":");
-    let _infallible = serde_json::to_writer(&mut *text, &t);
+    add_time(text, t);
     for part in [b",", first, json, b"}\n"] {
         text.extend_from_slice(part);
     }
@@ -424,7 +455,7 @@ mod tests {
         let recording = Recording::open(&path, 1 << 20, Vec::new(), &WallClock::default()).unwrap();
         let taken = |notes: &[bool]| {
             let mut part = recording.0.part.lock();
-            recording.begin(part.as_mut().unwrap(), &Notes(notes.to_vec())).unwrap();
+            recording.begin(part.as_mut().unwrap(), &Notes(notes.to_vec()), 1_000).unwrap();
             let text = String::from_utf8(crate::flight_recorder::ring::part(&path).unwrap()).unwrap();
             let missing = text.lines().find_map(|line| line.split_once("\"missing\":"));
             let missing = missing.map_or(0, |(_, count)| count.trim_end_matches('}').parse().unwrap());
@@ -436,9 +467,15 @@ mod tests {
         let (written, missing) = taken(&[true; 100_000]);
         assert_eq!(written + missing, 100_000);
         assert!(written > 1_000 && missing > 1_000, "{written} and {missing}");
-        assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
-        std::fs::remove_file(&path).unwrap();
-        std::fs::remove_file(path.with_extension("wkr.old")).unwrap();
-        std::fs::remove_file(path.with_extension("wkr.oldest")).unwrap();
+        // As much as can wait follows the objects.
+        let parts = ["wkr", "wkr.old", "wkr.oldest"].map(|suffix| path.with_extension(suffix));
+        for _ in 0..30 {
+            let mut text = vec![b'\n'; recording.largest()];
+            let mut part = recording.0.part.lock();
+            recording.put(part.as_mut().unwrap(), &Notes(vec![true; 100_000]), &mut text).unwrap();
+            let sizes = parts.each_ref().map(|part| std::fs::metadata(part).unwrap().len());
+            assert!(sizes.iter().sum::<u64>() <= 1 << 20, "{sizes:?}");
+        }
+        parts.iter().for_each(|part| std::fs::remove_file(part).unwrap());
     }
 }
