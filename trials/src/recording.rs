@@ -88,13 +88,14 @@ impl Recording {
             reading.note_own(&mut asked, &line.value);
         }
         let mut asked = HashMap::new();
-        let before: Vec<_> = lines.drain(..start(&lines)).collect();
+        let (folded, whole) = start(&lines);
+        let before: Vec<_> = lines.drain(..folded).collect();
         // A process that begins reads all that there is.
-        if lines.first().is_some_and(|line| line.value["part"] != 1) {
+        if whole.is_some() {
             before.iter().for_each(|line| reading.take(&mut asked, line));
             reading.begin(&asked);
         }
-        let began = lines.first().map_or(Duration::ZERO, |line| line.at);
+        let began = whole.or_else(|| lines.first().map(|line| line.at)).unwrap_or_default();
         for line in &mut lines {
             line.at = line.at.saturating_sub(began);
             reading.take(&mut asked, line);
@@ -143,8 +144,9 @@ fn lines(text: &str) -> Result<Vec<RecordedLine>, String> {
     if lines.is_empty() { Err("it is empty".to_owned()) } else { Ok(lines) }
 }
 
-/// Returns the first line at which everything is known that was there: a process begins, or the lines before show it.
-fn start(lines: &[RecordedLine]) -> usize {
+/// Returns how many lines come before what happened, and when they have shown all that was there; `None` where a process begins,
+/// or nothing is known.
+fn start(lines: &[RecordedLine]) -> (usize, Option<Duration>) {
     let mut parts = HashSet::new();
     let knows_all = |RecordedLine { value, .. }: &RecordedLine| {
         let part = value["part"].as_u64();
@@ -154,7 +156,14 @@ fn start(lines: &[RecordedLine]) -> usize {
         parts.extend(part);
         part == Some(1) || value["whole"].as_u64().is_some_and(|since| parts.contains(&since))
     };
-    lines.iter().position(knows_all).unwrap_or_default()
+    let Some(first) = lines.iter().position(knows_all) else { return (0, None) };
+    if lines[first].value["part"] == 1 {
+        return (first, None);
+    }
+    // What was read before this moment is cached by then, and its line may follow.
+    let whole = lines[first].at;
+    let follows = |line: &&RecordedLine| line.at <= whole && line.value["part"] != 1;
+    (first + lines[first..].iter().take_while(follows).count(), Some(whole))
 }
 
 /// What is known while a recording is read.
@@ -171,10 +180,16 @@ struct Reading {
     deleted: HashSet<String>,
     /// The collections that have been listed to the end.
     listed: HashSet<String>,
+    /// The versions at which objects went, by path: what is encoded later may be older.
+    gone: HashMap<String, u64>,
+    /// What watches that list have shown so far, by request.
+    shown: HashMap<u64, HashSet<String>>,
+    /// A part begins: requests that go on are named again.
+    names_again: bool,
 }
 
 impl Reading {
-    /// The lines so far have shown what was there. What follows happened to it.
+    /// What the lines so far have shown was there at first. What follows is played.
     fn begin(&mut self, asked: &HashMap<u64, RecordedRequest>) {
         let missing = self.recording.missing;
         let initial = self.known.iter().map(|(path, value)| (path.clone(), value.clone()));
@@ -202,10 +217,23 @@ impl Reading {
 
     fn take(&mut self, asked: &mut HashMap<u64, RecordedRequest>, line: &RecordedLine) {
         let value = &line.value;
+        if let Some(part) = value["part"].as_u64() {
+            self.names_again = part > 1;
+        }
+        self.names_again &= !value["settings"].is_object();
+        if let Some(id) = value["request"].as_u64()
+            && !self.names_again
+            && value["uri"].as_str().is_some_and(|uri| uri.contains("sendInitialEvents=true"))
+        {
+            self.shown.insert(id, HashSet::new());
+        }
         note_request(asked, value);
         self.recording.missing += value["missing"].as_u64().unwrap_or_default();
         self.recording.runs += usize::from(value["run"].is_object());
         if let (Some(path), true) = (value["path"].as_str(), value["object"].is_object()) {
+            if self.gone.get(path).is_some_and(|gone| version(&value["object"]) <= *gone) {
+                return;
+            }
             return self.see(line.at, path.to_owned(), Some(&value["object"]), true);
         }
         let id = value["event"].as_u64().or_else(|| value["answer"].as_u64());
@@ -214,7 +242,7 @@ impl Reading {
             return;
         }
         if value["line"].is_object() {
-            return self.event(line.at, of, &value["line"]);
+            return self.event(line.at, (id.unwrap_or_default(), of), &value["line"]);
         }
         let is_done = value["code"].as_u64().is_some_and(|code| code < 300);
         match of.info.verb {
@@ -231,19 +259,31 @@ impl Reading {
         }
     }
 
-    fn event(&mut self, at: Duration, of: &RecordedRequest, event: &Value) {
+    fn event(&mut self, at: Duration, (id, of): (u64, &RecordedRequest), event: &Value) {
         let object = &event["object"];
         if event["type"] == "BOOKMARK" {
             // It names no object.
-            self.listed.insert(of.uri.path().to_owned());
+            let is_first = self.listed.insert(of.uri.path().to_owned());
+            if object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
+                && let Some(shown) = self.shown.remove(&id)
+                && !is_first
+            {
+                self.only(at, of, &shown);
+            }
         }
         let Some(path) = item_path(of.uri.path(), object) else { return };
         // The first events of a watch are what was there, if it asks for that.
         let query = of.uri.query().unwrap_or_default();
         let initial = query.contains("sendInitialEvents=true") && !self.listed.contains(of.uri.path());
+        if let Some(shown) = self.shown.get_mut(&id) {
+            shown.insert(path.clone());
+        }
         match event["type"].as_str() {
             Some("ADDED" | "MODIFIED") => self.see(at, path, Some(object), initial),
-            Some("DELETED") => self.see(at, path, None, false),
+            Some("DELETED") => {
+                self.gone.insert(path.clone(), version(object));
+                self.see(at, path, None, false);
+            }
             _ => {}
         }
     }
@@ -267,22 +307,31 @@ impl Reading {
         if object::text(list, "continue").is_empty() {
             self.listed.insert(place.clone());
         }
-        let query = of.uri.query().unwrap_or_default();
         let is_whole = object::text(list, "continue").is_empty()
-            && !["continue=", "labelSelector=", "fieldSelector="].iter().any(|part| query.contains(part));
+            && !of.uri.query().is_some_and(|query| query.contains("continue="));
         if is_whole && !initial {
-            let (collection, end) = (place.clone(), place.rsplit('/').next().unwrap_or_default().to_owned());
-            let gone = |path: &&String| is_below(path, &collection, &end) && !there.contains(*path);
-            let gone: Vec<String> = self.known.keys().filter(gone).cloned().collect();
-            gone.into_iter().for_each(|path| self.see(at, path, None, false));
+            self.only(at, of, &there);
+        }
+    }
+
+    /// A list showed what there is of a collection; if it was of all objects, the others are gone.
+    fn only(&mut self, at: Duration, of: &RecordedRequest, there: &HashSet<String>) {
+        let query = of.uri.query().unwrap_or_default();
+        if ["labelSelector=", "fieldSelector="].iter().any(|part| query.contains(part)) {
+            return;
+        }
+        let (collection, plural) = (of.uri.path(), of.uri.path().rsplit('/').next().unwrap_or_default());
+        let gone = |path: &&String| is_below(path, collection, plural) && !there.contains(*path);
+        let gone: Vec<String> = self.known.keys().filter(gone).cloned().collect();
+        for path in gone {
+            self.gone.insert(path.clone(), self.known.get(&path).map_or(0, version));
+            self.see(at, path, None, false);
         }
     }
 
     /// Takes note of a state of an object that the operator was shown.
     fn see(&mut self, at: Duration, path: String, state: Option<&Value>, initial: bool) {
         let before = self.known.get(&path).cloned();
-        let version =
-            |object: &Value| object::text(object, "resourceVersion").parse::<u64>().unwrap_or_default();
         let Some(state) = state else {
             let Some(before) = before else { return };
             self.known.remove(&path);
@@ -293,8 +342,16 @@ impl Reading {
             }
             return;
         };
-        if before.as_ref().is_some_and(|before| version(before) >= version(state)) {
-            return;
+        // A watch of metadata may show a version before one that shows all of it, or after.
+        let is_partial = |object: &Value| object["kind"] == "PartialObjectMetadata";
+        if let Some(before) = &before {
+            let is_older = match is_partial(before) && !is_partial(state) {
+                true => version(before) > version(state),
+                false => version(before) >= version(state),
+            };
+            if is_older || (is_partial(state) && !is_partial(before)) {
+                return;
+            }
         }
         let written = (path.clone(), object::text(state, "resourceVersion").to_owned());
         let own = self.own.contains(&written);
@@ -339,6 +396,10 @@ impl Reading {
         }
         self.known.insert(path, answer.clone());
     }
+}
+
+fn version(object: &Value) -> u64 {
+    object::text(object, "resourceVersion").parse().unwrap_or_default()
 }
 
 /// Says what a write changed, so that two runs of one operator say the same.
@@ -534,10 +595,15 @@ mod tests {
             event(5_500, "DELETED", "gone", 8),
             header(6_000, 3),
             watch(6_000),
+            // A watch of metadata shows the same version first.
+            event(6_050, "MODIFIED", "a", 9).replace("ConfigMap", "PartialObjectMetadata"),
             event(6_050, "MODIFIED", "a", 9),
             // What is encoded may be older than an event before it.
             format!(r#"{{"t":6100,"path":"{MAPS}/a",{}}}"#, map("a", 7)),
+            format!(r#"{{"t":6100,"path":"{MAPS}/gone",{}}}"#, map("gone", 1)),
             r#"{"t":6100,"whole":2}"#.to_owned(),
+            // It was cached before, and its line waited.
+            event(6_100, "MODIFIED", "waited", 10),
             event(7_000, "ADDED", "new", 11),
             event(7_100, "MODIFIED", "quiet", 12),
             event(7_600, "DELETED", "a", 13),
@@ -545,7 +611,8 @@ mod tests {
         let recording = parsed(&lines.iter().map(String::as_str).collect::<Vec<_>>());
         let initial = recording.initial.iter().map(|(path, map)| (&path[MAPS.len()..], &map["data"]["text"]));
         let initial: Vec<_> = initial.map(|(path, text)| (path, text.as_str().unwrap())).collect();
-        assert_eq!(initial, [("/a", "9"), ("/quiet", "1")]);
+        assert_eq!(initial, [("/a", "9"), ("/quiet", "1"), ("/waited", "10")]);
+        assert!(recording.initial.iter().all(|(_, map)| map["kind"] == "ConfigMap"), "{recording:?}");
         let others = recording.others.iter().map(|one| (one.at.as_millis(), &one.path[MAPS.len()..]));
         assert_eq!(others.collect::<Vec<_>>(), [(900, "/new"), (1_000, "/quiet"), (1_500, "/a")]);
         assert_eq!(recording.took, Duration::from_millis(1_500));
@@ -562,6 +629,39 @@ mod tests {
         assert_eq!(recording.took, Duration::from_millis(5), "{recording:?}");
         let initial: Vec<_> = recording.initial.iter().map(|(path, _)| &path[MAPS.len()..]).collect();
         assert_eq!((initial, recording.others.len()), (vec!["/a"], 0), "{recording:?}");
+    }
+
+    // T32
+    #[test]
+    fn what_a_watch_does_not_show_that_lists_again_is_gone() {
+        let ask = |request: u32, query: &str| {
+            format!(
+                r#"{{"t":{request},"request":{request},"method":"GET","uri":"/api/v1/configmaps?watch=true&sendInitialEvents=true{query}"}}"#
+            )
+        };
+        let event = |request: u32, r#type: &str, metadata: &str| {
+            format!(
+                r#"{{"t":{request},"event":{request},"line":{{"type":"{type}","object":{{"kind":"ConfigMap","metadata":{{{metadata}}}}}}}}}"#
+            )
+        };
+        let added = |request: u32, name: &str| {
+            event(request, "ADDED", &format!(r#""namespace":"shop","name":"{name}","resourceVersion":"1""#))
+        };
+        let end = r#""resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}"#;
+        let lists = |request: u32, query: &str, names: &[&str]| {
+            let names = names.iter().map(|name| added(request, name));
+            [vec![ask(request, query)], names.collect(), vec![event(request, "BOOKMARK", end)]].concat()
+        };
+        let gone = |lines: &[Vec<String>]| {
+            let recording = Recording::parse(&lines.concat().join("\n")).unwrap();
+            recording.others.into_iter().map(|one| (one.path, one.after.is_some())).collect::<Vec<_>>()
+        };
+        let first = lists(1, "", &["a", "b"]);
+        assert_eq!(gone(&[first.clone(), lists(2, "", &["a"])]), [(format!("{MAPS}/b"), false)]);
+        // A selection shows a part of them.
+        assert_eq!(gone(&[first.clone(), lists(2, "&labelSelector=x", &["a"])]), []);
+        // The list is not over.
+        assert_eq!(gone(&[first, vec![ask(2, ""), added(2, "a")]]), []);
     }
 
     // T32

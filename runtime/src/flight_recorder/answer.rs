@@ -83,6 +83,11 @@ impl RecordedRequest {
 
     /// Records an event of a watch.
     fn event(&self, line: &[u8]) {
+        let line = line.trim_ascii();
+        // What is no JSON object would make the line unreadable. The watch fails by it.
+        if !(line.starts_with(b"{") && line.ends_with(b"}")) {
+            return;
+        }
         // A line has no line breaks, so there is nothing to be done for most kinds.
         match self.hides {
             false => self.recorder.push(&self.event, line),

@@ -8,13 +8,13 @@
 //! | `{"t":0,"watchkeeper":"0.1.0","began":"…","part":1}` | a part begins; with the first one a process |
 //! | `{"t":1,"settings":{…}}` | the program, and its controllers with their kinds and workers |
 //! | `{"t":0,"path":"/apis/…","object":{…}}` | an object that is cached, and that the part before does not show |
-//! | `{"t":0,"whole":3}` | what is cached now is in the lines since that part began |
+//! | `{"t":0,"whole":3}` | what is cached at this time is in lines since that part began; some of them may follow |
 //! | `{"t":5,"request":7,"method":"PATCH","uri":"/apis/…","type":"…","body":…}` | a request is sent, or goes on where a part begins |
 //! | `{"t":9,"answer":7,"code":200,"body":{…}}` | its answer; a body that was too large is missing |
 //! | `{"t":9,"event":7,"line":{…}}` | an event of the watch that it opened |
 //! | `{"t":9,"run":{…},"controller":"…"}` | a run ended |
 //! | `{"t":9,"state":"…"}` | the replica leads, or stands by |
-//! | `{"t":9,"missing":3}` | lines that were left out, because they were too large or the disk was too slow |
+//! | `{"t":9,"missing":3}` | lines or objects that were left out: too large, no room, or the disk was too slow |
 
 mod answer;
 mod hidden;
@@ -41,13 +41,12 @@ const AT_MOST: u64 = 64 << 20;
 /// Where and what a manager [records](crate::Manager::flight_recorder).
 ///
 /// The file is a ring of three parts: `op.wkr`, `op.wkr.old` and `op.wkr.oldest`. Together they take at most the size that
-/// is set. The oldest part only tells what there was when the next one began: what can be played again begins there, and
-/// takes one to two thirds of the size once so much was recorded. A new process begins a new part, and drops the oldest of
-/// those that it finds. So a program that restarts again and again keeps only its last three runs. The file is readable for
-/// its owner alone.
+/// is set. Once they are full, the oldest part only completes what was there when the next one began: a replay begins with
+/// that. A new process begins a new part, and drops the oldest of those that it finds. So a program that restarts again and
+/// again keeps only its last three runs. The file is readable for its owner alone.
 ///
-/// The book's page about costs shows what recording takes. Cached objects that do not change are encoded for every second
-/// part: choose at least ten times their size.
+/// The book's page about costs shows what recording takes. Objects that do not change are written into every second part:
+/// choose a size of at least ten times theirs.
 ///
 /// Never recorded: the data of Secrets, their annotations, tokens and other headers, and what [`hide`](Self::hide) names.
 ///

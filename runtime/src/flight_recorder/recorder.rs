@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     fmt, io, mem,
     path::{Path, PathBuf},
+    pin::pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -19,7 +20,6 @@ use tokio::{
     task::spawn_blocking,
     time::{Instant, sleep},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     hidden::{self, HiddenField},
@@ -54,7 +54,7 @@ struct RecordingCore {
     /// The same moment, as text.
     began_at: String,
     requests: AtomicU64,
-    /// The lines of requests whose answers are not over, so that each part names those that its lines are about.
+    /// The lines of requests whose answers are not over: each part names the watches that go on, and other short requests.
     open: Mutex<BTreeMap<u64, Vec<u8>>>,
 }
 
@@ -127,13 +127,18 @@ impl Recording {
         self.0.hidden.iter().any(|field| field.is_of(group, plural))
     }
 
-    /// Writes what is recorded until the token is cancelled, and a last time then.
-    pub(crate) async fn write(self, manager: impl RecordingSource + 'static, stop: CancellationToken) {
+    /// Writes what is recorded until nothing happens any more, and a last time then.
+    pub(crate) async fn write(
+        self,
+        manager: impl RecordingSource + 'static,
+        is_over: impl Future<Output = ()> + Send + 'static,
+    ) {
         let (manager, mut state, mut spare) = (Arc::new(manager), None, Vec::new());
+        let mut ends = pin!(is_over);
         self.line(&SettingsLine { settings: manager.settings() });
         loop {
             let is_over = tokio::select! {
-                () = stop.cancelled() => true,
+                () = &mut ends => true,
                 () = sleep(FLUSH) => false,
                 () = self.0.due.notified() => false,
             };
@@ -181,38 +186,44 @@ impl Recording {
         };
         lost(&mut part.content);
         part.content.look(manager);
-        if part.ring.room() < text.len() {
-            self.begin(part, manager, text.len())?;
-            lost(&mut part.content);
+        if part.ring.room() >= text.len() {
+            return part.ring.append(text);
         }
-        part.ring.append(text)
+        self.begin(part, manager)?;
+        // Before the objects: what comes while those are written is newer.
+        part.ring.append(text)?;
+        let mut objects = self.snapshot(part, manager)?;
+        add_line(&mut objects, self.millis(), &WholeLine { whole: part.number - 1 });
+        lost(&mut part.content);
+        part.ring.append(&mut objects)
     }
 
-    /// Begins a part: with its number, the requests that go on, and what the part before does not show. Some bytes are to fit
-    /// behind that.
-    fn begin(&self, part: &mut Part, manager: &dyn RecordingSource, behind: usize) -> io::Result<()> {
+    /// Begins a part: with its number, and the requests that go on.
+    fn begin(&self, part: &mut Part, manager: &dyn RecordingSource) -> io::Result<()> {
         part.ring.begin()?;
         part.number += 1;
         let t = self.millis();
         let mut text = header(t, &self.0.began_at, part.number);
         // Watches are short. Writes may be large, and end soon.
-        for line in self.0.open.lock().values().filter(|line| line.len() < PORTION / 64) {
-            if text.len() < part.ring.room() / 8 {
+        let mut missing = 0;
+        for line in self.0.open.lock().values() {
+            if line.len() < PORTION / 64 && text.len() < part.ring.room() / 8 {
                 add(&mut text, t, b"", line);
+            } else {
+                missing += u64::from(memchr::memmem::find(line, b"watch=true").is_some());
             }
         }
+        self.missing(&mut text, missing);
         add_line(&mut text, t, &SettingsLine { settings: manager.settings() });
         add_line(&mut text, t, &StateLine::of(manager.state()));
-        part.ring.append(&mut text)?;
-        let mut text = self.snapshot(part, manager, behind)?;
-        add_line(&mut text, self.millis(), &WholeLine { whole: part.number - 1 });
         part.ring.append(&mut text)
     }
 
-    /// Writes the objects with which a part begins, into three quarters of it at most; returns the last of them.
-    fn snapshot(&self, part: &mut Part, manager: &dyn RecordingSource, behind: usize) -> io::Result<Vec<u8>> {
+    /// Writes the cached objects that the part before does not show, into three quarters of the room at most; returns the last of
+    /// them.
+    fn snapshot(&self, part: &mut Part, manager: &dyn RecordingSource) -> io::Result<Vec<u8>> {
         let (t, Part { ring, content, .. }) = (self.millis(), part);
-        let left = |ring: &Ring| ring.room().saturating_sub(behind) / 4 * 3;
+        let left = |ring: &Ring| ring.room() / 4 * 3;
         let (mut text, mut room, mut written) = (Vec::with_capacity(2 * PORTION), left(ring), Ok(()));
         let (mut missing, mut is_full) = (0, false);
         content.next(manager, |object, path| {
@@ -234,7 +245,7 @@ impl Recording {
             }
             room -= size;
             if text.len() >= PORTION {
-                written = ring.append(&mut text).and_then(|()| self.catch_up(ring, behind));
+                written = ring.append(&mut text).and_then(|()| self.catch_up(ring));
                 text.clear();
             }
             true
@@ -247,9 +258,9 @@ impl Recording {
     }
 
     /// Writes what waits, while there is room: while objects are encoded, too much could come.
-    fn catch_up(&self, ring: &mut Ring, behind: usize) -> io::Result<()> {
+    fn catch_up(&self, ring: &mut Ring) -> io::Result<()> {
         let mut pending = self.0.pending.lock();
-        if pending.text.len() < SOON || 2 * pending.text.len() > ring.room().saturating_sub(behind) {
+        if pending.text.len() < SOON || pending.text.len() > ring.room() / 2 {
             return Ok(());
         }
         let mut text = mem::take(&mut pending.text);
@@ -280,8 +291,10 @@ impl Recording {
     /// Records a request, and keeps its line until [`over`](Self::over).
     pub(super) fn request(&self, id: u64, value: &impl Serialize) {
         if let Some(fields) = fields(value) {
+            // A part that begins now has the line in any case.
+            let mut open = self.0.open.lock();
             self.push(b"", &fields);
-            self.0.open.lock().insert(id, fields);
+            open.insert(id, fields);
         }
     }
 
@@ -455,7 +468,9 @@ mod tests {
         let recording = Recording::open(&path, 1 << 20, Vec::new(), &WallClock::default()).unwrap();
         let taken = |notes: &[bool]| {
             let mut part = recording.0.part.lock();
-            recording.begin(part.as_mut().unwrap(), &Notes(notes.to_vec()), 1_000).unwrap();
+            let part = part.as_mut().unwrap();
+            part.ring.append(&mut vec![b'\n'; part.ring.room()]).unwrap();
+            recording.put(part, &Notes(notes.to_vec()), &mut b"\n".to_vec()).unwrap();
             let text = String::from_utf8(crate::flight_recorder::ring::part(&path).unwrap()).unwrap();
             let missing = text.lines().find_map(|line| line.split_once("\"missing\":"));
             let missing = missing.map_or(0, |(_, count)| count.trim_end_matches('}').parse().unwrap());

@@ -40,7 +40,7 @@ pub(crate) trait RecordingSource: Send + Sync {
     /// that is not here had no object then.
     fn objects(&self, earlier: Option<&KindVersions>, take: &mut dyn FnMut(SnapshotObject<'_>));
 
-    /// Returns the highest version of each kind that is cached; `None` while something waits to be cached.
+    /// Returns a version of each kind that no cached object exceeds; `None` while something waits to be cached.
     fn versions(&self) -> Option<KindVersions>;
 
     /// Shows how it is set up.
@@ -53,7 +53,7 @@ pub(crate) trait RecordingSource: Send + Sync {
 /// What the lines of a part show.
 #[derive(Default)]
 pub(super) struct PartContent {
-    /// Lines of earlier parts show no higher versions than these; `None`: that is not known yet.
+    /// Each object with a higher version than its kind has here is in a line of this part; `None`: that is not known yet.
     earlier: Option<KindVersions>,
     /// The objects with which it begins, as hashes of their paths and versions.
     written: HashSet<u64>,

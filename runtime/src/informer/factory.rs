@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    core::{Handle, InformerParts},
+    core::{Handle, InformerCore, InformerParts},
     handler::EventHandler,
     processor::start,
     query::{Function, NameRefused, Query},
@@ -32,7 +32,7 @@ use crate::{
     list_watch::{ClientSource, ItemForm, Keeps, ListOptions, ManagedFields, OptionsHook},
     object::{Scope, Version},
     reflector::{FirstList, ReflectorConfig, Server, WatchError, WatchErrorHandler},
-    store::{IndexDefinition, InvalidSelector, Selector},
+    store::{CachedObject, IndexDefinition, InvalidSelector, Selector},
     users_code::contained,
 };
 
@@ -164,7 +164,9 @@ impl SharedInformerFactory {
 
     /// Gives the cached objects to a function, without those whose version is higher than that of their kind here.
     pub(crate) fn cached(&self, earlier: Option<&KindVersions>, take: &mut dyn FnMut(SnapshotObject)) {
-        for informer in self.informers() {
+        // What an informer still shows that was stopped alone may be long gone.
+        let all = self.shared.stop.is_cancelled();
+        for informer in self.informers().iter().filter(|one| all || !one.core.stop.is_cancelled()) {
             let kind = &informer.core.kind;
             let earlier = earlier.map(|earlier| earlier.get(kind).copied());
             for cached in informer.core.indexer.lister().list_cached() {
@@ -181,17 +183,27 @@ impl SharedInformerFactory {
         }
     }
 
-    /// Returns the highest version of each kind that caches were given; `None` while something waits to be cached.
+    /// Returns a version of each kind that no cached object exceeds; `None` while something waits to be cached.
     pub(crate) fn versions(&self) -> Option<KindVersions> {
+        let informers = self.informers();
+        // While an informer lists, nobody knows what it has read.
+        let is_level = |core: &InformerCore| {
+            core.synced.is_set() && !core.reliability.is_cut() && !core.stop.is_cancelled()
+        };
+        if informers.iter().any(|one| is_level(&one.core) && !one.core.fifo.is_settled()) {
+            return None;
+        }
         let mut versions = KindVersions::new();
-        for informer in self.informers() {
-            let core = &informer.core;
-            if !core.fifo.is_settled() {
-                return None;
-            }
-            let newest = Version(core.newest.load(Ordering::Acquire));
-            let highest = versions.entry(core.kind.clone()).or_insert(newest);
-            *highest = newest.max(*highest);
+        for Handle { core, .. } in informers.iter().map(|informer| &**informer) {
+            // What a list only confirmed after a restore is not among the newest.
+            let highest =
+                || core.indexer.lister().list_cached().iter().filter_map(CachedObject::version).max();
+            let highest = match is_level(core) {
+                true => highest().unwrap_or(Version(0)).max(Version(core.newest.load(Ordering::Acquire))),
+                false => Version(u64::MAX),
+            };
+            let of_kind = versions.entry(core.kind.clone()).or_insert(highest);
+            *of_kind = highest.max(*of_kind);
         }
         Some(versions)
     }

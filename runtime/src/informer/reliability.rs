@@ -90,6 +90,11 @@ impl Reliability {
         self.server.note_change();
     }
 
+    /// Returns whether a watch is lost, and not yet back.
+    pub(super) fn is_cut(&self) -> bool {
+        self.parts.iter().any(|part| part.state.lock().status.cut.is_some())
+    }
+
     /// Says why the cache can't be relied on, if so; of several parts, the doubt that lasts longest.
     pub(crate) fn doubt(&self) -> Option<Doubt> {
         let doubts = self.parts.iter().filter_map(|part| self.server.doubt(&part.state.lock().status));

@@ -30,11 +30,6 @@ impl ManagerEnd {
         Self { stop: Stop::new(), clusters, live: TaskTracker::new(), grace_period }
     }
 
-    /// Runs what ends with the manager.
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        tokio::spawn(self.live.track_future(task));
-    }
-
     /// Ends everything, as a stop does.
     pub(super) async fn all(self) {
         self.stop.finish.cancel();

@@ -1024,14 +1024,20 @@ impl Manager {
         planned.iter().for_each(|controller| self.inspector.add(controller.core()));
         let clusters = Clusters::new(self.own, others);
         let end = ManagerEnd::new(clusters.clone(), self.grace_period);
-        if let Some(recorder) = &recorder {
+        let recording = recorder.as_ref().map(|recorder| {
             let recorded = RecordedManager {
                 clusters: clusters.clone(),
                 leadership: leadership.clone(),
                 inspector: self.inspector.clone(),
             };
-            end.spawn(recorder.clone().write(recorded, end.stop.finish.clone()));
-        }
+            // What runs when a stop begins is recorded to its end.
+            let (finish, live) = (end.stop.finish.clone(), end.live.clone());
+            let is_over = async move {
+                finish.cancelled().await;
+                live.wait().await;
+            };
+            tokio::spawn(recorder.clone().write(recorded, is_over))
+        });
         let inspector = self.inspector;
         inspector.begin(ManagerProcess {
             started: Moment::now(),
@@ -1047,6 +1053,7 @@ impl Manager {
         let served = self.serve.start(http, (&inspector, &self.metrics, &self.direct, &self.recorder));
         clusters.start();
         let mut running = Running::start(end, planned, self.tasks, candidate, inspector, supply, served);
+        running.recording = recording;
         self.sets.into_iter().for_each(|set| running.attend(set, &self.direct));
         let (metrics, dry_run, recorder, gate) = (self.metrics, self.dry_run, self.recorder, self.gate);
         let connect: Connect = Arc::new(move |client| {

@@ -62,6 +62,8 @@ pub struct Running {
     supply: Option<Arc<ControllerSupply>>,
     in_flight: WorkInFlight,
     pub(super) served: Served,
+    /// The flight recorder, which writes until nothing runs.
+    pub(super) recording: Option<JoinHandle<()>>,
     #[cfg(feature = "webhooks")]
     pub(super) webhooks: Option<crate::webhook::Webhooks>,
 }
@@ -104,6 +106,7 @@ impl Running {
             supply,
             in_flight,
             served,
+            recording: None,
             #[cfg(feature = "webhooks")]
             webhooks: None,
         };
@@ -337,6 +340,9 @@ impl Running {
             let ((), silent) = tokio::join!(given_up, silent);
             let late = late.or_else(|| self.in_flight.leftovers.named());
             self.served.stop().await;
+            if let Some(recording) = self.recording.take() {
+                let _what_runs_on_is_not_recorded = timeout_at(until, recording).await;
+            }
             let stopped = match (late, silent) {
                 (Some(reconciles), _) => Err(Error::PastGracePeriod { period, reconciles }),
                 (None, Err(_)) => Err(Error::HandlerPastGracePeriod { period }),

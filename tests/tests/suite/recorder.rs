@@ -112,6 +112,29 @@ async fn a_recording_stays_within_its_bound_and_shows_what_was_cached() {
     assert!(shown == [true, false] || shown == [false, true], "{shown:?}");
 }
 
+// P25
+#[tokio::test(start_paused = true)]
+async fn what_runs_while_a_program_stops_is_recorded() {
+    let (server, file) = (shop().await, file("stop.wkr"));
+    let run = |_: Arc<ConfigMap>, cx: Context<ConfigMap>| async move {
+        sleep(Duration::from_secs(5)).await;
+        let mut secret = Secret::default();
+        secret.metadata.name = Some("late".to_owned());
+        cx.apply(secret).await?;
+        Ok::<_, anyhow::Error>(Action::await_change())
+    };
+    let slow = Controller::new(does::<ConfigMap, _, _>(run).0).owns::<Secret>();
+    let running =
+        Manager::new(server.client()).controller(slow).flight_recorder(FlightRecorder::new(&file)).spawn();
+    server.create(&map("first")).await;
+    sleep(Duration::from_secs(1)).await;
+    running.stop().await.unwrap();
+    let text = fs::read_to_string(&file).unwrap();
+    let all = lines(&text);
+    assert!(all.iter().any(|line| line["code"] == 201 && line["body"]["kind"] == "Secret"), "{text}");
+    assert!(all.iter().any(|line| line["run"]["result"] == "success"), "{text}");
+}
+
 // P27
 #[tokio::test(start_paused = true)]
 async fn a_recording_is_downloaded_and_a_file_that_can_t_be_written_ends_the_start() {

@@ -147,7 +147,7 @@ impl HttpPaths {
                 Err(refusal) => refused(&refusal),
             },
             "debug/recording" => match self.may_see_why(request).await {
-                Ok(()) => self.recording(),
+                Ok(()) => self.recording().await,
                 Err(refusal) => refused(&refusal),
             },
             _ => match self.may_see_why(request).await {
@@ -171,11 +171,14 @@ impl HttpPaths {
         with(page, header::REFERRER_POLICY, "no-referrer")
     }
 
-    fn recording(&self) -> Answer {
-        let Some(recorder) = self.recorder.get() else {
+    async fn recording(&self) -> Answer {
+        let Some(recorder) = self.recorder.get().cloned() else {
             return line(StatusCode::NOT_FOUND, "nothing is recorded: see `Manager::flight_recorder`");
         };
-        match recorder.read() {
+        match tokio::task::spawn_blocking(move || recorder.read())
+            .await
+            .unwrap_or_else(|error| Err(error.into()))
+        {
             Ok(recording) => {
                 let found = answer(StatusCode::OK, "application/x-ndjson", recording);
                 with(found, header::CONTENT_DISPOSITION, "attachment; filename=\"recording.wkr\"")
