@@ -1024,19 +1024,9 @@ impl Manager {
         planned.iter().for_each(|controller| self.inspector.add(controller.core()));
         let clusters = Clusters::new(self.own, others);
         let end = ManagerEnd::new(clusters.clone(), self.grace_period);
-        let recording = recorder.as_ref().map(|recorder| {
-            let recorded = RecordedManager {
-                clusters: clusters.clone(),
-                leadership: leadership.clone(),
-                inspector: self.inspector.clone(),
-            };
-            // What runs when a stop begins is recorded to its end.
-            let (finish, live) = (end.stop.finish.clone(), end.live.clone());
-            let is_over = async move {
-                finish.cancelled().await;
-                live.wait().await;
-            };
-            tokio::spawn(recorder.clone().write(recorded, is_over))
+        let recording = recorder.map(|recorder| {
+            let (clusters, leadership) = (clusters.clone(), leadership.clone());
+            RecordedManager { clusters, leadership, inspector: self.inspector.clone() }.record(recorder, &end)
         });
         let inspector = self.inspector;
         inspector.begin(ManagerProcess {

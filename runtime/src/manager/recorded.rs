@@ -1,10 +1,11 @@
 //! What a flight recorder asks of its manager.
 
 use serde_json::json;
+use tokio::task::JoinHandle;
 
-use super::{debug_report::ProgramReport, inspector::Inspector, process::Clusters};
+use super::{debug_report::ProgramReport, end::ManagerEnd, inspector::Inspector, process::Clusters};
 use crate::{
-    flight_recorder::{KindVersions, RecordingSource, SnapshotObject},
+    flight_recorder::{KindVersions, Recording, RecordingSource, SnapshotObject},
     leader_election::{LeaderState, Leadership},
 };
 
@@ -13,6 +14,17 @@ pub(super) struct RecordedManager {
     pub(super) clusters: Clusters,
     pub(super) leadership: Option<Leadership>,
     pub(super) inspector: Inspector,
+}
+
+impl RecordedManager {
+    /// Records until a stop has begun and nothing runs any more.
+    pub(super) fn record(self, recorder: Recording, end: &ManagerEnd) -> JoinHandle<()> {
+        let (finish, live) = (end.stop.finish.clone(), end.live.clone());
+        tokio::spawn(recorder.write(self, async move {
+            finish.cancelled().await;
+            live.wait().await;
+        }))
+    }
 }
 
 impl RecordingSource for RecordedManager {
