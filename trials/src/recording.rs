@@ -1,5 +1,6 @@
 //! Reads what a flight recorder wrote: what was there, what others changed, and what the operator wrote.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
@@ -57,6 +58,13 @@ struct RecordedRequest {
     uri: Uri,
     info: RequestInfo,
     body: Value,
+}
+
+impl RecordedRequest {
+    fn selects(&self) -> bool {
+        let query = self.uri.query().unwrap_or_default();
+        ["labelSelector=", "fieldSelector="].iter().any(|part| query.contains(part))
+    }
 }
 
 /// A line of the file, with the time since the beginning.
@@ -117,7 +125,11 @@ impl Recording {
 fn part(file: &Path) -> io::Result<String> {
     let mut text = fs::read(file)?;
     text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
-    String::from_utf8(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn millis(at: Duration) -> u64 {
+    u64::try_from(at.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Reads the lines, on one clock: a process that is started again begins at 0.
@@ -132,7 +144,11 @@ fn lines(text: &str) -> Result<Vec<RecordedLine>, String> {
             // What the process was about to write when it was killed.
             _ if number > 0 && number + 1 == last => continue,
             Ok(_) => return Err(format!("line {} has no time `t`", number + 1)),
-            Err(error) => return Err(format!("line {}: {error}", number + 1)),
+            Err(error) if number == 0 => return Err(format!("line 1: {error}")),
+            // An event was no JSON.
+            Err(_) => {
+                serde_json::json!({"t": lines.last().map_or(0, |line| millis(line.at) - base), "missing": 1})
+            }
         };
         if let Some(began) = value["began"].as_str().and_then(|began| began.parse::<Timestamp>().ok()) {
             let since = *first.get_or_insert(began);
@@ -184,6 +200,8 @@ struct Reading {
     gone: HashMap<String, u64>,
     /// What watches that list have shown so far, by request.
     shown: HashMap<u64, HashSet<String>>,
+    /// The objects of which only the metadata was seen at their version.
+    partly: HashSet<String>,
     /// A part begins: requests that go on are named again.
     names_again: bool,
 }
@@ -231,9 +249,6 @@ impl Reading {
         self.recording.missing += value["missing"].as_u64().unwrap_or_default();
         self.recording.runs += usize::from(value["run"].is_object());
         if let (Some(path), true) = (value["path"].as_str(), value["object"].is_object()) {
-            if self.gone.get(path).is_some_and(|gone| version(&value["object"]) <= *gone) {
-                return;
-            }
             return self.see(line.at, path.to_owned(), Some(&value["object"]), true);
         }
         let id = value["event"].as_u64().or_else(|| value["answer"].as_u64());
@@ -268,7 +283,7 @@ impl Reading {
                 && let Some(shown) = self.shown.remove(&id)
                 && !is_first
             {
-                self.only(at, of, &shown);
+                self.only(at, of, &shown, version(object));
             }
         }
         let Some(path) = item_path(of.uri.path(), object) else { return };
@@ -281,8 +296,12 @@ impl Reading {
         match event["type"].as_str() {
             Some("ADDED" | "MODIFIED") => self.see(at, path, Some(object), initial),
             Some("DELETED") => {
-                self.gone.insert(path.clone(), version(object));
-                self.see(at, path, None, false);
+                // What only left a selection has the version of that change.
+                let is_there = self.known.get(&path).is_some_and(|known| version(known) >= version(object));
+                if !(is_there && of.selects()) {
+                    self.gone.insert(path.clone(), version(object));
+                    self.see(at, path, None, false);
+                }
             }
             _ => {}
         }
@@ -310,21 +329,26 @@ impl Reading {
         let is_whole = object::text(list, "continue").is_empty()
             && !of.uri.query().is_some_and(|query| query.contains("continue="));
         if is_whole && !initial {
-            self.only(at, of, &there);
+            self.only(at, of, &there, version(list));
         }
     }
 
-    /// A list showed what there is of a collection; if it was of all objects, the others are gone.
-    fn only(&mut self, at: Duration, of: &RecordedRequest, there: &HashSet<String>) {
-        let query = of.uri.query().unwrap_or_default();
-        if ["labelSelector=", "fieldSelector="].iter().any(|part| query.contains(part)) {
+    /// A list showed what there is of a collection at a version; if it was of all objects, the others are gone.
+    fn only(&mut self, at: Duration, of: &RecordedRequest, there: &HashSet<String>, as_of: u64) {
+        if of.selects() {
             return;
         }
         let (collection, plural) = (of.uri.path(), of.uri.path().rsplit('/').next().unwrap_or_default());
-        let gone = |path: &&String| is_below(path, collection, plural) && !there.contains(*path);
-        let gone: Vec<String> = self.known.keys().filter(gone).cloned().collect();
-        for path in gone {
-            self.gone.insert(path.clone(), self.known.get(&path).map_or(0, version));
+        // Another watch, or an answer, may show what is newer.
+        let is_gone = |(path, known): &(&String, &Value)| {
+            is_below(path, collection, plural)
+                && !there.contains(*path)
+                && (as_of == 0 || version(known) <= as_of)
+        };
+        let gone = self.known.iter().filter(is_gone).map(|(path, known)| (path.clone(), version(known) + 1));
+        let gone: Vec<_> = gone.collect();
+        for (path, version) in gone {
+            self.gone.insert(path.clone(), version);
             self.see(at, path, None, false);
         }
     }
@@ -342,17 +366,30 @@ impl Reading {
             }
             return;
         };
-        // A watch of metadata may show a version before one that shows all of it, or after.
+        if self.gone.get(&path).is_some_and(|gone| version(state) < *gone) {
+            return;
+        }
+        // A watch of metadata may show a version before one that shows all of it, or alone.
         let is_partial = |object: &Value| object["kind"] == "PartialObjectMetadata";
+        let mut state = Cow::Borrowed(state);
+        let is_partly = is_partial(&state);
         if let Some(before) = &before {
-            let is_older = match is_partial(before) && !is_partial(state) {
-                true => version(before) > version(state),
-                false => version(before) >= version(state),
-            };
-            if is_older || (is_partial(state) && !is_partial(before)) {
+            let completes = !is_partly && (is_partial(before) || self.partly.contains(&path));
+            let is_newer = version(&state) > version(before);
+            if !(is_newer || (completes && version(&state) == version(before))) {
                 return;
             }
+            if is_partly && !is_partial(before) {
+                let mut whole = before.clone();
+                whole["metadata"] = state["metadata"].clone();
+                state = Cow::Owned(whole);
+            }
         }
+        match is_partly {
+            true => self.partly.insert(path.clone()),
+            false => self.partly.remove(&path),
+        };
+        let state: &Value = &state;
         let written = (path.clone(), object::text(state, "resourceVersion").to_owned());
         let own = self.own.contains(&written);
         if own {
@@ -661,7 +698,31 @@ mod tests {
         // A selection shows a part of them.
         assert_eq!(gone(&[first.clone(), lists(2, "&labelSelector=x", &["a"])]), []);
         // The list is not over.
-        assert_eq!(gone(&[first, vec![ask(2, ""), added(2, "a")]]), []);
+        assert_eq!(gone(&[first.clone(), vec![ask(2, ""), added(2, "a")]]), []);
+        let other = |r#type: &str, name: &str| {
+            event(1, r#type, &format!(r#""namespace":"shop","name":"{name}","resourceVersion":"11""#))
+        };
+        // Another watch shows what is newer than the list.
+        let newer =
+            vec![ask(2, ""), added(2, "a"), added(2, "b"), other("ADDED", "x"), event(2, "BOOKMARK", end)];
+        assert_eq!(gone(&[first.clone(), newer]), [(format!("{MAPS}/x"), true)]);
+        // It leaves a selection, and is still there.
+        let leaves = other("DELETED", "a").replace(r#""event":1"#, r#""event":2"#);
+        let selected = lists(2, "&labelSelector=x", &["a"]);
+        let leaves = [selected, vec![other("MODIFIED", "a"), leaves]].concat();
+        assert_eq!(gone(&[first.clone(), leaves]), [(format!("{MAPS}/a"), true)]);
+        // A change that only a watch of metadata shows is one as well.
+        let partial = other("MODIFIED", "a").replace("ConfigMap", "PartialObjectMetadata");
+        assert_eq!(gone(&[first, vec![partial]]), [(format!("{MAPS}/a"), true)]);
+    }
+
+    // T32
+    #[test]
+    fn a_line_that_is_no_json_is_missing() {
+        let header = r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z","part":1}"#;
+        let recording =
+            parsed(&[header, r#"{"t":5,"event":7,"line":{"type":}"#, r#"{"t":6,"run":{},"controller":"x"}"#]);
+        assert_eq!((recording.missing, recording.runs), (1, 1));
     }
 
     // T32

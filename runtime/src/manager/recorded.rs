@@ -1,9 +1,11 @@
 //! What a flight recorder asks of its manager.
 
 use serde_json::json;
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::timeout};
 
-use super::{debug_report::ProgramReport, end::ManagerEnd, inspector::Inspector, process::Clusters};
+use super::{
+    debug_report::ProgramReport, end::ManagerEnd, inspector::Inspector, process::Clusters, running::ABORT,
+};
 use crate::{
     flight_recorder::{KindVersions, Recording, RecordingSource, SnapshotObject},
     leader_election::{LeaderState, Leadership},
@@ -17,12 +19,13 @@ pub(super) struct RecordedManager {
 }
 
 impl RecordedManager {
-    /// Records until a stop has begun and nothing runs any more.
+    /// Records until a stop has begun and nothing runs any more, or what runs on is given up.
     pub(super) fn record(self, recorder: Recording, end: &ManagerEnd) -> JoinHandle<()> {
         let (finish, live) = (end.stop.finish.clone(), end.live.clone());
+        let at_most = end.grace_period.saturating_add(ABORT);
         tokio::spawn(recorder.write(self, async move {
             finish.cancelled().await;
-            live.wait().await;
+            let _is_given_up = timeout(at_most, live.wait()).await;
         }))
     }
 }

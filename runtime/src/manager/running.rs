@@ -32,7 +32,7 @@ use super::{
 };
 
 /// How long aborted reconciles may take to be dropped; only one that blocks its thread takes longer.
-const ABORT: Duration = Duration::from_secs(1);
+pub(super) const ABORT: Duration = Duration::from_secs(1);
 
 /// A manager that runs in the background; dropping it stops everything without waiting.
 ///
@@ -301,8 +301,8 @@ impl Running {
 
     /// Stops: running reconciles end, queued keys are dropped, watches are closed, no task is left.
     ///
-    /// Takes at most the grace period, a second for what is dropped then, and a second for HTTP answers under way,
-    /// whatever reconciles and handlers do.
+    /// Takes at most the grace period, a second for what is dropped then, a second for HTTP answers under way, and one for the
+    /// flight recorder, whatever reconciles and handlers do.
     ///
     /// # Errors
     /// Whatever kept the manager from starting, or made a controller give up; else [`Error::PastGracePeriod`] if
@@ -341,7 +341,7 @@ impl Running {
             let late = late.or_else(|| self.in_flight.leftovers.named());
             self.served.stop().await;
             if let Some(recording) = self.recording.take() {
-                let _what_runs_on_is_not_recorded = timeout_at(until, recording).await;
+                let _the_disk_may_be_slow = timeout(ABORT, recording).await;
             }
             let stopped = match (late, silent) {
                 (Some(reconciles), _) => Err(Error::PastGracePeriod { period, reconciles }),
