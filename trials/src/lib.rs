@@ -247,6 +247,9 @@ impl Trials {
     /// A server starts with the recorded objects, others do what they did at the same times, and this build does what it
     /// does. What it writes is compared with what the recorded one wrote. So a recording of an incident becomes a test.
     ///
+    /// Parts of the file that are next to it, with `.old` and `.oldest` behind the name, are read as well. Once the recorder has
+    /// written over the first part, the replay begins where the rest shows all that was there.
+    ///
     /// Kinds that the recorded operator did not watch are not there, nor are what Secrets hold and what was hidden. Who
     /// deleted what belonged to something that is gone, the server, does so again.
     ///

@@ -200,7 +200,7 @@ struct Reading {
     gone: HashMap<String, u64>,
     /// What watches that list have shown so far, by request.
     shown: HashMap<u64, HashSet<String>>,
-    /// The objects of which only the metadata was seen at their version.
+    /// The objects whose last change was shown by a watch of metadata alone.
     partly: HashSet<String>,
     /// A part begins: requests that go on are named again.
     names_again: bool,

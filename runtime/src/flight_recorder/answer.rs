@@ -159,7 +159,9 @@ impl RecordedBody {
 
     fn take(&mut self, chunk: &[u8]) {
         let mut rest = chunk;
-        while let Some(end) = memchr(b'\n', rest).filter(|_| self.is_stream) {
+        while self.is_stream
+            && let Some(end) = memchr(b'\n', rest)
+        {
             // Most events come in one chunk.
             let (line, more) = (&rest[..end], &rest[end + 1..]);
             if self.read.is_empty() && !self.is_too_large {

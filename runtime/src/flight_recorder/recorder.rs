@@ -324,7 +324,7 @@ impl Recording {
             pending.text.truncate(before);
             pending.missing += 1;
         }
-        // Once for each of these.
+        // The writer is woken once, and takes all that is there.
         let soon = SOON.min(self.0.full / 2);
         if before < soon && pending.text.len() >= soon {
             self.0.due.notify_one();

@@ -100,6 +100,8 @@ impl PartContent {
 mod tests {
     use std::cell::RefCell;
 
+    use parking_lot::Mutex;
+
     use super::*;
 
     /// Caches objects of one kind, by name.
@@ -109,8 +111,7 @@ mod tests {
         waits: bool,
     }
 
-    // Only one thread looks.
-    struct Shared(parking_lot::Mutex<Cached>);
+    struct Shared(Mutex<Cached>);
 
     fn kind() -> Kind {
         Kind::of::<k8s_openapi::api::core::v1::ConfigMap>()
@@ -147,7 +148,7 @@ mod tests {
     // P26
     #[test]
     fn a_part_begins_with_what_the_part_before_does_not_show() {
-        let cached = Shared(parking_lot::Mutex::new(Cached::default()));
+        let cached = Shared(Mutex::new(Cached::default()));
         let (mut content, written) = (PartContent::default(), RefCell::new(Vec::new()));
         let next = |content: &mut PartContent| {
             content.next(&cached, |object, _| {

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     fmt,
     marker::PhantomData,
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    core::{Handle, InformerCore, InformerParts},
+    core::{Handle, InformerParts},
     handler::EventHandler,
     processor::start,
     query::{Function, NameRefused, Query},
@@ -30,9 +30,9 @@ use crate::{
     delta_fifo::{Extent, Transform, Transformed},
     flight_recorder::{KindVersions, SnapshotObject},
     list_watch::{ClientSource, ItemForm, Keeps, ListOptions, ManagedFields, OptionsHook},
-    object::{Scope, Version},
+    object::Scope,
     reflector::{FirstList, ReflectorConfig, Server, WatchError, WatchErrorHandler},
-    store::{CachedObject, IndexDefinition, InvalidSelector, Selector},
+    store::{IndexDefinition, InvalidSelector, Selector},
     users_code::contained,
 };
 
@@ -185,24 +185,10 @@ impl SharedInformerFactory {
 
     /// Returns a version of each kind that no cached object exceeds; `None` while something waits to be cached.
     pub(crate) fn versions(&self) -> Option<KindVersions> {
-        let informers = self.informers();
-        // While an informer lists, nobody knows what it has read.
-        let is_level = |core: &InformerCore| {
-            core.synced.is_set() && !core.reliability.is_cut() && !core.stop.is_cancelled()
-        };
-        if informers.iter().any(|one| is_level(&one.core) && !one.core.fifo.is_settled()) {
-            return None;
-        }
         let mut versions = KindVersions::new();
-        for Handle { core, .. } in informers.iter().map(|informer| &**informer) {
-            // What a list only confirmed after a restore is not among the newest.
-            let highest =
-                || core.indexer.lister().list_cached().iter().filter_map(CachedObject::version).max();
-            let highest = match is_level(core) {
-                true => highest().unwrap_or(Version(0)).max(Version(core.newest.load(Ordering::Acquire))),
-                false => Version(u64::MAX),
-            };
-            let of_kind = versions.entry(core.kind.clone()).or_insert(highest);
+        for informer in self.informers() {
+            let (kind, highest) = (informer.core.kind.clone(), informer.core.highest_version()?);
+            let of_kind = versions.entry(kind).or_insert(highest);
             *of_kind = highest.max(*of_kind);
         }
         Some(versions)
