@@ -11,8 +11,8 @@ const SIZE: usize = 64 << 20;
 /// Many times the size of the cached objects.
 const LONG: usize = 512 << 20;
 
-/// What the file is filled with.
-const PIECE: [u8; 1 << 14] = [b'\n'; 1 << 14];
+/// What the file is filled with: as much at a time as a recorder writes, because the system keeps it in pages of that size.
+static PIECE: [u8; 256 << 10] = [b'\n'; 256 << 10];
 
 /// The file of a manager that records; gone with this.
 pub(crate) struct RecordingFile(Option<PathBuf>);
@@ -46,10 +46,12 @@ pub(crate) fn recorded(job: &Job, manager: Manager) -> anyhow::Result<(Manager, 
     };
     let path = std::env::temp_dir().join(format!("watchkeeper-bench-{}.wkr", std::process::id()));
     let file = RecordingFile(Some(path.clone()));
-    // A piece at a time: a large buffer would change how the allocator works from then on.
+    // Static: a large buffer would change how the allocator works from then on. Written to the disk, so that this is not done
+    // while something is measured.
     file.parts().try_for_each(|part| {
         let mut part = fs::File::create(part)?;
-        (0..size / 3 / PIECE.len()).try_for_each(|_| part.write_all(&PIECE))
+        (0..size / 3 / PIECE.len()).try_for_each(|_| part.write_all(&PIECE))?;
+        part.sync_all()
     })?;
     Ok((manager.flight_recorder(FlightRecorder::new(path).at_most(size as u64)), file))
 }
