@@ -15,8 +15,8 @@ use memchr::memchr;
 use serde::{Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use super::{hidden, recorder::Recording};
-use crate::api_request::is_watch;
+use super::{recorder::Recording, watches::WatchOrder};
+use crate::api_request::{ResourcePath, is_watch};
 
 /// Records a request, and its answer as far as that is read.
 ///
@@ -29,14 +29,15 @@ pub(crate) async fn sent(
     let (head, body) = request.into_parts();
     let id = recorder.next_request();
     let uri = head.uri.path_and_query().map_or_else(String::new, ToString::to_string);
-    let (group, plural) = hidden::kind_in(head.uri.path());
+    let path = ResourcePath::parse(head.uri.path()).unwrap_or_default();
     let (is_stream, reads) = (is_watch(&head.uri), head.method == Method::GET);
     let (mut sent, mut bytes) = (None, None);
     let body = match reads {
         true => body,
         false => {
             let read = body.collect().await?.to_bytes();
-            sent = serde_json::from_slice::<Box<RawValue>>(&recorder.shown(&group, &plural, &read)).ok();
+            sent = serde_json::from_slice::<Box<RawValue>>(&recorder.shown(&path.group, &path.plural, &read))
+                .ok();
             bytes = Some(read.clone());
             Body::from(read.to_vec())
         }
@@ -44,23 +45,24 @@ pub(crate) async fn sent(
     let media = head.headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
     // An apply may be sent as YAML.
     let text = bytes.filter(|bytes| sent.is_none() && !bytes.is_empty());
-    let is_shown = !recorder.hides(&group, &plural);
+    let is_shown = !recorder.hides(&path.group, &path.plural);
     let text = text.filter(|_| is_shown).and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
     let method = head.method.as_str();
     let line = RequestLine { request: id, method, uri: &uri, r#type: media, body: sent.as_deref(), text };
     recorder.request(id, &line);
+    let order = WatchOrder::of(&head.uri);
     let request = Request::from_parts(head, body);
     let event = format!("\"event\":{id},\"line\":").into_bytes();
     let recorder = recorder.clone();
-    Ok((request, RecordedRequest { recorder, id, group, plural, is_stream, hides: !is_shown, event }))
+    Ok((request, RecordedRequest { recorder, id, path, order, is_stream, hides: !is_shown, event }))
 }
 
 /// A request whose answer is to be recorded.
 pub(crate) struct RecordedRequest {
     recorder: Recording,
     id: u64,
-    group: String,
-    plural: String,
+    path: ResourcePath,
+    order: WatchOrder,
     is_stream: bool,
     /// Something of the kind is hidden.
     hides: bool,
@@ -76,23 +78,28 @@ impl RecordedRequest {
         let is_stream = self.is_stream && head.status.is_success();
         if is_stream {
             self.recorder.line(&AnswerLine { answer: self.id, code });
+            self.recorder.watch_opened(self.id, &self.path);
         }
         let body = RecordedBody::new(body, self, code, is_stream);
         Response::from_parts(head, body)
     }
 
     /// Records an event of a watch.
-    fn event(&self, line: &[u8]) {
+    fn event(&mut self, line: &[u8]) {
         let line = line.trim_ascii();
         // What is no JSON object would make the line unreadable. The watch fails by it.
         if !(line.starts_with(b"{") && line.ends_with(b"}")) {
             return;
         }
+        if let Some(version) = self.order.first(self.recorder.part(), line) {
+            self.recorder.watch_shows(self.id, version);
+        }
         // A line has no line breaks, so there is nothing to be done for most kinds.
         match self.hides {
             false => self.recorder.push(&self.event, line),
             true => {
-                self.recorder.push(&self.event, &self.recorder.shown(&self.group, &self.plural, line));
+                self.recorder
+                    .push(&self.event, &self.recorder.shown(&self.path.group, &self.path.plural, line));
             }
         }
     }
@@ -103,7 +110,7 @@ impl RecordedRequest {
         if body.is_none() {
             self.recorder.too_large(false);
         }
-        let shown = body.map(|body| self.recorder.shown(&self.group, &self.plural, body));
+        let shown = body.map(|body| self.recorder.shown(&self.path.group, &self.path.plural, body));
         // What is not JSON would make the line unreadable.
         match shown.filter(|shown| serde_json::from_slice::<IgnoredAny>(shown).is_ok()) {
             Some(shown) => {

@@ -4,8 +4,6 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::api_request::ResourcePath;
-
 /// A field of a kind.
 #[derive(Clone, Debug)]
 pub(super) struct HiddenField {
@@ -37,11 +35,6 @@ impl HiddenField {
     pub(super) fn is_of(&self, group: &str, plural: &str) -> bool {
         self.group == group && self.plural == plural
     }
-}
-
-/// Returns the group and the plural that a path names; empty where it names none.
-pub(super) fn kind_in(path: &str) -> (String, String) {
-    ResourcePath::parse(path).map_or_else(Default::default, |path| (path.group, path.plural))
 }
 
 /// Returns JSON without what is hidden, in one line; an object, a list, or an event.
@@ -119,7 +112,5 @@ mod tests {
         let shown = shown_as(&token, r#"{"spec":{"users":[{"name":"a","token":"t1"},{"token":"t2"}]}}"#);
         assert_eq!(shown, r#"{"spec":{"users":[{"name":"a","token":""},{"token":""}]}}"#);
         assert_eq!(shown_as(&[], "{\n\"a\": 1}"), r#"{"a":1}"#);
-        assert_eq!(kind_in("/api/v1/namespaces/shop/secrets/a"), (String::new(), "secrets".to_owned()));
-        assert_eq!(kind_in("/healthz"), Default::default());
     }
 }

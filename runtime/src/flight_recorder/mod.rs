@@ -21,6 +21,7 @@ mod hidden;
 mod recorder;
 mod ring;
 mod snapshot;
+mod watches;
 
 use std::{
     io,
@@ -31,7 +32,7 @@ use self::hidden::HiddenField;
 pub(crate) use self::{
     answer::sent,
     recorder::{Recording, RecordingSlot},
-    snapshot::{KindVersions, RecordingSource, SnapshotObject},
+    snapshot::{RecordingSource, Shown, SnapshotObject},
 };
 use crate::clock::WallClock;
 

@@ -25,8 +25,9 @@ use super::{
     hidden::{self, HiddenField},
     ring::Ring,
     snapshot::{PartContent, RecordingSource},
+    watches::{OpenWatches, ShownVersions},
 };
-use crate::{chain::one_line, clock::WallClock};
+use crate::{api_request::ResourcePath, chain::one_line, clock::WallClock, object::Version};
 
 /// How often what was recorded is written to the file.
 const FLUSH: Duration = Duration::from_millis(500);
@@ -56,12 +57,13 @@ struct RecordingCore {
     requests: AtomicU64,
     /// The lines of requests whose answers are not over: each part names the watches that go on, and other short requests.
     open: Mutex<BTreeMap<u64, Vec<u8>>>,
+    /// The part that is written, counted from 1 on.
+    part_number: AtomicU64,
+    watches: Mutex<OpenWatches>,
 }
 
 /// The part of the file that is written.
 struct Part {
-    /// Counts the parts of this process, from 1 on.
-    number: u64,
     ring: Ring,
     content: PartContent,
 }
@@ -94,7 +96,7 @@ impl Recording {
         clock: &WallClock,
     ) -> io::Result<Self> {
         let began_at = jiff::Timestamp::try_from(clock.now()).map(|now| now.to_string()).unwrap_or_default();
-        let mut part = Part { number: 1, ring: Ring::open(path, at_most)?, content: PartContent::default() };
+        let mut part = Part { ring: Ring::open(path, at_most)?, content: PartContent::first() };
         part.ring.append(&mut header(0, &began_at, 1))?;
         let core = RecordingCore {
             part: Mutex::new(Some(part)),
@@ -108,6 +110,8 @@ impl Recording {
             began_at,
             requests: AtomicU64::new(0),
             open: Mutex::default(),
+            part_number: AtomicU64::new(1),
+            watches: Mutex::default(),
         };
         Ok(Self(Arc::new(core)))
     }
@@ -133,7 +137,7 @@ impl Recording {
         manager: impl RecordingSource + 'static,
         is_over: impl Future<Output = ()> + Send + 'static,
     ) {
-        let (manager, mut state, mut spare) = (Arc::new(manager), None, Vec::new());
+        let (manager, mut state, mut spare) = (Arc::new(manager), None, Vec::with_capacity(2 * SOON));
         let mut ends = pin!(is_over);
         self.line(&SettingsLine { settings: manager.settings() });
         loop {
@@ -167,8 +171,12 @@ impl Recording {
             tracing::error!(file = %self.0.path.display(), error = one_line(&error), "the flight recorder stops");
             *part = None;
         }
+        // What a burst needed is given back once it is over. To do so each time costs more than to write.
+        let is_over = text.len() < SOON;
         text.clear();
-        text.shrink_to(2 * SOON);
+        if is_over {
+            text.shrink_to(2 * SOON);
+        }
         text
     }
 
@@ -185,48 +193,58 @@ impl Recording {
             }
         };
         lost(&mut part.content);
-        part.content.look(manager);
         if part.ring.room() >= text.len() {
             return part.ring.append(text);
         }
-        self.begin(part, manager)?;
+        // First of all: what was recorded so far and is not in `text` is in earlier parts.
+        let number = self.0.part_number.fetch_add(1, Ordering::AcqRel) + 1;
+        let shown = self.0.watches.lock().turn();
+        let is_named = self.begin(part, number, manager)?;
         // Before the objects: what comes while those are written is newer.
         part.ring.append(text)?;
-        let mut objects = self.snapshot(part, manager)?;
-        add_line(&mut objects, self.millis(), &WholeLine { whole: part.number - 1 });
+        let mut objects = self.snapshot(part, shown, manager)?;
+        add_line(&mut objects, self.millis(), &WholeLine { whole: number - 1 });
         lost(&mut part.content);
+        if !is_named {
+            part.content.lost();
+        }
         part.ring.append(&mut objects)
     }
 
-    /// Begins a part: with its number, and the requests that go on.
-    fn begin(&self, part: &mut Part, manager: &dyn RecordingSource) -> io::Result<()> {
+    /// Begins a part: with its number, and the requests that go on. Returns whether all reads are among them.
+    fn begin(&self, part: &mut Part, number: u64, manager: &dyn RecordingSource) -> io::Result<bool> {
         part.ring.begin()?;
-        part.number += 1;
         let t = self.millis();
-        let mut text = header(t, &self.0.began_at, part.number);
+        let mut text = header(t, &self.0.began_at, number);
         // Watches are short. Writes may be large, and end soon.
         let mut missing = 0;
         for line in self.0.open.lock().values() {
             if line.len() < PORTION / 64 && text.len() < part.ring.room() / 8 {
                 add(&mut text, t, b"", line);
             } else {
-                missing += u64::from(memchr::memmem::find(line, b"watch=true").is_some());
+                missing += u64::from(memchr::memmem::find(line, br#""method":"GET""#).is_some());
             }
         }
         self.missing(&mut text, missing);
         add_line(&mut text, t, &SettingsLine { settings: manager.settings() });
         add_line(&mut text, t, &StateLine::of(manager.state()));
-        part.ring.append(&mut text)
+        part.ring.append(&mut text)?;
+        Ok(missing == 0)
     }
 
     /// Writes the cached objects that the part before does not show, into three quarters of the room at most; returns the last of
     /// them.
-    fn snapshot(&self, part: &mut Part, manager: &dyn RecordingSource) -> io::Result<Vec<u8>> {
+    fn snapshot(
+        &self,
+        part: &mut Part,
+        shown: ShownVersions,
+        manager: &dyn RecordingSource,
+    ) -> io::Result<Vec<u8>> {
         let (t, Part { ring, content, .. }) = (self.millis(), part);
         let left = |ring: &Ring| ring.room() / 4 * 3;
         let (mut text, mut room, mut written) = (Vec::with_capacity(2 * PORTION), left(ring), Ok(()));
         let (mut missing, mut is_full) = (0, false);
-        content.next(manager, |object, path| {
+        content.next(manager, shown, |object, path| {
             // Once something does not fit, the rest is only counted.
             let json = Some(object).filter(|_| !is_full && written.is_ok());
             let json = json.and_then(|object| (object.encode)()).unwrap_or_default();
@@ -298,9 +316,25 @@ impl Recording {
         }
     }
 
+    /// Returns which part is written.
+    pub(super) fn part(&self) -> u64 {
+        self.0.part_number.load(Ordering::Acquire)
+    }
+
+    /// A watch is open.
+    pub(super) fn watch_opened(&self, id: u64, path: &ResourcePath) {
+        self.0.watches.lock().open(id, path);
+    }
+
+    /// A watch shows its first event of this part: before the event is recorded.
+    pub(super) fn watch_shows(&self, id: u64, version: Version) {
+        self.0.watches.lock().note(id, version);
+    }
+
     /// A request's answer is over.
     pub(super) fn over(&self, id: u64) {
         self.0.open.lock().remove(&id);
+        self.0.watches.lock().close(id);
     }
 
     /// An answer, or an event, was too large to be recorded.
@@ -431,7 +465,7 @@ struct RunLine<'a, R> {
 mod tests {
     use super::*;
     use crate::{
-        flight_recorder::{KindVersions, SnapshotObject},
+        flight_recorder::{Shown, SnapshotObject},
         object::{Kind, ObjectKey},
     };
 
@@ -439,17 +473,13 @@ mod tests {
     struct Notes(Vec<bool>);
 
     impl RecordingSource for Notes {
-        fn objects(&self, _: Option<&KindVersions>, take: &mut dyn FnMut(SnapshotObject<'_>)) {
+        fn objects(&self, _: &Shown, take: &mut dyn FnMut(SnapshotObject<'_>)) {
             let kind = Kind::of::<k8s_openapi::api::core::v1::ConfigMap>();
             for (number, encoded) in self.0.iter().enumerate() {
                 let key = ObjectKey::new("shop", number.to_string());
                 let encode = || encoded.then(|| br#"{"kind":"Note"}"#.to_vec());
                 take(SnapshotObject { kind: &kind, key: &key, version: None, encode: &encode });
             }
-        }
-
-        fn versions(&self) -> Option<KindVersions> {
-            None
         }
 
         fn settings(&self) -> serde_json::Value {

@@ -4,18 +4,36 @@
 //! this.
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::DefaultHasher},
+    collections::{HashSet, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
     mem,
 };
 
+use super::watches::ShownVersions;
 use crate::{
     api_request::ResourcePath,
     object::{Kind, ObjectKey, Version},
 };
 
-/// A version of each kind that is cached.
-pub(crate) type KindVersions = HashMap<Kind, Version>;
+/// Which objects the lines of a part show.
+pub(crate) enum Shown {
+    /// Perhaps none.
+    Nothing,
+    All,
+    Since(ShownVersions),
+}
+
+impl Shown {
+    /// Returns a function that says of an object of a kind whether it is shown: its namespace and version.
+    pub(crate) fn of<'s>(&'s self, kind: &Kind) -> impl Fn(Option<&str>, Option<Version>) -> bool + use<'s> {
+        let since = match self {
+            Self::Since(since) => Some(since.of(kind)),
+            Self::Nothing | Self::All => None,
+        };
+        let all = matches!(self, Self::All);
+        move |namespace, version| since.as_ref().map_or(all, |since| since(namespace, version))
+    }
+}
 
 /// An object that is cached.
 pub(crate) struct SnapshotObject<'a> {
@@ -36,12 +54,8 @@ impl SnapshotObject<'_> {
 
 /// What a recorder asks its manager.
 pub(crate) trait RecordingSource: Send + Sync {
-    /// Gives the cached objects to a function, without those whose version is higher than that of their kind here. A kind
-    /// that is not here had no object then.
-    fn objects(&self, earlier: Option<&KindVersions>, take: &mut dyn FnMut(SnapshotObject<'_>));
-
-    /// Returns a version of each kind that no cached object exceeds; `None` while something waits to be cached.
-    fn versions(&self) -> Option<KindVersions>;
+    /// Gives the cached objects that are not shown to a function.
+    fn objects(&self, shown: &Shown, take: &mut dyn FnMut(SnapshotObject<'_>));
 
     /// Shows how it is set up.
     fn settings(&self) -> serde_json::Value;
@@ -53,8 +67,8 @@ pub(crate) trait RecordingSource: Send + Sync {
 /// What the lines of a part show.
 #[derive(Default)]
 pub(super) struct PartContent {
-    /// Each object with a higher version than its kind has here is in a line of this part; `None`: that is not known yet.
-    earlier: Option<KindVersions>,
+    /// It is the first of the process, which has read nothing before.
+    is_first: bool,
     /// The objects with which it begins, as hashes of their paths and versions.
     written: HashSet<u64>,
     /// Something that is cached may be shown by no line.
@@ -62,17 +76,13 @@ pub(super) struct PartContent {
 }
 
 impl PartContent {
+    pub(super) fn first() -> Self {
+        Self { is_first: true, ..Self::default() }
+    }
+
     /// Something was left out.
     pub(super) fn lost(&mut self) {
         self.is_incomplete = true;
-    }
-
-    /// Notes up to which versions earlier parts may show objects. To be called some time after the part began: what was read
-    /// before must be cached by then.
-    pub(super) fn look(&mut self, manager: &dyn RecordingSource) {
-        if self.earlier.is_none() {
-            self.earlier = manager.versions();
-        }
     }
 
     /// Begins another part: gives to a function what is cached and not shown by this one. The function returns whether it has
@@ -80,11 +90,16 @@ impl PartContent {
     pub(super) fn next(
         &mut self,
         manager: &dyn RecordingSource,
+        since: ShownVersions,
         mut write: impl FnMut(&SnapshotObject<'_>, &str) -> bool,
     ) {
         let before = mem::take(self);
-        let earlier = before.earlier.as_ref().filter(|_| !before.is_incomplete);
-        manager.objects(earlier, &mut |object| {
+        let shown = match (before.is_incomplete, before.is_first) {
+            (true, _) => Shown::Nothing,
+            (false, true) => Shown::All,
+            (false, false) => Shown::Since(since),
+        };
+        manager.objects(&shown, &mut |object| {
             let path = object.path();
             let mut hasher = DefaultHasher::new();
             (&path, object.version).hash(&mut hasher);
@@ -102,38 +117,27 @@ mod tests {
 
     use parking_lot::Mutex;
 
-    use super::*;
+    use super::{super::watches::OpenWatches, *};
 
-    /// Caches objects of one kind, by name.
+    /// Objects of one kind, by name.
     #[derive(Default)]
-    struct Cached {
-        objects: Vec<(&'static str, u64)>,
-        waits: bool,
-    }
-
-    struct Shared(Mutex<Cached>);
+    struct Cached(Mutex<Vec<(&'static str, u64)>>);
 
     fn kind() -> Kind {
         Kind::of::<k8s_openapi::api::core::v1::ConfigMap>()
     }
 
-    impl RecordingSource for Shared {
-        fn objects(&self, earlier: Option<&KindVersions>, take: &mut dyn FnMut(SnapshotObject<'_>)) {
-            let earlier = earlier.map(|earlier| earlier.get(&kind()).map_or(0, |version| version.0));
-            for (name, version) in &self.0.lock().objects {
-                if earlier.is_some_and(|earlier| *version > earlier) {
+    impl RecordingSource for Cached {
+        fn objects(&self, shown: &Shown, take: &mut dyn FnMut(SnapshotObject<'_>)) {
+            let is_shown = shown.of(&kind());
+            for (name, version) in &*self.0.lock() {
+                if is_shown(Some("shop"), Some(Version(*version))) {
                     continue;
                 }
                 let (kind, key, version) = (kind(), ObjectKey::new("shop", *name), version.to_string());
                 let encode = || Some(Vec::new());
                 take(SnapshotObject { kind: &kind, key: &key, version: Some(&version), encode: &encode });
             }
-        }
-
-        fn versions(&self) -> Option<KindVersions> {
-            let cached = self.0.lock();
-            let highest = cached.objects.iter().map(|(_, version)| *version).max();
-            (!cached.waits).then(|| highest.map(|highest| (kind(), Version(highest))).into_iter().collect())
         }
 
         fn settings(&self) -> serde_json::Value {
@@ -148,46 +152,36 @@ mod tests {
     // P26
     #[test]
     fn a_part_begins_with_what_the_part_before_does_not_show() {
-        let cached = Shared(Mutex::new(Cached::default()));
-        let (mut content, written) = (PartContent::default(), RefCell::new(Vec::new()));
-        let next = |content: &mut PartContent| {
-            content.next(&cached, |object, _| {
+        let (cached, mut content) = (Cached::default(), PartContent::first());
+        let (mut watches, written) = (OpenWatches::default(), RefCell::new(Vec::new()));
+        watches.open(1, &ResourcePath::of(&kind(), None));
+        let next = |content: &mut PartContent, watches: &mut OpenWatches| {
+            content.next(&cached, watches.turn(), |object, _| {
                 written.borrow_mut().push(object.key.name().to_owned());
                 true
             });
             written.take()
         };
-        let set = |objects: &[(&'static str, u64)]| cached.0.lock().objects = objects.to_vec();
+        let set = |objects: &[(&'static str, u64)]| *cached.0.lock() = objects.to_vec();
         // The first part shows all that was read since the process began.
-        content.look(&cached);
         set(&[("a", 1), ("b", 2)]);
-        assert_eq!(next(&mut content), [""; 0]);
+        assert_eq!(next(&mut content, &mut watches), [""; 0]);
         // Nothing has changed since: the second part shows nothing of it.
-        content.look(&cached);
-        assert_eq!(next(&mut content), ["a", "b"]);
+        assert_eq!(next(&mut content, &mut watches), ["a", "b"]);
         // The third part begins with all, and the fourth need not.
-        content.look(&cached);
-        assert_eq!(next(&mut content), [""; 0]);
-        // What changes after the look is in a line of the part; what had changed before may be in an earlier one.
-        set(&[("a", 1), ("b", 3)]);
-        content.look(&cached);
-        set(&[("a", 4), ("b", 3)]);
-        content.look(&cached);
-        assert_eq!(next(&mut content), ["b"]);
+        assert_eq!(next(&mut content, &mut watches), [""; 0]);
+        // What changes is in a line of the part.
+        watches.note(1, Version(3));
+        set(&[("a", 1), ("b", 4)]);
+        assert_eq!(next(&mut content, &mut watches), ["a"]);
         // It is another version than the one that was written.
-        set(&[("a", 4), ("b", 5)]);
-        content.look(&cached);
-        assert_eq!(next(&mut content), ["a", "b"]);
-        // Nothing is known of what waits to be cached.
-        cached.0.lock().waits = true;
-        content.look(&cached);
-        set(&[("a", 6), ("b", 5)]);
-        assert_eq!(next(&mut content), ["a"]);
+        watches.note(1, Version(5));
+        set(&[("a", 3), ("b", 4)]);
+        assert_eq!(next(&mut content, &mut watches), ["a", "b"]);
         // A line of what changed was left out.
-        cached.0.lock().waits = false;
-        content.look(&cached);
-        set(&[("a", 6), ("b", 7)]);
+        watches.note(1, Version(6));
+        set(&[("a", 3), ("b", 7)]);
         content.lost();
-        assert_eq!(next(&mut content), ["b"]);
+        assert_eq!(next(&mut content, &mut watches), ["b"]);
     }
 }

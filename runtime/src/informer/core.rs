@@ -1,9 +1,6 @@
 //! What an informer's handles, tasks and registrations share, and how it starts and stops.
 
-use std::sync::{
-    Arc, Weak,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, Weak, atomic::AtomicU64};
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -30,9 +27,9 @@ use crate::{
     delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
     list_watch::AnySource,
     metrics::{CacheReport, CacheSource, Metrics},
-    object::{AnyObject, Kind, Version},
+    object::{AnyObject, Kind},
     reflector::{ReflectorConfig, WatchErrorHandler},
-    store::{CachedObject, IndexDefinition, Indexer, ObjectIndex, StoredType},
+    store::{IndexDefinition, Indexer, ObjectIndex, StoredType},
     users_code::contained_in,
 };
 
@@ -135,21 +132,6 @@ impl InformerParts {
 }
 
 impl InformerCore {
-    /// Returns a version that no object exceeds that was read so far; the highest of all if nobody knows one. `None` while
-    /// something waits to be cached.
-    pub(super) fn highest_version(&self) -> Option<Version> {
-        // What is read is not known before it is queued.
-        if !self.synced.is_set() || self.stop.is_cancelled() || self.reliability.lags() {
-            return Some(Version(u64::MAX));
-        }
-        if !self.fifo.is_settled() {
-            return None;
-        }
-        // What a list only confirmed after a restore is not among the newest.
-        let cached = self.indexer.lister().list_cached().iter().filter_map(CachedObject::version).max();
-        cached.max(Some(Version(self.newest.load(Ordering::Acquire))))
-    }
-
     pub(super) fn new(parts: InformerParts) -> Arc<Self> {
         let (kind, feeds, metrics) = (parts.kind, parts.feeds, parts.metrics);
         let name = name_of(&kind, parts.cluster.as_deref());

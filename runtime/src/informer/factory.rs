@@ -28,7 +28,7 @@ use super::{
 use crate::{
     clock::WallClock,
     delta_fifo::{Extent, Transform, Transformed},
-    flight_recorder::{KindVersions, SnapshotObject},
+    flight_recorder::{Shown, SnapshotObject},
     list_watch::{ClientSource, ItemForm, Keeps, ListOptions, ManagedFields, OptionsHook},
     object::Scope,
     reflector::{FirstList, ReflectorConfig, Server, WatchError, WatchErrorHandler},
@@ -162,36 +162,28 @@ impl SharedInformerFactory {
         used.iter().map(|(informer, selector)| informer.core.report().selecting(selector)).collect()
     }
 
-    /// Gives the cached objects to a function, without those whose version is higher than that of their kind here.
-    pub(crate) fn cached(&self, earlier: Option<&KindVersions>, take: &mut dyn FnMut(SnapshotObject)) {
+    /// Gives the cached objects that are not shown to a function.
+    pub(crate) fn cached(&self, shown: &Shown, take: &mut dyn FnMut(SnapshotObject)) {
         // What an informer still shows that was stopped alone may be long gone.
         let all = self.shared.stop.is_cancelled();
-        for informer in self.informers().iter().filter(|one| all || !one.core.stop.is_cancelled()) {
+        let mut informers = self.informers();
+        informers.retain(|one| all || !one.core.stop.is_cancelled());
+        for informer in informers {
             let kind = &informer.core.kind;
-            let earlier = earlier.map(|earlier| earlier.get(kind).copied());
-            for cached in informer.core.indexer.lister().list_cached() {
-                if earlier
-                    .is_some_and(|earlier| cached.version().is_some_and(|version| Some(version) > earlier))
-                {
-                    continue;
-                }
+            let is_shown = shown.of(kind);
+            // Few as a rule: those that are held here may be replaced meanwhile.
+            let waiting = informer
+                .core
+                .indexer
+                .lister()
+                .cached_if(|cached| !is_shown(cached.key().namespace(), cached.version()));
+            for cached in waiting {
                 // How a type is written is its user's code.
                 let encode = || contained(|| cached.any().ok()?.to_json().ok()).flatten();
                 let (key, version) = (cached.key(), cached.resource_version());
                 take(SnapshotObject { kind, key, version, encode: &encode });
             }
         }
-    }
-
-    /// Returns a version of each kind that no cached object exceeds; `None` while something waits to be cached.
-    pub(crate) fn versions(&self) -> Option<KindVersions> {
-        let mut versions = KindVersions::new();
-        for informer in self.informers() {
-            let (kind, highest) = (informer.core.kind.clone(), informer.core.highest_version()?);
-            let of_kind = versions.entry(kind).or_insert(highest);
-            *of_kind = highest.max(*of_kind);
-        }
-        Some(versions)
     }
 
     /// Stops every informer for good, and waits until no task is left.

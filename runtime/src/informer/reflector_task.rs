@@ -63,12 +63,10 @@ impl InformerSink {
 impl ReflectorStore<dyn AnyObject> for InformerSink {
     fn replace(&self, list: List<dyn AnyObject>) {
         self.transforming(|| self.sink.replace(list));
-        self.reliability.gathers(self.sink.extent(), false);
     }
 
     /// Compares with the cache, once that has taken all that was queued.
     fn unchanged(&self, item: &AnyItem) -> Option<ObjectKey> {
-        self.reliability.gathers(self.sink.extent(), true);
         // While the reflector lists it queues nothing else, so that what is cached stays until the list replaces it. What
         // a transform hid may come back meanwhile: that is marked until it does.
         if !self.sink.is_settled() {

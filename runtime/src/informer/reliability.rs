@@ -1,10 +1,6 @@
 //! Whether an informer's cache can be relied on, and when it lists to compare.
 
-use std::{
-    future::pending,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::{future::pending, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -37,8 +33,6 @@ struct Part {
     extent: Extent,
     /// Signalled when a list becomes due.
     due_anew: Notify,
-    /// A list is read whose objects are not yet queued.
-    gathers: AtomicBool,
     state: Mutex<PartState>,
 }
 
@@ -66,12 +60,7 @@ struct ListCounts {
 
 impl Reliability {
     pub(super) fn new(server: Server, extents: impl IntoIterator<Item = Extent>) -> Self {
-        let part = |extent| Part {
-            extent,
-            due_anew: Notify::new(),
-            gathers: AtomicBool::default(),
-            state: Mutex::default(),
-        };
+        let part = |extent| Part { extent, due_anew: Notify::new(), state: Mutex::default() };
         Self { server, parts: extents.into_iter().map(part).collect(), listed: watch::channel(()).0 }
     }
 
@@ -99,19 +88,6 @@ impl Reliability {
             }
         }
         self.server.note_change();
-    }
-
-    /// Notes whether a list of an extent is read whose objects are not yet queued.
-    pub(super) fn gathers(&self, extent: &Extent, gathers: bool) {
-        if let Some(part) = self.part(extent) {
-            part.gathers.store(gathers, Ordering::Release);
-        }
-    }
-
-    /// Returns whether a watch is lost and not yet back, or a list is read whose objects are not yet queued.
-    pub(super) fn lags(&self) -> bool {
-        let is_cut = |part: &Part| part.state.lock().status.cut.is_some();
-        self.parts.iter().any(|part| part.gathers.load(Ordering::Acquire) || is_cut(part))
     }
 
     /// Says why the cache can't be relied on, if so; of several parts, the doubt that lasts longest.

@@ -7,7 +7,7 @@ use super::{
     debug_report::ProgramReport, end::ManagerEnd, inspector::Inspector, process::Clusters, running::ABORT,
 };
 use crate::{
-    flight_recorder::{KindVersions, Recording, RecordingSource, SnapshotObject},
+    flight_recorder::{Recording, RecordingSource, Shown, SnapshotObject},
     leader_election::{LeaderState, Leadership},
 };
 
@@ -31,12 +31,8 @@ impl RecordedManager {
 }
 
 impl RecordingSource for RecordedManager {
-    fn objects(&self, earlier: Option<&KindVersions>, take: &mut dyn FnMut(SnapshotObject<'_>)) {
-        self.clusters.own().factory().cached(earlier, take);
-    }
-
-    fn versions(&self) -> Option<KindVersions> {
-        self.clusters.own().factory().versions()
+    fn objects(&self, shown: &Shown, take: &mut dyn FnMut(SnapshotObject<'_>)) {
+        self.clusters.own().factory().cached(shown, take);
     }
 
     fn settings(&self) -> serde_json::Value {

@@ -313,8 +313,15 @@ impl<K: ?Sized> Lister<K> {
 
     /// Lists all objects without decoding them, those included that can't be read.
     pub fn list_cached(&self) -> Vec<CachedObject<K>> {
+        self.cached_if(|_| true)
+    }
+
+    /// Lists the objects for which a function returns `true`, without decoding them.
+    pub(crate) fn cached_if(&self, keep: impl Fn(&CachedObject) -> bool) -> Vec<CachedObject<K>> {
         self.note_set(|| ReadSet::Everything);
-        self.snapshot().objects.iter().map(|stored| stored.held.clone().cast()).collect()
+        let snapshot = self.snapshot();
+        let kept = snapshot.objects.iter().map(|stored| &stored.held).filter(|held| keep(held));
+        kept.map(|held| held.clone().cast()).collect()
     }
 
     /// Counts the objects; in a compact cache, those included that do not decode.

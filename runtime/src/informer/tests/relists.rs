@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use super::testing::{Fed, Item1, Log, broken, item, item_with, key, settle};
 use crate::{
     delta_fifo::{Extent, Transform},
-    object::{ObjectKey, Version},
+    object::ObjectKey,
     reflector::{Epoch, List},
 };
 
@@ -214,25 +214,4 @@ async fn a_handler_that_is_slower_than_its_resyncs_is_shown_one_after_the_other(
     fed.source(0).resync();
     settle().await;
     assert_eq!(handler.len(), 4);
-}
-
-// P26
-#[tokio::test(start_paused = true)]
-async fn no_version_is_known_that_none_exceeds_while_a_list_is_read() {
-    let fed = Fed::listed(&["a@5", "b@9"], "9").await;
-    let highest = || fed.informer.handle().core.highest_version();
-    let unknown = Some(Version(u64::MAX));
-    assert_eq!(highest(), Some(Version(9)));
-    assert!(fed.source(0).unchanged(&item("a@5")).is_some());
-    assert_eq!(highest(), unknown);
-    fed.replace(&["a@5", "b@12"], "12");
-    assert_eq!(highest(), None, "the list waits");
-    settle().await;
-    assert_eq!(highest(), Some(Version(12)));
-    // The server was restored: the list confirms `a`, and shows an older `b`.
-    assert_eq!(relist(&fed, vec![item("a@5"), item("b@4")], "5", Epoch::New), ["a"]);
-    settle().await;
-    assert_eq!(highest(), Some(Version(5)));
-    fed.informer.shutdown().await;
-    assert_eq!(highest(), unknown);
 }
