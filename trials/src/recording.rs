@@ -200,6 +200,8 @@ struct Reading {
     gone: HashMap<String, u64>,
     /// What watches that list have shown so far, by request.
     shown: HashMap<u64, HashSet<String>>,
+    /// What the pages of lists have shown so far, by collection; not those of selections.
+    pages: HashMap<String, HashSet<String>>,
     /// The objects whose last change was shown by a watch of metadata alone.
     partly: HashSet<String>,
     /// A part begins: requests that go on are named again.
@@ -239,17 +241,25 @@ impl Reading {
             self.names_again = part > 1;
         }
         self.names_again &= !value["settings"].is_object();
-        if let Some(id) = value["request"].as_u64()
-            && !self.names_again
-            && value["uri"].as_str().is_some_and(|uri| uri.contains("sendInitialEvents=true"))
-        {
-            self.shown.insert(id, HashSet::new());
-        }
         note_request(asked, value);
+        if let Some((id, of)) = value["request"].as_u64().and_then(|id| Some((id, asked.get(&id)?))) {
+            let asks = |what: &str| of.uri.query().is_some_and(|query| query.contains(what));
+            match self.names_again {
+                // It has listed in an earlier part.
+                true if asks("watch=true") => drop(self.listed.insert(of.uri.path().to_owned())),
+                false if asks("sendInitialEvents=true") => drop(self.shown.insert(id, HashSet::new())),
+                _ => {}
+            }
+        }
         self.recording.missing += value["missing"].as_u64().unwrap_or_default();
         self.recording.runs += usize::from(value["run"].is_object());
         if let (Some(path), true) = (value["path"].as_str(), value["object"].is_object()) {
-            return self.see(line.at, path.to_owned(), Some(&value["object"]), true);
+            // Where versions can't be compared, what was seen is newer than what was cached.
+            let is_seen = version(&value["object"]) == 0 && self.known.contains_key(path);
+            if !is_seen {
+                self.see(line.at, path.to_owned(), Some(&value["object"]), true);
+            }
+            return;
         }
         let id = value["event"].as_u64().or_else(|| value["answer"].as_u64());
         let Some(of) = id.and_then(|id| asked.get(&id)) else { return };
@@ -262,7 +272,10 @@ impl Reading {
         let is_done = value["code"].as_u64().is_some_and(|code| code < 300);
         match of.info.verb {
             // It was too large to be recorded: that says nothing of what is there.
-            Some(Verb::List) if is_done && value["body"].is_null() => self.recording.missing += 1,
+            Some(Verb::List) if is_done && value["body"].is_null() => {
+                self.pages.remove(of.uri.path());
+                self.recording.missing += 1;
+            }
             Some(Verb::List) if is_done => self.list(line.at, of, &value["body"]),
             Some(Verb::Get) if is_done => {
                 if let Some(path) = path_of(of, &value["body"]) {
@@ -311,7 +324,11 @@ impl Reading {
         let place = of.uri.path().to_owned();
         // All pages of the first list are.
         let initial = !self.listed.contains(&place);
-        let mut there = HashSet::new();
+        let is_first = !of.uri.query().is_some_and(|query| query.contains("continue="));
+        // A page that was not recorded may have shown anything.
+        let before = self.pages.remove(&place).filter(|_| !is_first);
+        let knows_all = !of.selects() && (is_first || before.is_some());
+        let mut there = before.unwrap_or_default();
         let kind = list["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
         for item in list["items"].as_array().into_iter().flatten() {
             let mut item = item.clone();
@@ -323,12 +340,14 @@ impl Reading {
             there.insert(path.clone());
             self.see(at, path, Some(&item), initial);
         }
-        if object::text(list, "continue").is_empty() {
-            self.listed.insert(place.clone());
+        if !object::text(list, "continue").is_empty() {
+            if knows_all {
+                self.pages.insert(place, there);
+            }
+            return;
         }
-        let is_whole = object::text(list, "continue").is_empty()
-            && !of.uri.query().is_some_and(|query| query.contains("continue="));
-        if is_whole && !initial {
+        self.listed.insert(place);
+        if knows_all && !initial {
             self.only(at, of, &there, version(list));
         }
     }
@@ -345,7 +364,8 @@ impl Reading {
                 && !there.contains(*path)
                 && (as_of == 0 || version(known) <= as_of)
         };
-        let gone = self.known.iter().filter(is_gone).map(|(path, known)| (path.clone(), version(known) + 1));
+        let after = |known: &Value| if version(known) == 0 { 0 } else { version(known) + 1 };
+        let gone = self.known.iter().filter(is_gone).map(|(path, known)| (path.clone(), after(known)));
         let gone: Vec<_> = gone.collect();
         for (path, version) in gone {
             self.gone.insert(path.clone(), version);
@@ -375,7 +395,7 @@ impl Reading {
         let is_partly = is_partial(&state);
         if let Some(before) = &before {
             let completes = !is_partly && (is_partial(before) || self.partly.contains(&path));
-            let is_newer = version(&state) > version(before);
+            let is_newer = version(&state) > version(before) || version(&state) == 0;
             if !(is_newer || (completes && version(&state) == version(before))) {
                 return;
             }
@@ -431,10 +451,16 @@ impl Reading {
         if !lines.is_empty() {
             self.recording.effects.push(Effect { at, request, lines });
         }
-        self.known.insert(path, answer.clone());
+        // A later change, or the end, may have been shown before the answer.
+        let is_over = self.gone.get(&path).is_some_and(|gone| version(answer) <= *gone);
+        let is_old = self.known.get(&path).is_some_and(|known| version(answer) < version(known));
+        if !is_over && !is_old {
+            self.known.insert(path, answer.clone());
+        }
     }
 }
 
+/// Returns the version of an object; 0 for one that can't be compared.
 fn version(object: &Value) -> u64 {
     object::text(object, "resourceVersion").parse().unwrap_or_default()
 }
@@ -714,6 +740,117 @@ mod tests {
         // A change that only a watch of metadata shows is one as well.
         let partial = other("MODIFIED", "a").replace("ConfigMap", "PartialObjectMetadata");
         assert_eq!(gone(&[first, vec![partial]]), [(format!("{MAPS}/a"), true)]);
+    }
+
+    // T32
+    #[test]
+    fn what_lists_in_pages_do_not_show_any_more_is_gone() {
+        let page = |answer: u32, query: &str, token: &str, name: &str| {
+            [
+                format!(
+                    r#"{{"t":{answer},"request":{answer},"method":"GET","uri":"/api/v1/configmaps?limit=1{query}"}}"#
+                ),
+                format!(
+                    r#"{{"t":{answer},"answer":{answer},"code":200,"body":{{"kind":"ConfigMapList","metadata":{{"resourceVersion":"9","continue":"{token}"}},"items":[{{"metadata":{{"namespace":"shop","name":"{name}","resourceVersion":"5"}}}}]}}}}"#
+                ),
+            ]
+        };
+        let more = "&continue=next";
+        let first = [page(1, "", "next", "a"), page(2, more, "next", "b"), page(3, more, "", "c")].concat();
+        let gone = |again: &[[String; 2]]| {
+            let lines = [&first[..], &again.concat()].concat();
+            let recording = Recording::parse(&lines.join("\n")).unwrap();
+            recording.others.into_iter().map(|one| one.path[MAPS.len()..].to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(gone(&[page(4, "", "next", "a"), page(5, more, "", "c")]), ["/b"]);
+        assert_eq!(gone(&[page(4, "", "next", "a")]), [""; 0], "it is not over");
+        // The page in between was too large.
+        let large = |answer: u32| {
+            let [ask, _] = page(answer, more, "", "");
+            [ask, format!(r#"{{"t":{answer},"answer":{answer},"code":200}}"#)]
+        };
+        assert_eq!(gone(&[page(4, "", "next", "a"), large(5), page(6, more, "", "c")]), [""; 0]);
+        // A part that begins names the watch again: what it watches has been listed.
+        let header = r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z","part":2}"#;
+        let watch =
+            r#"{"t":0,"request":1,"method":"GET","uri":"/api/v1/configmaps?watch=true&resourceVersion=9"}"#;
+        let object = |name: &str| {
+            format!(
+                r#"{{"t":0,"path":"{MAPS}/{name}","object":{{"metadata":{{"namespace":"shop","name":"{name}","resourceVersion":"5"}}}}}}"#
+            )
+        };
+        let again = [page(4, "", "next", "a"), page(5, more, "", "c")].concat().join("\n");
+        let whole = r#"{"t":6,"whole":2}"#;
+        let text = [header, watch, &object("a"), &object("b"), &object("c"), &again, whole].join("\n");
+        let recording = Recording::parse(&text).unwrap();
+        let initial: Vec<_> = recording.initial.iter().map(|(path, _)| &path[MAPS.len()..]).collect();
+        assert_eq!(initial, ["/a", "/c"], "{recording:?}");
+    }
+
+    // T32
+    #[test]
+    fn an_answer_that_comes_after_the_end_of_its_object_brings_it_not_back() {
+        let map = |version: u32| {
+            format!(
+                r#"{{"kind":"ConfigMap","metadata":{{"namespace":"shop","name":"a","uid":"u","resourceVersion":"{version}"}}}}"#
+            )
+        };
+        let header = r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z","part":1}"#.to_owned();
+        let watch =
+            r#"{"t":1,"request":1,"method":"GET","uri":"/api/v1/configmaps?watch=true&resourceVersion=4"}"#;
+        let event = |kind: &str, version: u32| {
+            format!(r#"{{"t":2,"event":1,"line":{{"type":"{kind}","object":{}}}}}"#, map(version))
+        };
+        let patch = format!(r#"{{"t":3,"request":2,"method":"PATCH","uri":"{MAPS}/a","body":{{}}}}"#);
+        let answer = |version: u32| format!(r#"{{"t":4,"answer":2,"code":200,"body":{}}}"#, map(version));
+        let others = |lines: &[String]| {
+            let recording = Recording::parse(&lines.join("\n")).unwrap();
+            recording.others.iter().map(|one| (one.before.is_some(), one.after.is_some())).collect::<Vec<_>>()
+        };
+        let before = [header, watch.to_owned(), event("ADDED", 5), patch];
+        let comes = (false, true);
+        // The patch took the last finalizer off.
+        let end = [event("DELETED", 7), answer(6), event("ADDED", 9)];
+        assert_eq!(others(&[&before[..], &end].concat()), [comes, (true, false), comes]);
+        // Somebody else's change was shown first.
+        let later = [event("MODIFIED", 8), answer(6), event("MODIFIED", 8)];
+        assert_eq!(others(&[&before[..], &later].concat()), [comes, (true, true)]);
+    }
+
+    // T32
+    #[test]
+    fn versions_that_can_t_be_compared_follow_each_other_as_they_come() {
+        let event = |kind: &str, text: &str| {
+            format!(
+                r#"{{"t":2,"event":1,"line":{{"type":"{kind}","object":{{"kind":"ConfigMap","metadata":{{"namespace":"shop","name":"a","resourceVersion":"x"}},"data":{{"text":"{text}"}}}}}}}}"#
+            )
+        };
+        let cached = format!(
+            r#"{{"t":3,"path":"{MAPS}/a","object":{{"kind":"ConfigMap","metadata":{{"name":"a"}}}}}}"#
+        );
+        let lines = [
+            r#"{"t":1,"request":1,"method":"GET","uri":"/api/v1/configmaps?watch=true&resourceVersion=4"}"#
+                .to_owned(),
+            event("ADDED", "one"),
+            event("MODIFIED", "two"),
+            cached,
+            event("DELETED", "two"),
+            event("ADDED", "three"),
+            r#"{"t":4,"request":2,"method":"GET","uri":"/api/v1/configmaps"}"#.to_owned(),
+            r#"{"t":4,"answer":2,"code":200,"body":{"kind":"ConfigMapList","metadata":{},"items":[]}}"#
+                .to_owned(),
+            r#"{"t":5,"request":3,"method":"GET","uri":"/api/v1/configmaps"}"#.to_owned(),
+            r#"{"t":5,"answer":3,"code":200,"body":{"kind":"ConfigMapList","metadata":{},"items":[]}}"#
+                .to_owned(),
+            event("ADDED", "four"),
+        ];
+        let recording = Recording::parse(&lines.join("\n")).unwrap();
+        let text = |one: &ForeignEvent| {
+            one.after.as_ref().map(|map| map["data"]["text"].as_str().map(str::to_owned))
+        };
+        let texts: Vec<_> = recording.others.iter().map(|one| text(one).flatten()).collect();
+        let told = |text: &str| Some(text.to_owned());
+        assert_eq!(texts, [told("one"), told("two"), None, told("three"), None, told("four")]);
     }
 
     // T32
