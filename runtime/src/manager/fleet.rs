@@ -11,36 +11,30 @@ use std::{
 use futures::{
     Stream, StreamExt,
     future::{join_all, pending},
-    stream::{self, BoxStream},
 };
-use k8s_openapi::api::core::v1::Secret;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::AuthInfo;
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Notify, watch},
+    sync::watch,
     task::{JoinError, JoinSet},
     time::{sleep, timeout},
 };
 
 use super::{
-    client, controller_set::SetSupply, end::ending_all_by_a_panic, process, rules::Rules,
-    supply::ControllerSupply,
+    client, controller_set::SetSupply, end::ending_all_by_a_panic, fleet_source::FleetSource, process,
+    rules::Rules, supply::ControllerSupply,
 };
 use crate::{
     chain::one_line,
     controller::{Cluster, Controller, Plan, RunningController, Stop},
     error::Error,
-    informer::{Marker, SharedInformer},
+    informer::Marker,
     shards::{ShownVersions, SlotStage, SlotUser, Slots},
     store::InvalidSelector,
     users_code::contained,
     writes::Sender,
 };
 
-/// The label of Secrets that hold a kubeconfig, unless a fleet says otherwise.
-const LABEL: &str = "watchkeeper.dev/kubeconfig";
-/// Where such a Secret holds it.
-const KEY: &str = "kubeconfig";
 /// How long the watches of a cluster that left may take to close.
 const CLOSING: Duration = Duration::from_secs(5);
 
@@ -93,14 +87,6 @@ struct FleetShared {
 /// Makes a controller for a cluster.
 type FleetMake = Box<dyn FnMut(&FleetCluster) -> Plan + Send>;
 
-/// A cluster came, with its client, or left.
-type FleetChange = (Arc<str>, Option<kube::Client>);
-
-enum FleetSource {
-    Secrets { namespace: String, labels: String, key: String, informer: Option<Box<SharedInformer<Secret>>> },
-    Changes(BoxStream<'static, FleetChange>),
-}
-
 /// A cluster of a [`Fleet`].
 #[derive(Clone)]
 pub struct FleetCluster {
@@ -132,23 +118,61 @@ impl Fleet {
     ///
     /// The program must be allowed to list and watch Secrets in that namespace.
     pub fn kubeconfig_secrets(namespace: impl Into<String>) -> Self {
-        let (namespace, labels, key) = (namespace.into(), LABEL.to_owned(), KEY.to_owned());
-        Self::of(FleetSource::Secrets { namespace, labels, key, informer: None })
+        Self::of(FleetSource::secrets(namespace.into()))
     }
 
     /// Finds the Secrets by another label selector, and their kubeconfig under another key.
     ///
-    /// Those of Cluster API are `.labels("cluster.x-k8s.io/cluster-name", "value")`. Say so before the manager gets the fleet;
-    /// one of a stream ignores it.
+    /// Those of Cluster API are `.labels("cluster.x-k8s.io/cluster-name", "value")`. Of ClusterProfiles it selects those with these
+    /// labels, and the key means nothing. Say so before the manager gets the fleet; one of a stream ignores it.
     ///
     /// # Errors
     /// The selector does not parse.
     pub fn labels(self, labels: &str, in_key: &str) -> Result<Self, InvalidSelector> {
         labels.parse::<crate::store::Selector>()?;
-        if let Some(FleetSource::Secrets { labels: of, key, .. }) = &mut *self.shared.source.lock() {
-            (*of, *key) = (labels.to_owned(), in_key.to_owned());
+        if let Some(source) = &mut *self.shared.source.lock() {
+            source.select(labels, in_key);
         }
         Ok(self)
+    }
+
+    /// Finds clusters in the ClusterProfiles of a namespace, in which a cluster manager tells what it manages: the
+    /// [cluster inventory API](https://github.com/kubernetes-sigs/cluster-inventory-api), KEP-4322 and KEP-5339.
+    ///
+    /// The ClusterProfile's name is the cluster's. Its `status.accessProviders` say where the cluster is; the function says with which
+    /// credentials the program goes there, by the name of the provider. The first provider counts for which it returns some. It is
+    /// called again whenever a profile says something else, and when `provide_cluster_info` is set, a program of `exec` gets the extension
+    /// `client.authentication.k8s.io/exec` of the profile. When the provider's entry changes, the cluster leaves and comes back. A
+    /// profile that can't be used is logged with its name; one that names no provider yet waits. The condition
+    /// `ControlPlaneHealthy` is not looked at: a cluster that can't be reached holds up no other.
+    ///
+    /// The kind must be installed, with the version `v1alpha1`: until then the informer that looks for it fails, and the replica is not
+    /// ready. The program must be allowed to list and watch `clusterprofiles` in that namespace. Those who may write their status
+    /// decide where the credentials are sent.
+    ///
+    /// ```
+    /// # use watchkeeper::{kube::config::{AuthInfo, ExecConfig}, manager::Fleet, prelude::*};
+    /// # fn of_an_inventory(manager: &Manager) {
+    /// let fleet = manager.fleet(Fleet::cluster_profiles("inventory", |provider| match provider {
+    ///     "google" => Some(AuthInfo {
+    ///         exec: Some(ExecConfig {
+    ///             api_version: Some("client.authentication.k8s.io/v1".to_owned()),
+    ///             command: Some("gke-gcloud-auth-plugin".to_owned()),
+    ///             provide_cluster_info: true,
+    ///             ..ExecConfig::default()
+    ///         }),
+    ///         ..AuthInfo::default()
+    ///     }),
+    ///     _ => None,
+    /// }));
+    /// # let _ = fleet;
+    /// # }
+    /// ```
+    pub fn cluster_profiles(
+        namespace: impl Into<String>,
+        access: impl Fn(&str) -> Option<AuthInfo> + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(FleetSource::profiles(namespace.into(), access))
     }
 
     /// Takes clusters from a stream: a name and a client when one comes, `None` when it leaves.
@@ -156,7 +180,7 @@ impl Fleet {
     /// A client for a name that is there replaces it. Clusters stay when the stream ends.
     pub fn stream(changes: impl Stream<Item = (String, Option<kube::Client>)> + Send + 'static) -> Self {
         let changes = changes.map(|(name, client)| (Arc::from(name), client));
-        Self::of(FleetSource::Changes(changes.boxed()))
+        Self::of(FleetSource::stream(changes))
     }
 
     fn of(source: FleetSource) -> Self {
@@ -182,7 +206,7 @@ impl Fleet {
 
     /// Returns the least that its controllers must be allowed to do in each of its clusters, for what was said so far.
     ///
-    /// [`Manager::rules`](super::Manager::rules) says what must be allowed in the manager's own cluster: to read the Secrets.
+    /// [`Manager::rules`](super::Manager::rules) says what must be allowed in the manager's own cluster: to read the Secrets, or the ClusterProfiles.
     ///
     /// # Panics
     /// As a function that makes a controller does.
@@ -196,23 +220,16 @@ impl Fleet {
 
     /// Asks the manager's own cluster for what it needs.
     pub(super) fn join(&self, own: &Cluster) {
-        if let Some(FleetSource::Secrets { namespace, labels, informer, .. }) =
-            &mut *self.shared.source.lock()
-        {
-            let secrets = own.informer::<Secret>().namespace(namespace.as_str()).label_selector(labels);
-            *informer = Some(Box::new(secrets.expect("it has parsed before").build()));
+        if let Some(source) = &mut *self.shared.source.lock() {
+            source.join(own);
         }
     }
 
     /// Runs controllers for the clusters until the manager stops.
     pub(super) async fn attend(self, manager: SetSupply, connect: Connect, stop: Stop) {
         let source = self.shared.source.lock().take();
-        let mut changes = match source {
-            Some(FleetSource::Secrets { key, informer: Some(informer), .. }) => of_secrets(*informer, key),
-            Some(FleetSource::Changes(changes)) => changes,
-            // It runs already.
-            Some(FleetSource::Secrets { informer: None, .. }) | None => return,
-        };
+        // It runs already.
+        let Some(mut changes) = source.and_then(FleetSource::changes) else { return };
         let mut makes = mem::take(&mut *self.shared.controllers.lock());
         let (mut running, mut known) = (BTreeMap::<Arc<str>, Stop>::new(), BTreeMap::new());
         let (mut share, mut ends) = (FleetShare::new(manager.supply.slots.as_ref()), JoinSet::new());
@@ -397,112 +414,5 @@ impl FleetMember {
         manager.clusters.leave(&cluster);
         tracing::info!(cluster = &*name, "the cluster {name} has left");
         cluster.name().into()
-    }
-}
-
-/// Follows the kubeconfigs in Secrets.
-fn of_secrets(secrets: SharedInformer<Secret>, key: String) -> BoxStream<'static, FleetChange> {
-    let changed = Arc::new(Notify::new());
-    let notes = [(); 3].map(|()| {
-        let changed = changed.clone();
-        move || changed.notify_one()
-    });
-    let [came, moved, went] = notes;
-    let handler = secrets.handler().on_add(move |_, _| came()).on_update(move |_, _| moved());
-    let registration = handler.on_delete(move |_| went()).register();
-    // A Secret without the key is known as well, so that it is logged once.
-    let known = BTreeMap::<Arc<str>, Option<Vec<u8>>>::new();
-    let following = (secrets, registration, changed, key, known);
-    let changes = stream::unfold(following, |mut following| async {
-        let (secrets, _, changed, key, known) = &mut following;
-        changed.notified().await;
-        let mut found = BTreeMap::new();
-        for secret in secrets.lister().list().iter() {
-            let name = secret.metadata.name.as_deref().unwrap_or_default();
-            let kubeconfig = secret.data.as_ref().and_then(|data| data.get(key.as_str()));
-            found.insert(Arc::from(name), kubeconfig.map(|kubeconfig| kubeconfig.0.clone()));
-        }
-        let before = mem::replace(known, found);
-        let gone = before.keys().filter(|name| !known.contains_key(*name));
-        let mut changes: Vec<FleetChange> = gone.map(|name| (name.clone(), None)).collect();
-        for (name, kubeconfig) in known.iter().filter(|(name, new)| before.get(*name) != Some(new)) {
-            let connected = match kubeconfig {
-                Some(kubeconfig) => connected(kubeconfig).await,
-                None => Err(format!("its key {key:?} is missing")),
-            };
-            if let Err(why) = &connected {
-                tracing::error!(secret = &**name, "the kubeconfig in the Secret {name} can't be used: {why}");
-            }
-            changes.push((name.clone(), connected.ok()));
-        }
-        Some((stream::iter(changes), following))
-    });
-    changes.flatten().boxed()
-}
-
-/// Makes a client of a kubeconfig, or says why that fails.
-async fn connected(kubeconfig: &[u8]) -> Result<kube::Client, String> {
-    let text = std::str::from_utf8(kubeconfig).map_err(|_| "it is not text".to_owned())?;
-    // The error may show what stands there, such as a token.
-    let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| "it is not a kubeconfig in YAML".to_owned())?;
-    if let Some(outside) = outside(&kubeconfig) {
-        return Err(format!(
-            "{outside} is not in it: put tokens, certificates and keys into the kubeconfig itself"
-        ));
-    }
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    client::client(config.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
-}
-
-/// Names what a kubeconfig reads from this machine.
-fn outside(kubeconfig: &Kubeconfig) -> Option<&'static str> {
-    let clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
-    let users = kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref());
-    let of_cluster = clusters.filter(|cluster| cluster.certificate_authority.is_some());
-    let of_cluster = of_cluster.map(|_| "the file of `certificate-authority`");
-    let of_user = users.flat_map(|user| {
-        [
-            user.exec.as_ref().map(|_| "the program of `exec`"),
-            user.auth_provider.as_ref().map(|_| "the program of `auth-provider`"),
-            user.token_file.as_ref().map(|_| "the file of `tokenFile`"),
-            user.client_certificate.as_ref().map(|_| "the file of `client-certificate`"),
-            user.client_key.as_ref().map(|_| "the file of `client-key`"),
-        ]
-    });
-    of_cluster.chain(of_user.flatten()).next()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kubeconfig(cluster: &str, user: &str) -> String {
-        format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
-             contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
-             clusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:1'{cluster}}}}}]\n\
-             users: [{{name: a, user: {{{user}}}}}]\n"
-        )
-    }
-
-    // P31
-    #[tokio::test]
-    async fn a_kubeconfig_that_needs_something_of_this_machine_is_refused() {
-        for (cluster, user, named) in [
-            (", certificate-authority: /ca.crt", "token: a", "certificate-authority"),
-            ("", "exec: {command: sh, apiVersion: client.authentication.k8s.io/v1}", "exec"),
-            ("", "tokenFile: /var/run/token", "tokenFile"),
-            ("", "client-certificate: /a.crt", "client-certificate"),
-            ("", "client-key: /a.key", "client-key"),
-        ] {
-            let why = connected(kubeconfig(cluster, user).as_bytes()).await.map(drop).unwrap_err();
-            assert!(why.contains(named) && why.contains("put tokens"), "{why}");
-        }
-        assert!(connected(kubeconfig("", "token: a").as_bytes()).await.is_ok());
-        let token = kubeconfig("", "token: {hunter2: []}");
-        for rubbish in [&b"\xff"[..], b"", b"a: [", b"{}", token.as_bytes()] {
-            let why = connected(rubbish).await.map(drop).unwrap_err();
-            assert!(!why.contains("hunter2"), "{why}");
-        }
     }
 }

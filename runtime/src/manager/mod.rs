@@ -26,6 +26,7 @@ mod supply;
 mod end;
 mod controller_set;
 mod fleet;
+mod fleet_source;
 mod running;
 mod signals;
 mod tasks;

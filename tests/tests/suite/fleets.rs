@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::core::ObjectMeta;
+use kube::{CustomResource, config::AuthInfo, core::ObjectMeta};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::sleep;
 use watchkeeper::{
@@ -362,4 +364,106 @@ async fn what_a_fleet_needs_in_its_clusters_is_printed() {
     });
     let there = fleet.rules().to_string();
     assert!(there.contains("configmaps") && there.contains("patch"), "{there}");
+}
+
+/// A cluster of the cluster inventory API, as far as it matters here.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "multicluster.x-k8s.io",
+    version = "v1alpha1",
+    kind = "ClusterProfile",
+    namespaced,
+    status = "ClusterProfileStatus"
+)]
+#[serde(rename_all = "camelCase")]
+struct ClusterProfileSpec {
+    display_name: String,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct ClusterProfileStatus {
+    access_providers: Vec<AccessProvider>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+struct AccessProvider {
+    name: String,
+    cluster: ProfiledCluster,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+struct ProfiledCluster {
+    server: String,
+}
+
+/// Says that providers lead to a server that nobody reaches.
+fn status(providers: &[&str], port: u16) -> serde_json::Value {
+    let provider =
+        |name: &&str| json!({"name": name, "cluster": {"server": format!("http://127.0.0.1:{port}")}});
+    json!({"accessProviders": providers.iter().map(provider).collect::<Vec<_>>()})
+}
+
+// P31
+#[tokio::test(start_paused = true)]
+async fn clusters_of_an_inventory_come_with_their_access_and_leave_with_their_profile() {
+    let hub = ApiServer::in_memory().crd::<ClusterProfile>().namespace("shop").start().await;
+    let manager = Manager::new(hub.client());
+    let (made, record) = (Arc::new(AtomicUsize::new(0)), Record::default());
+    let counted = made.clone();
+    let access = |provider: &str| match provider {
+        "known" => Some(AuthInfo { token: Some("a".to_owned().into()), ..AuthInfo::default() }),
+        "fails" => panic!("it fails"),
+        _ => None,
+    };
+    let fleet = manager.fleet(Fleet::cluster_profiles("shop", access));
+    fleet.controller(move |cluster: &FleetCluster| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let keeps = Keeps { cluster: cluster.name().to_owned(), record: record.clone() };
+        Controller::new(keeps).named("keeper")
+    });
+    assert!(manager.rules().to_string().contains("clusterprofiles"), "the hub's profiles are read");
+    let running = manager.spawn();
+    let names = || -> Vec<String> {
+        let why = running.why::<Secret>(&ObjectKey::new("shop", "a"));
+        why.iter().map(|report| report.controller.to_string()).collect()
+    };
+    for name in ["north", "south", "unknown", "waits"] {
+        let spec = ClusterProfileSpec { display_name: name.to_owned() };
+        let mut profile = ClusterProfile::new(name, spec);
+        profile.metadata.namespace = Some("shop".to_owned());
+        hub.create(&profile).await;
+    }
+    sleep(SOON).await;
+    assert_eq!((names(), made.load(Ordering::Relaxed)), (vec![], 0), "nobody says how to reach them");
+    let patch = |name: &str, change| {
+        let (hub, key) = (&hub, format!("shop/{name}"));
+        async move { drop(hub.patch_merge::<ClusterProfile>(&key, change).await) }
+    };
+    let patch_status = |name: &str, change| {
+        let (hub, key) = (&hub, format!("shop/{name}"));
+        async move { drop(hub.patch_status::<ClusterProfile>(&key, change).await) }
+    };
+    patch_status("north", status(&["other", "fails", "known"], 1)).await;
+    patch_status("south", status(&["known"], 1)).await;
+    patch_status("unknown", status(&["other"], 1)).await;
+    sleep(SOON).await;
+    assert_eq!(
+        (names(), made.load(Ordering::Relaxed)),
+        (vec!["north/keeper".into(), "south/keeper".into()], 2)
+    );
+    assert!(running.inspector().readiness().is_ok(), "nobody waits for a cluster that is away");
+    // Another name and another provider change nothing; another address does. Without access it leaves.
+    patch("north", json!({"spec": {"displayName": "North"}})).await;
+    patch_status("north", status(&["known", "other"], 1)).await;
+    sleep(SOON).await;
+    assert_eq!(made.load(Ordering::Relaxed), 2);
+    patch_status("north", status(&["known"], 2)).await;
+    patch_status("south", status(&[], 1)).await;
+    sleep(SOON).await;
+    assert_eq!((names(), made.load(Ordering::Relaxed)), (vec!["north/keeper".into()], 3));
+    hub.delete::<ClusterProfile>("shop/north").await;
+    sleep(SOON).await;
+    assert_eq!(names(), [""; 0]);
+    running.stop().await.unwrap();
 }
