@@ -61,6 +61,11 @@ struct RecordedRequest {
 }
 
 impl RecordedRequest {
+    /// Returns the token of the page that it asks for, unless that is the first.
+    fn continues(&self) -> Option<&str> {
+        self.uri.query()?.split('&').find_map(|pair| pair.strip_prefix("continue="))
+    }
+
     fn selects(&self) -> bool {
         let query = self.uri.query().unwrap_or_default();
         ["labelSelector=", "fieldSelector="].iter().any(|part| query.contains(part))
@@ -200,8 +205,8 @@ struct Reading {
     gone: HashMap<String, u64>,
     /// What watches that list have shown so far, by request.
     shown: HashMap<u64, HashSet<String>>,
-    /// What the pages of lists have shown so far, by collection; not those of selections.
-    pages: HashMap<String, HashSet<String>>,
+    /// What the pages of lists have shown so far, by collection and the token of the next page; not those of selections.
+    pages: HashMap<(String, String), HashSet<String>>,
     /// The objects whose last change was shown by a watch of metadata alone.
     partly: HashSet<String>,
     /// A part begins: requests that go on are named again.
@@ -244,11 +249,13 @@ impl Reading {
         note_request(asked, value);
         if let Some((id, of)) = value["request"].as_u64().and_then(|id| Some((id, asked.get(&id)?))) {
             let asks = |what: &str| of.uri.query().is_some_and(|query| query.contains(what));
-            match self.names_again {
+            if !self.names_again {
+                if asks("sendInitialEvents=true") {
+                    self.shown.insert(id, HashSet::new());
+                }
+            } else if asks("watch=true") && !self.shown.contains_key(&id) {
                 // It has listed in an earlier part.
-                true if asks("watch=true") => drop(self.listed.insert(of.uri.path().to_owned())),
-                false if asks("sendInitialEvents=true") => drop(self.shown.insert(id, HashSet::new())),
-                _ => {}
+                self.listed.insert(of.uri.path().to_owned());
             }
         }
         self.recording.missing += value["missing"].as_u64().unwrap_or_default();
@@ -272,10 +279,7 @@ impl Reading {
         let is_done = value["code"].as_u64().is_some_and(|code| code < 300);
         match of.info.verb {
             // It was too large to be recorded: that says nothing of what is there.
-            Some(Verb::List) if is_done && value["body"].is_null() => {
-                self.pages.remove(of.uri.path());
-                self.recording.missing += 1;
-            }
+            Some(Verb::List) if is_done && value["body"].is_null() => self.recording.missing += 1,
             Some(Verb::List) if is_done => self.list(line.at, of, &value["body"]),
             Some(Verb::Get) if is_done => {
                 if let Some(path) = path_of(of, &value["body"]) {
@@ -311,6 +315,9 @@ impl Reading {
             Some("DELETED") => {
                 // What only left a selection has the version of that change.
                 let is_there = self.known.get(&path).is_some_and(|known| version(known) >= version(object));
+                // So it is where the operator itself took off a label that was selected by.
+                let written = (path.clone(), object::text(object, "resourceVersion").to_owned());
+                let is_there = is_there || self.own.contains(&written);
                 if !(is_there && of.selects()) {
                     self.gone.insert(path.clone(), version(object));
                     self.see(at, path, None, false);
@@ -324,10 +331,11 @@ impl Reading {
         let place = of.uri.path().to_owned();
         // All pages of the first list are.
         let initial = !self.listed.contains(&place);
-        let is_first = !of.uri.query().is_some_and(|query| query.contains("continue="));
-        // A page that was not recorded may have shown anything.
-        let before = self.pages.remove(&place).filter(|_| !is_first);
-        let knows_all = !of.selects() && (is_first || before.is_some());
+        // By the token: several may be read at once. A page that was not recorded may have shown anything.
+        let token = |text: &str| (place.clone(), text.to_owned());
+        let before = of.continues().map(|from| self.pages.remove(&token(from)));
+        let knows_all = !of.selects() && !matches!(before, Some(None));
+        let before = before.flatten();
         let mut there = before.unwrap_or_default();
         let kind = list["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
         for item in list["items"].as_array().into_iter().flatten() {
@@ -340,9 +348,10 @@ impl Reading {
             there.insert(path.clone());
             self.see(at, path, Some(&item), initial);
         }
-        if !object::text(list, "continue").is_empty() {
+        let next = object::text(list, "continue");
+        if !next.is_empty() {
             if knows_all {
-                self.pages.insert(place, there);
+                self.pages.insert(token(next), there);
             }
             return;
         }
@@ -395,7 +404,8 @@ impl Reading {
         let is_partly = is_partial(&state);
         if let Some(before) = &before {
             let completes = !is_partly && (is_partial(before) || self.partly.contains(&path));
-            let is_newer = version(&state) > version(before) || version(&state) == 0;
+            let differs = version(&state) == 0 && *state != *before;
+            let is_newer = version(&state) > version(before) || differs;
             if !(is_newer || (completes && version(&state) == version(before))) {
                 return;
             }
@@ -755,21 +765,26 @@ mod tests {
                 ),
             ]
         };
-        let more = "&continue=next";
-        let first = [page(1, "", "next", "a"), page(2, more, "next", "b"), page(3, more, "", "c")].concat();
+        let after = |token: &str| format!("&continue={token}");
+        let first =
+            [page(1, "", "one", "a"), page(2, &after("one"), "two", "b"), page(3, &after("two"), "", "c")]
+                .concat();
         let gone = |again: &[[String; 2]]| {
             let lines = [&first[..], &again.concat()].concat();
             let recording = Recording::parse(&lines.join("\n")).unwrap();
             recording.others.into_iter().map(|one| one.path[MAPS.len()..].to_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(gone(&[page(4, "", "next", "a"), page(5, more, "", "c")]), ["/b"]);
-        assert_eq!(gone(&[page(4, "", "next", "a")]), [""; 0], "it is not over");
+        let again = || [page(4, "", "three", "a"), page(5, &after("three"), "", "c")];
+        assert_eq!(gone(&again()), ["/b"]);
+        assert_eq!(gone(&again()[..1]), [""; 0], "it is not over");
         // The page in between was too large.
-        let large = |answer: u32| {
-            let [ask, _] = page(answer, more, "", "");
-            [ask, format!(r#"{{"t":{answer},"answer":{answer},"code":200}}"#)]
-        };
-        assert_eq!(gone(&[page(4, "", "next", "a"), large(5), page(6, more, "", "c")]), [""; 0]);
+        let [ask, _] = page(5, &after("three"), "", "");
+        let large = [ask, r#"{"t":5,"answer":5,"code":200}"#.to_owned()];
+        assert_eq!(gone(&[again()[0].clone(), large, page(6, &after("four"), "", "c")]), [""; 0]);
+        // Somebody reads other pages at the same time, and a selection.
+        let other = page(7, "&labelSelector=x", "five", "a");
+        let [one, two] = again();
+        assert_eq!(gone(&[one, page(6, "", "six", "a"), other, two]), ["/b"]);
         // A part that begins names the watch again: what it watches has been listed.
         let header = r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z","part":2}"#;
         let watch =
@@ -779,12 +794,30 @@ mod tests {
                 r#"{{"t":0,"path":"{MAPS}/{name}","object":{{"metadata":{{"namespace":"shop","name":"{name}","resourceVersion":"5"}}}}}}"#
             )
         };
-        let again = [page(4, "", "next", "a"), page(5, more, "", "c")].concat().join("\n");
+        let again = again().concat().join("\n");
         let whole = r#"{"t":6,"whole":2}"#;
         let text = [header, watch, &object("a"), &object("b"), &object("c"), &again, whole].join("\n");
         let recording = Recording::parse(&text).unwrap();
         let initial: Vec<_> = recording.initial.iter().map(|(path, _)| &path[MAPS.len()..]).collect();
         assert_eq!(initial, ["/a", "/c"], "{recording:?}");
+    }
+
+    // T32
+    #[test]
+    fn a_first_list_may_go_on_in_another_part() {
+        let header = |part: u32| {
+            format!(r#"{{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z","part":{part}}}"#)
+        };
+        let watch = r#"{"t":1,"request":1,"method":"GET","uri":"/api/v1/configmaps?watch=true&sendInitialEvents=true"}"#;
+        let settings = r#"{"t":1,"settings":{}}"#;
+        let added = |name: &str| {
+            format!(
+                r#"{{"t":2,"event":1,"line":{{"type":"ADDED","object":{{"metadata":{{"namespace":"shop","name":"{name}","resourceVersion":"5"}}}}}}}}"#
+            )
+        };
+        let lines = [&header(1), watch, &added("a"), &header(2), watch, settings, &added("b")];
+        let recording = parsed(&lines);
+        assert_eq!((recording.initial.len(), recording.others.len()), (2, 0), "{recording:?}");
     }
 
     // T32
@@ -815,6 +848,11 @@ mod tests {
         // Somebody else's change was shown first.
         let later = [event("MODIFIED", 8), answer(6), event("MODIFIED", 8)];
         assert_eq!(others(&[&before[..], &later].concat()), [comes, (true, true)]);
+        // The operator took the label off by which its watch selects: the object is still there.
+        let selects = |line: &String| line.replace("watch=true", "watch=true&labelSelector=x");
+        let leaves = [event("DELETED", 7), answer(7), event("ADDED", 9)];
+        let leaves = [&before[..], &leaves].concat().iter().map(selects).collect::<Vec<_>>();
+        assert_eq!(others(&leaves), [comes, (true, true)]);
     }
 
     // T32
