@@ -18,13 +18,14 @@ use serde_json::value::RawValue;
 use super::{recorder::Recording, watches::WatchOrder};
 use crate::api_request::{ResourcePath, is_watch};
 
-/// Records a request, and its answer as far as that is read.
+/// Records a request, to the manager's own cluster or another one, and its answer as far as that is read.
 ///
 /// # Errors
 /// The request's body can't be read.
 pub(crate) async fn sent(
     recorder: &Recording,
     request: Request<Body>,
+    is_own: bool,
 ) -> kube::Result<(Request<Body>, RecordedRequest)> {
     let (head, body) = request.into_parts();
     let id = recorder.next_request();
@@ -50,7 +51,8 @@ pub(crate) async fn sent(
     let method = head.method.as_str();
     let line = RequestLine { request: id, method, uri: &uri, r#type: media, body: sent.as_deref(), text };
     recorder.request(id, &line);
-    let order = WatchOrder::of(&head.uri);
+    // Versions of other clusters say nothing of what is cached of this one.
+    let order = is_own.then(|| WatchOrder::of(&head.uri));
     let request = Request::from_parts(head, body);
     let event = format!("\"event\":{id},\"line\":").into_bytes();
     let recorder = recorder.clone();
@@ -62,7 +64,8 @@ pub(crate) struct RecordedRequest {
     recorder: Recording,
     id: u64,
     path: ResourcePath,
-    order: WatchOrder,
+    /// `None`: it is sent to another cluster.
+    order: Option<WatchOrder>,
     is_stream: bool,
     /// Something of the kind is hidden.
     hides: bool,
@@ -78,7 +81,9 @@ impl RecordedRequest {
         let is_stream = self.is_stream && head.status.is_success();
         if is_stream {
             self.recorder.line(&AnswerLine { answer: self.id, code });
-            self.recorder.watch_opened(self.id, &self.path);
+            if self.order.is_some() {
+                self.recorder.watch_opened(self.id, &self.path);
+            }
         }
         let body = RecordedBody::new(body, self, code, is_stream);
         Response::from_parts(head, body)
@@ -91,7 +96,9 @@ impl RecordedRequest {
         if !(line.starts_with(b"{") && line.ends_with(b"}")) {
             return;
         }
-        if let Some(version) = self.order.first(self.recorder.part(), line) {
+        if let Some(order) = &mut self.order
+            && let Some(version) = order.first(self.recorder.part(), line)
+        {
             self.recorder.watch_shows(self.id, version);
         }
         // A line has no line breaks, so there is nothing to be done for most kinds.

@@ -197,8 +197,8 @@ impl Recording {
             return part.ring.append(text);
         }
         // First of all: what was recorded so far and is not in `text` is in earlier parts.
-        let number = self.0.part_number.fetch_add(1, Ordering::AcqRel) + 1;
         let shown = self.0.watches.lock().turn();
+        let number = self.0.part_number.fetch_add(1, Ordering::AcqRel) + 1;
         let is_named = self.begin(part, number, manager)?;
         // Before the objects: what comes while those are written is newer.
         part.ring.append(text)?;
@@ -478,7 +478,7 @@ mod tests {
             for (number, encoded) in self.0.iter().enumerate() {
                 let key = ObjectKey::new("shop", number.to_string());
                 let encode = || encoded.then(|| br#"{"kind":"Note"}"#.to_vec());
-                take(SnapshotObject { kind: &kind, key: &key, version: None, encode: &encode });
+                take(SnapshotObject { kind: &kind, key: &key, informer: 0, version: None, encode: &encode });
             }
         }
 

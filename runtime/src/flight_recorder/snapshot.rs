@@ -24,10 +24,15 @@ pub(crate) enum Shown {
 }
 
 impl Shown {
-    /// Returns a function that says of an object of a kind whether it is shown: its namespace and version.
-    pub(crate) fn of<'s>(&'s self, kind: &Kind) -> impl Fn(Option<&str>, Option<Version>) -> bool + use<'s> {
+    /// Returns a function that says of an object of a kind whether it is shown: its namespace and version. So many parts of
+    /// caches are kept of the kind.
+    pub(crate) fn of<'s>(
+        &'s self,
+        kind: &Kind,
+        parts: usize,
+    ) -> impl Fn(Option<&str>, Option<Version>) -> bool + use<'s> {
         let since = match self {
-            Self::Since(since) => Some(since.of(kind)),
+            Self::Since(since) => Some(since.of(kind, parts)),
             Self::Nothing | Self::All => None,
         };
         let all = matches!(self, Self::All);
@@ -39,6 +44,8 @@ impl Shown {
 pub(crate) struct SnapshotObject<'a> {
     pub(crate) kind: &'a Kind,
     pub(crate) key: &'a ObjectKey,
+    /// Which informer caches it: another one of the kind may hold another form of it.
+    pub(crate) informer: usize,
     pub(crate) version: Option<&'a str>,
     /// Encodes it as JSON, if that is possible.
     pub(crate) encode: &'a dyn Fn() -> Option<Vec<u8>>,
@@ -69,7 +76,7 @@ pub(crate) trait RecordingSource: Send + Sync {
 pub(super) struct PartContent {
     /// It is the first of the process, which has read nothing before.
     is_first: bool,
-    /// The objects with which it begins, as hashes of their paths and versions.
+    /// The objects with which it begins, as hashes of their informers, paths and versions.
     written: HashSet<u64>,
     /// Something that is cached may be shown by no line.
     is_incomplete: bool,
@@ -102,7 +109,7 @@ impl PartContent {
         manager.objects(&shown, &mut |object| {
             let path = object.path();
             let mut hasher = DefaultHasher::new();
-            (&path, object.version).hash(&mut hasher);
+            (object.informer, &path, object.version).hash(&mut hasher);
             let hash = hasher.finish();
             if !before.written.contains(&hash) && write(&object, &path) {
                 self.written.insert(hash);
@@ -129,14 +136,15 @@ mod tests {
 
     impl RecordingSource for Cached {
         fn objects(&self, shown: &Shown, take: &mut dyn FnMut(SnapshotObject<'_>)) {
-            let is_shown = shown.of(&kind());
+            let is_shown = shown.of(&kind(), 1);
             for (name, version) in &*self.0.lock() {
                 if is_shown(Some("shop"), Some(Version(*version))) {
                     continue;
                 }
                 let (kind, key, version) = (kind(), ObjectKey::new("shop", *name), version.to_string());
                 let encode = || Some(Vec::new());
-                take(SnapshotObject { kind: &kind, key: &key, version: Some(&version), encode: &encode });
+                let version = Some(&*version);
+                take(SnapshotObject { kind: &kind, key: &key, informer: 0, version, encode: &encode });
             }
         }
 

@@ -58,10 +58,16 @@ pub(crate) struct ShownVersions(Vec<OpenWatch>);
 impl ShownVersions {
     /// Returns a function that says of an object of a kind whether it is shown: its namespace and version.
     ///
-    /// Several watches may see parts of one kind, and nobody knows here which of them saw an object.
-    pub(super) fn of<'s>(&'s self, kind: &Kind) -> impl Fn(Option<&str>, Option<Version>) -> bool + use<'s> {
+    /// Several watches may see parts of one kind, and nobody knows here which of them saw an object. So each of the parts
+    /// of caches that are kept of the kind must have its watch.
+    pub(super) fn of<'s>(
+        &'s self,
+        kind: &Kind,
+        parts: usize,
+    ) -> impl Fn(Option<&str>, Option<Version>) -> bool + use<'s> {
         let is_of = |watch: &&OpenWatch| *watch.group == *kind.group && *watch.plural == *kind.plural;
         let watches: Vec<_> = self.0.iter().filter(is_of).collect();
+        let all_watch = watches.len() >= parts;
         move |namespace, version| {
             let could_see =
                 |watch: &&&OpenWatch| watch.namespace.is_none() || watch.namespace.as_deref() == namespace;
@@ -69,7 +75,7 @@ impl ShownVersions {
             let shows = |watch: &&OpenWatch| {
                 watch.earlier.is_some_and(|earlier| version.is_some_and(|version| version > earlier))
             };
-            could_see.peek().is_some() && could_see.all(shows)
+            all_watch && could_see.peek().is_some() && could_see.all(shows)
         }
     }
 }
@@ -182,25 +188,27 @@ mod tests {
         open.open(4, &path("/api/v1/namespaces/quiet/pods"));
         open.note(3, Version(10));
         let shown = open.turn();
-        let (maps, secrets) = (shown.of(&Kind::of::<ConfigMap>()), shown.of(&Kind::of::<Secret>()));
+        let (maps, secrets) = (shown.of(&Kind::of::<ConfigMap>(), 1), shown.of(&Kind::of::<Secret>(), 1));
         assert!(maps(Some("shop"), Some(Version(11))));
         assert!(!maps(Some("shop"), Some(Version(10))) && !maps(Some("shop"), None));
         assert!(!secrets(Some("shop"), Some(Version(11))), "it has shown nothing");
-        let pods = shown.of(&Kind::of::<k8s_openapi::api::core::v1::Pod>());
+        let pods = shown.of(&Kind::of::<k8s_openapi::api::core::v1::Pod>(), 2);
         assert!(pods(Some("shop"), Some(Version(11))));
+        let third = shown.of(&Kind::of::<k8s_openapi::api::core::v1::Pod>(), 3);
+        assert!(!third(Some("shop"), Some(Version(11))), "one part of the cache has no watch");
         assert!(!pods(Some("quiet"), Some(Version(11))) && !pods(Some("other"), Some(Version(11))));
-        let none = shown.of(&Kind::of::<k8s_openapi::api::apps::v1::Deployment>());
+        let none = shown.of(&Kind::of::<k8s_openapi::api::apps::v1::Deployment>(), 1);
         assert!(!none(Some("shop"), Some(Version(11))), "nobody watches it");
 
         // Another watch of the kind may have seen it, and says nothing; once it is closed, it does not count.
         open.note(1, Version(20));
         open.open(5, &path("/api/v1/configmaps"));
         let shown = open.turn();
-        assert!(!shown.of(&Kind::of::<ConfigMap>())(Some("shop"), Some(Version(21))));
+        assert!(!shown.of(&Kind::of::<ConfigMap>(), 1)(Some("shop"), Some(Version(21))));
         open.note(1, Version(30));
         open.close(5);
         let shown = open.turn();
-        assert!(shown.of(&Kind::of::<ConfigMap>())(Some("shop"), Some(Version(31))));
-        assert!(!shown.of(&Kind::of::<ConfigMap>())(Some("shop"), Some(Version(30))));
+        assert!(shown.of(&Kind::of::<ConfigMap>(), 1)(Some("shop"), Some(Version(31))));
+        assert!(!shown.of(&Kind::of::<ConfigMap>(), 1)(Some("shop"), Some(Version(30))));
     }
 }

@@ -32,7 +32,7 @@ use crate::{
     list_watch::{ClientSource, ItemForm, Keeps, ListOptions, ManagedFields, OptionsHook},
     object::Scope,
     reflector::{FirstList, ReflectorConfig, Server, WatchError, WatchErrorHandler},
-    store::{IndexDefinition, InvalidSelector, Selector},
+    store::{CachedObject, IndexDefinition, InvalidSelector, Selector},
     users_code::contained,
 };
 
@@ -168,20 +168,18 @@ impl SharedInformerFactory {
         let all = self.shared.stop.is_cancelled();
         let mut informers = self.informers();
         informers.retain(|one| all || !one.core.stop.is_cancelled());
-        for informer in informers {
+        for (number, informer) in informers.iter().enumerate() {
             let kind = &informer.core.kind;
-            let is_shown = shown.of(kind);
+            let of_kind = informers.iter().filter(|one| one.core.kind == *kind);
+            let is_shown = shown.of(kind, of_kind.map(|one| one.core.sources.len()).sum());
+            let is_wanted = |cached: &CachedObject| !is_shown(cached.key().namespace(), cached.version());
             // Few as a rule: those that are held here may be replaced meanwhile.
-            let waiting = informer
-                .core
-                .indexer
-                .lister()
-                .cached_if(|cached| !is_shown(cached.key().namespace(), cached.version()));
+            let waiting = informer.core.indexer.lister().cached_if(is_wanted);
             for cached in waiting {
                 // How a type is written is its user's code.
                 let encode = || contained(|| cached.any().ok()?.to_json().ok()).flatten();
                 let (key, version) = (cached.key(), cached.resource_version());
-                take(SnapshotObject { kind, key, version, encode: &encode });
+                take(SnapshotObject { kind, key, informer: number, version, encode: &encode });
             }
         }
     }

@@ -191,7 +191,7 @@ impl Manager {
         let metrics = config.metrics.clone().unwrap_or_default();
         let config = ReflectorConfig { metrics: Some(metrics.clone()), ..config };
         let (dry_run, recorder) = (Arc::default(), RecordingSlot::default());
-        let client = client::observed(client, &metrics, &dry_run, &recorder);
+        let client = client::observed(client, &metrics, &dry_run, &recorder, true);
         Self {
             seed: config.seed,
             clock: config.clock.clone(),
@@ -1048,7 +1048,7 @@ impl Manager {
         self.sets.into_iter().for_each(|set| running.attend(set, &self.direct));
         let (metrics, dry_run, recorder, gate) = (self.metrics, self.dry_run, self.recorder, self.gate);
         let connect: Connect = Arc::new(move |client| {
-            let client = client::observed(client, &metrics, &dry_run, &recorder);
+            let client = client::observed(client, &metrics, &dry_run, &recorder, false);
             (client.clone(), gate.as_ref().map_or(client.clone(), |gate| gated(&client, gate)))
         });
         for fleet in self.fleets.into_inner() {
@@ -1080,7 +1080,7 @@ impl Manager {
     /// ```
     pub fn cluster(&self, name: impl Into<String>, client: kube::Client) -> Cluster {
         let name: Arc<str> = name.into().into();
-        let client = client::observed(client, &self.metrics, &self.dry_run, &self.recorder);
+        let client = client::observed(client, &self.metrics, &self.dry_run, &self.recorder, false);
         let factory = self.own.factory().of_cluster(Arc::clone(&name), client);
         let cluster = Cluster::new(name, factory);
         self.clusters.lock().push(cluster.clone());

@@ -15,7 +15,7 @@ use crate::{
     metrics::{Metrics, RequestMetrics},
 };
 
-/// Makes a client whose requests are looked at; a dry run holds for all its clones, whenever they were made.
+/// Makes a client of the manager's own cluster or another one, whose requests are looked at; a dry run holds for all its clones, whenever they were made.
 ///
 /// # Panics
 /// Outside a tokio runtime, as every client that is made.
@@ -24,6 +24,7 @@ pub(in crate::manager) fn observed(
     metrics: &Metrics,
     dry_run: &Arc<DryRun>,
     recorder: &RecordingSlot,
+    is_own: bool,
 ) -> Client {
     let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
     let observer = Arc::new(RequestObserver {
@@ -39,7 +40,7 @@ pub(in crate::manager) fn observed(
             let (request, recorded) = match observer.recorder.get() {
                 None => (request, None),
                 Some(recorder) => {
-                    let (request, recorded) = sent(recorder, request).await.map_err(unwrapped)?;
+                    let (request, recorded) = sent(recorder, request, is_own).await.map_err(unwrapped)?;
                     (request, Some(recorded))
                 }
             };

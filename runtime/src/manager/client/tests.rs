@@ -25,7 +25,7 @@ const WATCH: &str = "/api/v1/pods?watch=true";
 const LIST: &str = "/api/v1/pods";
 
 fn seen(client: Client, metrics: &Metrics) -> Client {
-    observed(client, metrics, &Arc::default(), &Arc::default())
+    observed(client, metrics, &Arc::default(), &Arc::default(), true)
 }
 
 /// The first lines of what came in, one text a request.
