@@ -117,6 +117,9 @@ impl Fleet {
     /// Secrets there could run programs here.
     ///
     /// The program must be allowed to list and watch Secrets in that namespace.
+    ///
+    /// # Panics
+    /// When the namespace is empty.
     pub fn kubeconfig_secrets(namespace: impl Into<String>) -> Self {
         Self::of(FleetSource::secrets(namespace.into()))
     }
@@ -139,16 +142,21 @@ impl Fleet {
     /// Finds clusters in the ClusterProfiles of a namespace, in which a cluster manager tells what it manages: the
     /// [cluster inventory API](https://github.com/kubernetes-sigs/cluster-inventory-api), KEP-4322 and KEP-5339.
     ///
-    /// The ClusterProfile's name is the cluster's. Its `status.accessProviders` say where the cluster is; the function says with which
-    /// credentials the program goes there, by the name of the provider. The first provider counts for which it returns some. It is
-    /// called again whenever a profile says something else, and when `provide_cluster_info` is set, a program of `exec` gets the extension
-    /// `client.authentication.k8s.io/exec` of the profile. When the provider's entry changes, the cluster leaves and comes back. A
-    /// profile that can't be used is logged with its name; one that names no provider yet waits. The condition
-    /// `ControlPlaneHealthy` is not looked at: a cluster that can't be reached holds up no other.
+    /// The ClusterProfile's name is the cluster's: 1 to 63 of a-z, 0-9, '-' and '.'. Its `status.accessProviders` say where the cluster
+    /// is; the older `credentialProviders` are not read. The function returns the credentials for the name of a provider. The first
+    /// provider counts for which it returns some. It must be quick, because it is asked at each change of a profile. A program of
+    /// `exec` may take a minute; if `provide_cluster_info` is set, it gets the profile's extension `client.authentication.k8s.io/exec`.
+    ///
+    /// When the provider's entry changes, the cluster leaves and comes back. New credentials alone are not noticed. A profile that can't
+    /// be used is logged with its name; where the credentials failed, they are asked for again after 30 seconds. A profile that names no
+    /// provider yet waits. The condition `ControlPlaneHealthy` is not looked at: a cluster that can't be reached holds up no other.
     ///
     /// The kind must be installed, with the version `v1alpha1`: until then the informer that looks for it fails, and the replica is not
     /// ready. The program must be allowed to list and watch `clusterprofiles` in that namespace. Those who may write their status
     /// decide where the credentials are sent.
+    ///
+    /// # Panics
+    /// When the namespace is empty.
     ///
     /// ```
     /// # use watchkeeper::{kube::config::{AuthInfo, ExecConfig}, manager::Fleet, prelude::*};

@@ -1,10 +1,11 @@
 //! Where the clusters of a fleet come from: kubeconfigs in Secrets, ClusterProfiles, or a stream.
 
-use std::{collections::BTreeMap, mem, sync::Arc};
+use std::{collections::BTreeMap, mem, sync::Arc, thread, time::Duration};
 
 use futures::{
     Stream, StreamExt,
-    stream::{self, BoxStream},
+    future::BoxFuture,
+    stream::{self, BoxStream, FuturesUnordered},
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
@@ -15,10 +16,16 @@ use kube::{
     },
 };
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use serde_json::Value;
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, oneshot},
+    time::{sleep, timeout},
+};
 
-use super::client;
+use super::client::{self, why_no_client};
 use crate::{
+    chain::one_line,
     controller::Cluster,
     informer::{External, SharedInformer, Watched},
     store::Lister,
@@ -29,6 +36,10 @@ use crate::{
 const LABEL: &str = "watchkeeper.dev/kubeconfig";
 /// Where such a Secret holds it.
 const KEY: &str = "kubeconfig";
+/// How long a client may take to be made, which may run a program for credentials.
+const CONNECTING: Duration = Duration::from_secs(60);
+/// When that is tried again, once it failed.
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// A cluster came, with its client, or left.
 pub(super) type FleetChange = (Arc<str>, Option<kube::Client>);
@@ -42,6 +53,7 @@ pub(super) enum FleetSource {
 
 impl FleetSource {
     pub(super) fn secrets(namespace: String) -> Self {
+        assert!(!namespace.is_empty(), "a fleet needs the namespace of its Secrets");
         Self::Secrets(NamedClusters::new(namespace, LABEL), KubeconfigKey(KEY.to_owned()))
     }
 
@@ -49,6 +61,8 @@ impl FleetSource {
         namespace: String,
         access: impl Fn(&str) -> Option<AuthInfo> + Send + Sync + 'static,
     ) -> Self {
+        // In another one somebody else could take a cluster's name.
+        assert!(!namespace.is_empty(), "a fleet needs the namespace of its ClusterProfiles");
         Self::Profiles(NamedClusters::new(namespace, ""), AccessProviders(Box::new(access)))
     }
 
@@ -158,18 +172,22 @@ pub(super) struct ClusterProfileSpec {}
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ProfileStatus {
+    /// Not decoded here: one that is broken must not hide the others.
     #[serde(default)]
-    access_providers: Vec<AccessProvider>,
+    access_providers: Value,
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct AccessProvider {
+#[derive(Deserialize)]
+struct AccessProvider {
     name: String,
     cluster: ClusterAddress,
 }
 
 /// Gives credentials by the name of an access provider.
-pub(super) struct AccessProviders(Box<dyn Fn(&str) -> Option<AuthInfo> + Send + Sync>);
+type Access = dyn Fn(&str) -> Option<AuthInfo> + Send + Sync;
+
+/// Reads the access providers of ClusterProfiles.
+pub(super) struct AccessProviders(Box<Access>);
 
 impl AccessProviders {
     fn access(&self, provider: &str) -> Option<AuthInfo> {
@@ -181,21 +199,23 @@ impl ReadsCluster<ClusterProfile> for AccessProviders {
     const WHAT: &'static str = "ClusterProfile";
 
     fn text(&self, profile: &ClusterProfile) -> Result<Option<Vec<u8>>, String> {
-        let providers = profile.status.iter().flat_map(|status| &status.access_providers);
-        let names: Vec<_> = providers.clone().map(|provider| provider.name.as_str()).collect();
-        if names.is_empty() {
+        let providers = profile.status.as_ref().and_then(|status| status.access_providers.as_array());
+        let providers = providers.into_iter().flatten().filter_map(|one| Some((one["name"].as_str()?, one)));
+        let providers: Vec<_> = providers.collect();
+        if providers.is_empty() {
             return Ok(None);
         }
-        let mut known = providers.clone();
-        let known = known.find(|provider| self.access(&provider.name).is_some());
+        let known = providers.iter().find(|(name, _)| self.access(name).is_some());
         let known = known.ok_or_else(|| {
+            let names: Vec<_> = providers.iter().map(|(name, _)| format!("{name:?}")).collect();
             format!("the program has credentials for none of its access providers, {}", names.join(", "))
         })?;
-        serde_json::to_vec(known).map(Some).map_err(|error| error.to_string())
+        serde_json::to_vec(known.1).map(Some).map_err(|error| error.to_string())
     }
 
     fn kubeconfig(&self, text: &[u8]) -> Result<Kubeconfig, String> {
-        let provider: AccessProvider = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let provider: AccessProvider = serde_json::from_slice(text)
+            .map_err(|error| format!("its access provider does not say where the cluster is: {error}"))?;
         // Those who write profiles have no say in what is read here.
         if provider.cluster.certificate_authority.is_some() {
             return Err(
@@ -242,43 +262,127 @@ where
     let [came, moved, went] = notes;
     let handler = objects.handler().on_add(move |_, _| came()).on_update(move |_, _| moved());
     let registration = handler.on_delete(move |_| went()).register();
-    // One that can't be used is known as well, so that it is logged once.
-    let known = BTreeMap::<Arc<str>, Result<Vec<u8>, String>>::new();
-    let following = (objects, registration, changed, read, known);
-    let changes = stream::unfold(following, |mut following| async {
-        let (objects, _, changed, read, known) = &mut following;
-        changed.notified().await;
+    let (known, connecting) = (BTreeMap::new(), FuturesUnordered::new());
+    let following = (Following { objects, read, known, connecting }, registration, changed);
+    let changes = stream::unfold(following, |(mut following, registration, changed)| async move {
+        let changes = tokio::select! {
+            biased;
+            () = changed.notified() => following.look(),
+            Some((name, text, made)) = following.connecting.next() => {
+                following.made(name, &text, made).into_iter().collect()
+            }
+        };
+        Some((stream::iter(changes), (following, registration, changed)))
+    });
+    changes.flatten().boxed()
+}
+
+/// What objects say of clusters, and the clients that are being made for them.
+struct Following<W: Watched, R> {
+    objects: SharedInformer<W>,
+    read: R,
+    /// What each object says, by name; also of one that can't be used, so that it is logged once.
+    known: BTreeMap<Arc<str>, Result<Vec<u8>, String>>,
+    connecting: FuturesUnordered<BoxFuture<'static, Connected>>,
+}
+
+/// A cluster's name, what its object said, and the client that was made of that.
+type Connected = (Arc<str>, Vec<u8>, Result<kube::Client, String>);
+
+impl<W, R> Following<W, R>
+where
+    W: Watched<Object: kube::Resource, Lister = Lister<<W as Watched>::Object>>,
+    R: ReadsCluster<W::Object>,
+{
+    /// Looks at all objects: clusters whose objects say something else leave, and are connected again.
+    fn look(&mut self) -> Vec<FleetChange> {
         let mut found = BTreeMap::new();
-        for object in objects.lister().list().iter() {
+        for object in self.objects.lister().list().iter() {
             let name = object.meta().name.as_deref().unwrap_or_default();
-            if let Some(text) = read.text(object).transpose() {
+            if let Some(text) = self.read.text(object).transpose() {
                 found.insert(Arc::from(name), text);
             }
         }
-        let before = mem::replace(known, found);
-        let gone = before.keys().filter(|name| !known.contains_key(*name));
-        let mut changes: Vec<FleetChange> = gone.map(|name| (name.clone(), None)).collect();
-        for (name, text) in known.iter().filter(|(name, new)| before.get(*name) != Some(new)) {
-            let kubeconfig = text.as_ref().map_err(Clone::clone).and_then(|text| read.kubeconfig(text));
-            let connected = match kubeconfig {
-                Ok(kubeconfig) => connected(kubeconfig).await,
-                Err(why) => Err(why),
-            };
-            if let Err(why) = &connected {
-                let what = R::WHAT;
-                tracing::error!(object = &**name, "the {what} {name} can't be used: {why}");
+        let before = mem::replace(&mut self.known, found);
+        let is_left = |(name, text): &(&Arc<str>, &Result<_, _>)| self.known.get(*name) != Some(*text);
+        let leave: Vec<FleetChange> =
+            before.iter().filter(is_left).map(|(name, _)| (name.clone(), None)).collect();
+        for (name, text) in self.known.iter().filter(|(name, text)| before.get(*name) != Some(*text)) {
+            match text {
+                Ok(text) => self.connect(name, text, Duration::ZERO),
+                Err(why) => Self::refuse(name, why),
             }
-            changes.push((name.clone(), connected.ok()));
         }
-        Some((stream::iter(changes), following))
-    });
-    changes.flatten().boxed()
+        leave
+    }
+
+    /// Begins to make a client.
+    fn connect(&self, name: &Arc<str>, text: &[u8], after: Duration) {
+        match self.read.kubeconfig(text) {
+            Ok(kubeconfig) => {
+                let (name, text) = (name.clone(), text.to_vec());
+                self.connecting.push(Box::pin(async move {
+                    sleep(after).await;
+                    (name, text, connected(kubeconfig).await)
+                }));
+            }
+            Err(why) => Self::refuse(name, &why),
+        }
+    }
+
+    /// Takes a client, unless its object says something else by now. What fails is tried again.
+    fn made(
+        &mut self,
+        name: Arc<str>,
+        text: &[u8],
+        made: Result<kube::Client, String>,
+    ) -> Option<FleetChange> {
+        if !matches!(self.known.get(&name), Some(Ok(known)) if known == text) {
+            return None;
+        }
+        match made {
+            Ok(client) => Some((name, Some(client))),
+            Err(why) => {
+                Self::refuse(&name, &why);
+                self.connect(&name, text, AGAIN);
+                None
+            }
+        }
+    }
+
+    fn refuse(name: &str, why: &str) {
+        let what = R::WHAT;
+        tracing::error!(object = name, "the {what} {name} can't be used: {why}");
+    }
 }
 
 /// Makes a client of a kubeconfig, or says why that fails.
 async fn connected(kubeconfig: Kubeconfig) -> Result<kube::Client, String> {
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    client::client(config.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
+    let config = config.map_err(|error| one_line(&error))?;
+    let url = &config.cluster_url;
+    if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
+        return Err(format!(
+            "its server {:?} is no address: it must begin with https:// and a host",
+            url.to_string()
+        ));
+    }
+    let plugin = config.auth_info.exec.as_ref().map(|exec| exec.command.clone().unwrap_or_default());
+    let Some(plugin) = plugin else {
+        return client::client(config).map_err(|error| why_no_client(None, &error));
+    };
+    // It runs the program and waits for it. A thread of its own keeps nobody waiting, not even the end of this program.
+    let (made, client) = oneshot::channel();
+    let runtime = Handle::current();
+    thread::spawn(move || {
+        let _inside = runtime.enter();
+        let _nobody_waits = made.send(client::client(config));
+    });
+    match timeout(CONNECTING, client).await {
+        Ok(Ok(made)) => made.map_err(|error| why_no_client(Some(&plugin), &error)),
+        Ok(Err(_)) => Err(format!("its credentials plugin `{plugin}` made this program panic")),
+        Err(_) => Err(format!("its credentials plugin `{plugin}` takes more than {CONNECTING:?}")),
+    }
 }
 
 /// Names what a kubeconfig reads from this machine.
@@ -301,6 +405,7 @@ fn outside(kubeconfig: &Kubeconfig) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use kube::config::{ExecConfig, ExecInteractiveMode};
     use serde_json::json;
 
     use super::*;
@@ -332,6 +437,11 @@ mod tests {
             assert!(why.contains(named) && why.contains("put tokens"), "{why}");
         }
         assert!(reached(kubeconfig("", "token: a").as_bytes()).await.is_ok());
+        for server in ["10.0.0.1:6443", "ftp://a", "/a"] {
+            let text = kubeconfig("", "token: a").replace("http://127.0.0.1:1", server);
+            let why = reached(text.as_bytes()).await.unwrap_err();
+            assert!(why.contains("is no address") && why.contains("https://"), "{server}: {why}");
+        }
         let token = kubeconfig("", "token: {hunter2: []}");
         for rubbish in [&b"\xff"[..], b"", b"a: [", b"{}", token.as_bytes()] {
             let why = reached(rubbish).await.unwrap_err();
@@ -381,9 +491,45 @@ mod tests {
         }
         let unknown = profile(json!({"accessProviders": [server("a", json!({})), server("b", json!({}))]}));
         let why = access.text(&unknown).unwrap_err();
-        assert!(why.contains("none of its access providers, a, b"), "{why}");
+        assert!(why.contains(r#"none of its access providers, "a", "b""#), "{why}");
+        // One that is broken hides no other, and is refused where it counts.
+        let broken = |name: &str| json!({"name": name});
+        let north = profile(json!({"accessProviders": [1, broken("other"), server("known", json!({}))]}));
+        assert!(access.text(&north).unwrap().is_some());
+        let text = access.text(&profile(json!({"accessProviders": [broken("known")]}))).unwrap().unwrap();
+        assert!(access.kubeconfig(&text).unwrap_err().contains("where the cluster is"));
         let file = server("known", json!({"certificate-authority": "/etc/passwd"}));
         let text = access.text(&profile(json!({"accessProviders": [file]}))).unwrap().unwrap();
         assert!(access.kubeconfig(&text).unwrap_err().contains("certificate-authority-data"));
+    }
+
+    // P31
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_plugin_that_fails_is_named_without_what_it_was_told() {
+        let reached = async |script: &'static str| {
+            let exec = move || ExecConfig {
+                api_version: Some("client.authentication.k8s.io/v1".to_owned()),
+                command: Some("sh".to_owned()),
+                args: Some(vec!["-c".to_owned(), script.to_owned()]),
+                env: Some(vec![
+                    [("name", "TOKEN"), ("value", "hunter2")].map(|(k, v)| (k.into(), v.into())).into(),
+                ]),
+                interactive_mode: Some(ExecInteractiveMode::Never),
+                ..ExecConfig::default()
+            };
+            let access = AccessProviders(Box::new(move |_| {
+                Some(AuthInfo { exec: Some(exec()), ..AuthInfo::default() })
+            }));
+            let provider = json!({"name": "any", "cluster": {"server": "http://127.0.0.1:1"}});
+            connected(access.kubeconfig(provider.to_string().as_bytes()).unwrap()).await.map(drop)
+        };
+        let credential = "echo '{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io/v1\",\
+                          \"status\":{\"token\":\"a\"}}'";
+        assert_eq!(reached(credential).await, Ok(()));
+        let why = reached("echo $TOKEN; echo no luck >&2; exit 3").await.unwrap_err();
+        assert!(why.contains("`sh` failed") && why.contains("no luck") && !why.contains("hunter2"), "{why}");
+        let why = reached("echo $TOKEN").await.unwrap_err();
+        assert!(why.contains("not an ExecCredential") && !why.contains("hunter2"), "{why}");
     }
 }

@@ -29,6 +29,7 @@ use tower_http::decompression::DecompressionLayer;
 #[cfg(all(feature = "http", any(feature = "ring", feature = "aws-lc-rs")))]
 pub(super) use self::connect::crypto_provider;
 pub(super) use self::observed::observed;
+pub(super) use self::unusable::why_no_client;
 use self::{connect::Connector, direct::DirectWatches, unusable::KubeconfigPlace};
 use super::process::ClientOrigin;
 use crate::error::Error;

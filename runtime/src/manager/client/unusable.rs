@@ -55,11 +55,7 @@ impl KubeconfigPlace {
     /// Says that no client can be made of a configuration.
     pub(super) fn refuse_client(&self, config: &Config, cause: &kube::Error) -> Error {
         let plugin = config.auth_info.exec.as_ref().and_then(|exec| exec.command.as_deref());
-        let why = match (cause, plugin) {
-            (kube::Error::Auth(cause), Some(plugin)) => of_plugin(plugin, cause),
-            _ => one_line(cause),
-        };
-        self.refused(&why, None)
+        self.refused(&why_no_client(plugin, cause), None)
     }
 
     /// Refuses a context whose user is not there: kube would go on as nobody.
@@ -94,6 +90,14 @@ fn what_is_wrong(cause: &KubeconfigError) -> String {
             let first = said.lines().next().unwrap_or_default();
             format!("it is not a valid kubeconfig: {}", first.trim_start_matches("error: "))
         }
+        _ => one_line(cause),
+    }
+}
+
+/// Says why no client can be made, which may run a plugin for credentials.
+pub(in crate::manager) fn why_no_client(plugin: Option<&str>, cause: &kube::Error) -> String {
+    match (cause, plugin) {
+        (kube::Error::Auth(cause), Some(plugin)) => of_plugin(plugin, cause),
         _ => one_line(cause),
     }
 }
