@@ -21,16 +21,22 @@ use tokio::{
 };
 
 use super::{
-    client, controller_set::SetSupply, end::ending_all_by_a_panic, fleet_source::FleetSource, process,
-    rules::Rules, supply::ControllerSupply,
+    client,
+    controller_set::SetSupply,
+    end::ending_all_by_a_panic,
+    fleet_source::FleetSource,
+    fleet_view::{FleetView, View},
+    process,
+    rules::Rules,
+    supply::ControllerSupply,
 };
 use crate::{
     chain::one_line,
     controller::{Cluster, Controller, Plan, RunningController, Stop},
     error::Error,
-    informer::Marker,
+    informer::{Marker, Watched},
     shards::{ShownVersions, SlotStage, SlotUser, Slots},
-    store::InvalidSelector,
+    store::{InvalidSelector, Lister},
     users_code::contained,
     writes::Sender,
 };
@@ -82,6 +88,7 @@ struct FleetShared {
     /// `None` once it runs.
     source: Mutex<Option<FleetSource>>,
     controllers: Mutex<Vec<FleetMake>>,
+    views: Mutex<Vec<Arc<dyn View>>>,
 }
 
 /// Makes a controller for a cluster.
@@ -192,7 +199,11 @@ impl Fleet {
     }
 
     fn of(source: FleetSource) -> Self {
-        let shared = FleetShared { source: Mutex::new(Some(source)), controllers: Mutex::default() };
+        let shared = FleetShared {
+            source: Mutex::new(Some(source)),
+            controllers: Mutex::default(),
+            views: Mutex::default(),
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -212,7 +223,21 @@ impl Fleet {
         self.shared.controllers.lock().push(Box::new(move |cluster| make(cluster).plan()));
     }
 
-    /// Returns the least that its controllers must be allowed to do in each of its clusters, for what was said so far.
+    /// Caches a kind of each cluster, for controllers of the manager's own cluster: see [`FleetView`]. Say so before the manager starts:
+    /// later it stays empty, which is logged.
+    pub fn view<W>(&self) -> FleetView<W>
+    where
+        W: Watched<DynamicType = (), Lister = Lister<<W as Watched>::Object>>,
+    {
+        let view = FleetView::new();
+        if self.shared.source.lock().is_none() {
+            tracing::error!("the fleet runs: a view that is asked for now stays empty");
+        }
+        self.shared.views.lock().push(Arc::new(view.clone()));
+        view
+    }
+
+    /// Returns the least that its controllers and views must be allowed to do in each of its clusters, for what was said so far.
     ///
     /// [`Manager::rules`](super::Manager::rules) says what must be allowed in the manager's own cluster: to read the Secrets, or the ClusterProfiles.
     ///
@@ -223,6 +248,7 @@ impl Fleet {
         let cluster = FleetCluster { client: client::offline(name.to_string()), name };
         let mut rules = Rules::named("fleet");
         self.shared.controllers.lock().iter_mut().for_each(|make| rules.add_plan(&make(&cluster)));
+        self.shared.views.lock().iter().for_each(|view| rules.add_watch(&view.kind()));
         rules
     }
 
@@ -239,6 +265,7 @@ impl Fleet {
         // It runs already.
         let Some(mut changes) = source.and_then(FleetSource::changes) else { return };
         let mut makes = mem::take(&mut *self.shared.controllers.lock());
+        let views: Arc<[_]> = mem::take(&mut *self.shared.views.lock()).into();
         let (mut running, mut known) = (BTreeMap::<Arc<str>, Stop>::new(), BTreeMap::new());
         let (mut share, mut ends) = (FleetShare::new(manager.supply.slots.as_ref()), JoinSet::new());
         loop {
@@ -266,7 +293,8 @@ impl Fleet {
             for (name, client) in
                 comes.map(|(name, client)| (name.clone(), client.clone())).collect::<Vec<_>>()
             {
-                let member = FleetMember::new(&manager, name.clone(), connect(client), &mut makes);
+                let member =
+                    FleetMember::new(&manager, name.clone(), connect(client), &mut makes, views.clone());
                 let stop = stop.child();
                 ends.spawn(member.run(manager.clone(), stop.clone()));
                 running.insert(name, stop);
@@ -331,6 +359,7 @@ pub(super) type Connect = Arc<dyn Fn(kube::Client) -> (kube::Client, kube::Clien
 struct FleetMember {
     cluster: Cluster,
     controllers: Vec<RunningController>,
+    views: Arc<[Arc<dyn View>]>,
 }
 
 impl FleetMember {
@@ -339,6 +368,7 @@ impl FleetMember {
         name: Arc<str>,
         (direct, client): (kube::Client, kube::Client),
         makes: &mut [FleetMake],
+        views: Arc<[Arc<dyn View>]>,
     ) -> Self {
         let factory = manager.clusters.own().factory().of_cluster(name.clone(), direct);
         let cluster = Cluster::new(name.clone(), factory);
@@ -369,16 +399,17 @@ impl FleetMember {
             made.inspect_err(failed).ok()
         });
         let controllers: Vec<_> = made.collect();
-        Self { cluster, controllers }
+        Self { cluster, controllers, views }
     }
 
     /// Works until it is stopped, or each controller has given up; returns the cluster's name.
     async fn run(self, manager: SetSupply, stop: Stop) -> Arc<str> {
-        let Self { cluster, controllers } = self;
+        let Self { cluster, controllers, views } = self;
         let (name, grace_period) = (Arc::<str>::from(cluster.name()), manager.end.grace_period);
         tracing::info!(cluster = &*name, "the cluster {name} has come");
         controllers.iter().for_each(|controller| manager.inspector.add_of_fleet(controller.core()));
         manager.clusters.join(&cluster);
+        views.iter().for_each(|view| view.come(&cluster));
         cluster.start();
         let names: Vec<_> = controllers.iter().map(|one| one.core().settings.name.clone()).collect();
         let runs = controllers.into_iter().map(|controller| {
@@ -417,6 +448,7 @@ impl FleetMember {
                 ended.await;
             }
         }
+        views.iter().for_each(|view| view.leave(cluster.name()));
         let _ = timeout(CLOSING, cluster.factory().shutdown()).await;
         names.iter().for_each(|name| manager.inspector.remove(name));
         manager.clusters.leave(&cluster);

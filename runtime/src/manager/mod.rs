@@ -27,6 +27,7 @@ mod end;
 mod controller_set;
 mod fleet;
 mod fleet_source;
+mod fleet_view;
 mod running;
 mod signals;
 mod tasks;
@@ -37,6 +38,7 @@ pub use crate::controller::Cluster;
 pub use client::client;
 pub use debug_report::DebugReport;
 pub use fleet::{Fleet, FleetCluster};
+pub use fleet_view::FleetView;
 pub use health::HealthReport;
 #[cfg(feature = "http")]
 pub use http::{Http, HttpService};

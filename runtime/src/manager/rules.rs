@@ -12,7 +12,7 @@ use kube::{CustomResourceExt, ResourceExt as _, core::ObjectMeta};
 use crate::{
     api_request::ApiVerb,
     controller::{Cluster, Plan},
-    object::{ObjectKey, Scope},
+    object::{Kind, ObjectKey, Scope},
     writes::Rights,
 };
 
@@ -93,6 +93,13 @@ impl Rules {
         for (rights, namespaces, name) in cluster.rights() {
             self.add(&rights, &namespaces, name.as_deref());
         }
+    }
+
+    /// Adds what it takes to read a kind in all namespaces.
+    pub(super) fn add_watch(&mut self, kind: &Kind) {
+        let mut rights = Rights::default();
+        rights.watch(kind);
+        self.add(&rights, &[], None);
     }
 
     /// Adds what it takes to campaign: for one Lease, or for one of several, whose names are not known before.

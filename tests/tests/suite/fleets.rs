@@ -2,13 +2,16 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures::channel::mpsc::{UnboundedSender, unbounded};
+use futures::{
+    StreamExt,
+    channel::mpsc::{UnboundedSender, unbounded},
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{CustomResource, config::AuthInfo, core::ObjectMeta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use watchkeeper::{
     leader_election::LeaderElection,
     manager::{Fleet, FleetCluster},
@@ -465,5 +468,72 @@ async fn clusters_of_an_inventory_come_with_their_access_and_leave_with_their_pr
     hub.delete::<ClusterProfile>("shop/north").await;
     sleep(SOON).await;
     assert_eq!(names(), [""; 0]);
+    running.stop().await.unwrap();
+}
+
+/// Writes into a map of the hub which clusters have a Secret of its name.
+fn gathers(fleet: &Fleet) -> Controller<ConfigMap, impl Reconciler<ConfigMap>> {
+    let secrets = fleet.view::<Secret>();
+    let keys = secrets.keys(|cluster, secret| {
+        assert!(cluster != "bad", "it fails");
+        vec![ObjectKey::new("shop", secret.name_any())]
+    });
+    let gather = Controller::from_fn(move |map: Arc<ConfigMap>, cx: Context<ConfigMap>| {
+        let secrets = secrets.clone();
+        async move {
+            let key = ObjectKey::new("shop", map.name_any());
+            let has = |lister: &Lister<Secret>| lister.get(&key).is_some();
+            let found = secrets.listers().into_iter().filter(|(_, lister)| has(lister));
+            let found: Vec<_> = found.map(|(name, _)| name.to_string()).collect();
+            cx.patch(&map, json!({"data": {"clusters": found.join(" ")}})).await?;
+            Ok::<_, watchkeeper::Error>(Action::await_change())
+        }
+    });
+    gather.named("gather").source(keys)
+}
+
+// P31
+#[tokio::test(start_paused = true)]
+async fn a_controller_of_the_hub_sees_all_clusters() {
+    let (hub, one, two) = (cluster().await, cluster().await, cluster().await);
+    let map = |name: &str| ConfigMap { metadata: secret(name).metadata, ..ConfigMap::default() };
+    hub.create(&map("a")).await;
+    hub.create(&map("b")).await;
+    let manager = Manager::new(hub.client());
+    let (changes, received) = unbounded();
+    let fleet = manager.fleet(Fleet::stream(received));
+    let view = fleet.view::<Secret>();
+    let running = manager.controller(gathers(&fleet)).spawn();
+    let found = async |name: &str| {
+        sleep(SOON).await;
+        let map = hub.get::<ConfigMap>(&format!("shop/{name}")).await.unwrap();
+        map.data.unwrap_or_default().get("clusters").cloned().unwrap_or_default()
+    };
+    assert!(fleet.rules().to_string().contains("secrets"));
+    assert_eq!(found("a").await, "");
+    send(&changes, "one", Some(one.client()));
+    assert_eq!(found("a").await, "one");
+    send(&changes, "two", Some(two.client()));
+    assert_eq!((found("a").await, found("b").await), ("one two".to_owned(), String::new()));
+    two.create(&secret("b")).await;
+    assert_eq!(found("b").await, "two");
+    one.delete::<Secret>("shop/a").await;
+    assert_eq!(found("a").await, "two");
+    // One that is away keeps what was cached; another goes on.
+    two.partition();
+    one.create(&secret("a")).await;
+    assert_eq!((found("a").await, found("b").await), ("one two".to_owned(), "two".to_owned()));
+    send(&changes, "two", None);
+    assert_eq!((found("a").await, found("b").await), ("one".to_owned(), String::new()));
+    // A function that panics names nothing, and harms nobody.
+    let bad = cluster().await;
+    send(&changes, "bad", Some(bad.client()));
+    one.create(&secret("b")).await;
+    assert_eq!(found("b").await, "one");
+    // Another stream begins with what is there.
+    let late = view.keys(|cluster, secret| vec![ObjectKey::new(cluster, secret.name_any())]);
+    let late = late.take(3).map(|key| key.to_string()).collect::<Vec<_>>();
+    let late = timeout(SOON, late).await.expect("three keys");
+    assert_eq!(late, ["bad/a", "one/a", "one/b"]);
     running.stop().await.unwrap();
 }
