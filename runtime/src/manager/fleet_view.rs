@@ -133,9 +133,12 @@ impl<W: Watched<DynamicType = (), Lister = Lister<<W as Watched>::Object>>> Flee
 
 impl<W: Watched> ViewShared<W> {
     fn changed(&self, cluster: &str, object: &W::Object) {
-        let mut queues = self.queues.lock();
-        queues.retain(|queue| queue.strong_count() > 0);
-        let queues: Vec<_> = queues.iter().filter_map(Weak::upgrade).collect();
+        let queues: Vec<_> = {
+            let mut queues = self.queues.lock();
+            queues.retain(|queue| queue.strong_count() > 0);
+            queues.iter().filter_map(Weak::upgrade).collect()
+        };
+        // User code, without the lock.
         queues.iter().for_each(|queue| queue.add(cluster, object));
     }
 }
