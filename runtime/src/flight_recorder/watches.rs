@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(watch.first(1, &event("MODIFIED", "9", "")), Some(Version(9)));
         assert_eq!(watch.first(1, &event("MODIFIED", "10", "")), None);
         assert_eq!(watch.first(2, &event("BOOKMARK", "11", "")), Some(Version(11)));
-        // What it is told then has the order of names, as far as the end of the list.
+        // As far as the end of the list, events come in the order of names.
         let mut lists = order("&sendInitialEvents=true&resourceVersion=7");
         assert_eq!(lists.first(1, &event("ADDED", "900", "")), None);
         assert_eq!(lists.first(2, &event("ADDED", "5", "")), None);

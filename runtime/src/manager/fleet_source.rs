@@ -101,7 +101,7 @@ impl FleetSource {
     }
 }
 
-/// Objects of the manager's own cluster, each of which says how to reach a cluster with its name.
+/// Objects of the manager's own cluster. Each says how to reach the cluster of its name.
 pub(super) struct NamedClusters<W: Watched> {
     namespace: String,
     labels: String,
@@ -362,10 +362,7 @@ async fn connected(kubeconfig: Kubeconfig) -> Result<kube::Client, String> {
     let config = config.map_err(|error| one_line(&error))?;
     let url = &config.cluster_url;
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
-        return Err(format!(
-            "its server {:?} is no address: it must begin with https:// and a host",
-            url.to_string()
-        ));
+        return Err(format!("its server {:?} can't be reached: give https:// and a host", url.to_string()));
     }
     let plugin = config.auth_info.exec.as_ref().map(|exec| exec.command.clone().unwrap_or_default());
     let Some(plugin) = plugin else {
@@ -440,7 +437,7 @@ mod tests {
         for server in ["10.0.0.1:6443", "ftp://a", "/a"] {
             let text = kubeconfig("", "token: a").replace("http://127.0.0.1:1", server);
             let why = reached(text.as_bytes()).await.unwrap_err();
-            assert!(why.contains("is no address") && why.contains("https://"), "{server}: {why}");
+            assert!(why.contains("can't be reached: give https://"), "{server}: {why}");
         }
         let token = kubeconfig("", "token: {hunter2: []}");
         for rubbish in [&b"\xff"[..], b"", b"a: [", b"{}", token.as_bytes()] {

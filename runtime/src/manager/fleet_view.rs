@@ -34,7 +34,12 @@ use crate::{
 ///     let agents = agents.clone();
 ///     async move {
 ///         let key = ObjectKey::new("agent-system", map.name_any());
-///         let there = agents.listers().values().filter(|lister| lister.get(&key).is_some()).count();
+///         let listers = agents.listers();
+///         // A cluster that was not listed so far may have one.
+///         let Some(listers) = listers.values().cloned().collect::<Option<Vec<_>>>() else {
+///             return Ok(Action::requeue_after(Duration::from_secs(5)));
+///         };
+///         let there = listers.iter().filter(|lister| lister.get(&key).is_some()).count();
 ///         println!("{} has {there} agents", map.name_any());
 ///         Ok::<_, watchkeeper::Error>(Action::await_change())
 ///     }
@@ -43,8 +48,8 @@ use crate::{
 /// # }
 /// ```
 ///
-/// - A cluster that can't be reached keeps what was cached, and holds up no other. One that has never been reached is there,
-///   and its lister is empty.
+/// - A cluster that can't be reached keeps what was cached, and holds up no other. One that has never been listed is there without
+///   a lister: nobody knows what it has.
 /// - When a cluster leaves, its objects are gone from here, and their keys run.
 /// - If replicas [share the work](super::Manager::sharded), a replica sees the clusters of its own share alone.
 /// - What a run reads here is not noted: no other change than that of `keys` runs it again.
@@ -101,10 +106,13 @@ impl<W: Watched<DynamicType = (), Lister = Lister<<W as Watched>::Object>>> Flee
         Self { shared: Arc::new(ViewShared { clusters: Mutex::default(), queues: Mutex::default() }) }
     }
 
-    /// Returns a reader of the cache of each cluster that is there, by its name.
-    pub fn listers(&self) -> BTreeMap<Arc<str>, W::Lister> {
+    /// Returns a reader of the cache of each cluster that is there, by its name; `None` until its first list is through.
+    ///
+    /// The end of a first list runs nothing where it is empty: let a run that waits for it come back by itself.
+    pub fn listers(&self) -> BTreeMap<Arc<str>, Option<W::Lister>> {
         let clusters = self.shared.clusters.lock();
-        clusters.iter().map(|(name, cluster)| (name.clone(), cluster.informer.lister())).collect()
+        let lister = |informer: &SharedInformer<W>| informer.has_synced().then(|| informer.lister());
+        clusters.iter().map(|(name, cluster)| (name.clone(), lister(&cluster.informer))).collect()
     }
 
     /// Names keys of the hub for each object that comes, changes or goes in a cluster, and for each one of a cluster that leaves: for
@@ -123,8 +131,12 @@ impl<W: Watched<DynamicType = (), Lister = Lister<<W as Watched>::Object>>> Flee
             added: Notify::new(),
         });
         self.shared.queues.lock().push(Arc::downgrade(&queue));
-        // A cluster may be there already.
-        for (name, lister) in self.listers() {
+        // A cluster may be there already, or have listed a part: what is added later is told by its handler.
+        let there: Vec<_> = {
+            let clusters = self.shared.clusters.lock();
+            clusters.iter().map(|(name, cluster)| (name.clone(), cluster.informer.lister())).collect()
+        };
+        for (name, lister) in there {
             lister.list().iter().for_each(|object| queue.add(&name, object));
         }
         stream::unfold(queue, |queue| async { Some((queue.next().await, queue)) })

@@ -483,7 +483,7 @@ fn gathers(fleet: &Fleet) -> Controller<ConfigMap, impl Reconciler<ConfigMap>> {
         async move {
             let key = ObjectKey::new("shop", map.name_any());
             let has = |lister: &Lister<Secret>| lister.get(&key).is_some();
-            let found = secrets.listers().into_iter().filter(|(_, lister)| has(lister));
+            let found = secrets.listers().into_iter().filter(|(_, lister)| lister.as_ref().is_some_and(has));
             let found: Vec<_> = found.map(|(name, _)| name.to_string()).collect();
             cx.patch(&map, json!({"data": {"clusters": found.join(" ")}})).await?;
             Ok::<_, watchkeeper::Error>(Action::await_change())
@@ -525,6 +525,13 @@ async fn a_controller_of_the_hub_sees_all_clusters() {
     assert_eq!((found("a").await, found("b").await), ("one two".to_owned(), "two".to_owned()));
     send(&changes, "two", None);
     assert_eq!((found("a").await, found("b").await), ("one".to_owned(), String::new()));
+    // Nobody knows what a cluster has that was never reached.
+    let away = cluster().await;
+    away.partition();
+    send(&changes, "away", Some(away.client()));
+    assert_eq!(found("a").await, "one");
+    let known = view.listers().into_iter().map(|(name, lister)| (name.to_string(), lister.is_some()));
+    assert_eq!(known.collect::<Vec<_>>(), [("away".to_owned(), false), ("one".to_owned(), true)]);
     // A function that panics names nothing, and harms nobody.
     let bad = cluster().await;
     send(&changes, "bad", Some(bad.client()));
