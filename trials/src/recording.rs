@@ -4,15 +4,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
-use std::{fs, io};
 
 use http::{Method, Uri};
-use jiff::Timestamp;
 use serde_json::Value;
 use watchkeeper_apiserver::Verb;
 use watchkeeper_apiserver::inside::{RequestInfo, object};
 
 use crate::diff;
+use crate::recorded_lines::{self, RecordedLine};
 use crate::schedule::describe;
 use crate::world::MACHINERY;
 
@@ -72,28 +71,18 @@ impl RecordedRequest {
     }
 }
 
-/// A line of the file, with the time since the beginning.
-struct RecordedLine {
-    at: Duration,
-    value: Value,
-}
-
 impl Recording {
     /// # Errors
     ///
     /// The file can't be read, or is not a recording.
     pub(crate) fn read(file: &Path) -> Result<Self, String> {
-        let told = |error: &dyn std::fmt::Display| {
-            format!("the recording {} can't be read: {error}", file.display())
-        };
-        let older = [".oldest", ".old"].map(|suffix| format!("{}{suffix}", file.display()));
-        let older = older.map(|file| part(Path::new(&file)).unwrap_or_default()).concat();
-        let text = part(file).map_err(|error| told(&error))?;
-        Self::parse(&(older + &text)).map_err(|error| told(&error))
+        let read = recorded_lines::read(file).map_err(|error| error.to_string());
+        read.and_then(|text| Self::parse(&text))
+            .map_err(|error| format!("the recording {} can't be read: {error}", file.display()))
     }
 
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let mut lines = lines(text)?;
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
+        let mut lines = recorded_lines::parse(text)?;
         let mut asked = HashMap::new();
         let mut reading = Reading::default();
         // An event may be there before the answer to the write that caused it.
@@ -124,45 +113,6 @@ impl Recording {
         let namespace = |path: &String| RequestInfo::of(&Method::GET, &path.parse().ok()?).namespace;
         paths.filter_map(namespace).collect()
     }
-}
-
-/// Reads a part of a recording: as far as its first NUL byte, where there is one, as a process leaves it that was killed.
-fn part(file: &Path) -> io::Result<String> {
-    let mut text = fs::read(file)?;
-    text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
-    Ok(String::from_utf8_lossy(&text).into_owned())
-}
-
-fn millis(at: Duration) -> u64 {
-    u64::try_from(at.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Reads the lines, on one clock: a process that is started again begins at 0.
-fn lines(text: &str) -> Result<Vec<RecordedLine>, String> {
-    let mut lines: Vec<RecordedLine> = Vec::new();
-    let (mut first, mut base): (Option<Timestamp>, u64) = (None, 0);
-    let last = text.lines().count();
-    for (number, line) in text.lines().enumerate() {
-        let parsed = serde_json::from_str::<Value>(line);
-        let value = match parsed {
-            Ok(value) if value["t"].is_u64() => value,
-            // What the process was about to write when it was killed.
-            _ if number > 0 && number + 1 == last => continue,
-            Ok(_) => return Err(format!("line {} has no time `t`", number + 1)),
-            Err(error) if number == 0 => return Err(format!("line 1: {error}")),
-            // An event was no JSON.
-            Err(_) => {
-                serde_json::json!({"t": lines.last().map_or(0, |line| millis(line.at) - base), "missing": 1})
-            }
-        };
-        if let Some(began) = value["began"].as_str().and_then(|began| began.parse::<Timestamp>().ok()) {
-            let since = *first.get_or_insert(began);
-            base = u64::try_from(began.as_millisecond() - since.as_millisecond()).unwrap_or_default();
-        }
-        let at = Duration::from_millis(base + value["t"].as_u64().unwrap_or_default());
-        lines.push(RecordedLine { at, value });
-    }
-    if lines.is_empty() { Err("it is empty".to_owned()) } else { Ok(lines) }
 }
 
 /// Returns how many lines come before what happened, and when they have shown all that was there; `None` where a process begins,
@@ -548,25 +498,7 @@ mod tests {
     const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 
     fn parsed(lines: &[&str]) -> Recording {
-        Recording::parse(&lines.join("\n")).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    // T32
-    #[test]
-    fn what_is_behind_the_end_of_a_part_is_not_read() {
-        let file = std::env::temp_dir().join(format!("watchkeeper-part-{}.wkr", std::process::id()));
-        let line = r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z"}"#;
-        fs::write(&file, [line.as_bytes(), b"\n\0\xff\"}\n{\"t\":9,\"run\":{}}\n"].concat()).unwrap();
-        fs::write(
-            format!("{}.old", file.display()),
-            [line, "\n{\"t\":1,\"run\":{}}\n\0{\"t\":2,\"ru"].concat(),
-        )
-        .unwrap();
-        assert_eq!(Recording::read(&file).unwrap().runs, 1);
-        fs::remove_file(format!("{}.old", file.display())).unwrap();
-        assert_eq!(Recording::read(&file).unwrap().runs, 0);
-        fs::remove_file(&file).unwrap();
-        assert!(Recording::read(&file).is_err());
+        Recording::parse(lines.join("\n").as_bytes()).unwrap_or_else(|error| panic!("{error}"))
     }
 
     // T32
@@ -726,7 +658,7 @@ mod tests {
             [vec![ask(request, query)], names.collect(), vec![event(request, "BOOKMARK", end)]].concat()
         };
         let gone = |lines: &[Vec<String>]| {
-            let recording = Recording::parse(&lines.concat().join("\n")).unwrap();
+            let recording = Recording::parse(lines.concat().join("\n").as_bytes()).unwrap();
             recording.others.into_iter().map(|one| (one.path, one.after.is_some())).collect::<Vec<_>>()
         };
         let first = lists(1, "", &["a", "b"]);
@@ -771,7 +703,7 @@ mod tests {
                 .concat();
         let gone = |again: &[[String; 2]]| {
             let lines = [&first[..], &again.concat()].concat();
-            let recording = Recording::parse(&lines.join("\n")).unwrap();
+            let recording = Recording::parse(lines.join("\n").as_bytes()).unwrap();
             recording.others.into_iter().map(|one| one.path[MAPS.len()..].to_owned()).collect::<Vec<_>>()
         };
         let again = || [page(4, "", "three", "a"), page(5, &after("three"), "", "c")];
@@ -797,7 +729,7 @@ mod tests {
         let again = again().concat().join("\n");
         let whole = r#"{"t":6,"whole":2}"#;
         let text = [header, watch, &object("a"), &object("b"), &object("c"), &again, whole].join("\n");
-        let recording = Recording::parse(&text).unwrap();
+        let recording = Recording::parse(text.as_bytes()).unwrap();
         let initial: Vec<_> = recording.initial.iter().map(|(path, _)| &path[MAPS.len()..]).collect();
         assert_eq!(initial, ["/a", "/c"], "{recording:?}");
     }
@@ -837,7 +769,7 @@ mod tests {
         let patch = format!(r#"{{"t":3,"request":2,"method":"PATCH","uri":"{MAPS}/a","body":{{}}}}"#);
         let answer = |version: u32| format!(r#"{{"t":4,"answer":2,"code":200,"body":{}}}"#, map(version));
         let others = |lines: &[String]| {
-            let recording = Recording::parse(&lines.join("\n")).unwrap();
+            let recording = Recording::parse(lines.join("\n").as_bytes()).unwrap();
             recording.others.iter().map(|one| (one.before.is_some(), one.after.is_some())).collect::<Vec<_>>()
         };
         let before = [header, watch.to_owned(), event("ADDED", 5), patch];
@@ -882,7 +814,7 @@ mod tests {
                 .to_owned(),
             event("ADDED", "four"),
         ];
-        let recording = Recording::parse(&lines.join("\n")).unwrap();
+        let recording = Recording::parse(lines.join("\n").as_bytes()).unwrap();
         let text = |one: &ForeignEvent| {
             one.after.as_ref().map(|map| map["data"]["text"].as_str().map(str::to_owned))
         };
@@ -909,7 +841,7 @@ mod tests {
             ("nonsense", "line 1: "),
             ("{\"a\":1}\n{\"t\":1}", "line 1 has no time `t`"),
         ] {
-            let error = Recording::parse(text).expect_err(text);
+            let error = Recording::parse(text.as_bytes()).expect_err(text);
             assert!(error.contains(wanted), "{error}");
         }
     }

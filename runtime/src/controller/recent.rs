@@ -52,6 +52,20 @@ pub(crate) struct RunReport {
     pub(crate) error: Option<String>,
 }
 
+/// A run that ended, as a recording has it. It is written at each run, so it holds no text that has to be formatted.
+#[derive(Serialize)]
+struct RecordedRun<'a> {
+    key: &'a str,
+    id: u64,
+    seconds: f64,
+    reason: &'a str,
+    attempt: u32,
+    result: &'static str,
+    writes: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
 impl RecentRuns {
     pub(crate) fn new(recorder: Option<Recording>) -> Self {
         Self { runs: Mutex::default(), recorder }
@@ -67,20 +81,27 @@ impl RecentRuns {
         writes: u32,
     ) {
         let RunInfo { key, id, reason, attempt, .. } = run_info;
+        let seconds = took.as_secs_f64();
+        let error = error.map(|error| cut_to(error.to_owned(), LONGEST_ERROR));
+        if let Some(recorder) = &self.recorder {
+            let (result, reason, attempt) = (result(ended), &*reason.text(), *attempt);
+            let key = &*[key.namespace().unwrap_or_default(), key.name()].join("/");
+            let key = key.trim_start_matches('/');
+            let (id, error) = (*id, error.as_deref());
+            recorder
+                .run(controller, &RecordedRun { key, id, seconds, reason, attempt, result, writes, error });
+        }
         let run = RunReport {
             key: key.clone(),
             id: *id,
             began: began.into(),
-            seconds: took.as_secs_f64(),
+            seconds,
             reason: reason.clone(),
             attempt: *attempt,
             result: result(ended),
             writes,
-            error: error.map(|error| cut_to(error.to_owned(), LONGEST_ERROR)),
+            error,
         };
-        if let Some(recorder) = &self.recorder {
-            recorder.run(controller, &run);
-        }
         let mut runs = self.runs.lock();
         if runs.len() == KEPT {
             runs.pop_back();

@@ -1,6 +1,7 @@
 //! Records a request and its answer: a watch line by line, any other at its end.
 
 use std::{
+    borrow::Cow,
     mem,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -15,7 +16,7 @@ use memchr::memchr;
 use serde::{Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use super::{recorder::Recording, watches::WatchOrder};
+use super::{recorder::Recording, template::Template, watches::WatchOrder};
 use crate::api_request::{ResourcePath, is_watch};
 
 /// Records a request, to the manager's own cluster or another one, and its answer as far as that is read.
@@ -54,9 +55,21 @@ pub(crate) async fn sent(
     // Versions of other clusters say nothing of what is cached of this one.
     let order = is_own.then(|| WatchOrder::of(&head.uri));
     let request = Request::from_parts(head, body);
-    let event = format!("\"event\":{id},\"line\":").into_bytes();
+    let event = format!(",\"event\":{id},").into_bytes();
     let recorder = recorder.clone();
-    Ok((request, RecordedRequest { recorder, id, path, order, is_stream, hides: !is_shown, event }))
+    Ok((
+        request,
+        RecordedRequest {
+            recorder,
+            id,
+            path,
+            order,
+            is_stream,
+            hides: !is_shown,
+            event,
+            template: Template::default(),
+        },
+    ))
 }
 
 /// A request whose answer is to be recorded.
@@ -69,8 +82,9 @@ pub(crate) struct RecordedRequest {
     is_stream: bool,
     /// Something of the kind is hidden.
     hides: bool,
-    /// How a line of an event begins.
+    /// What is behind the time in the line of an event.
     event: Vec<u8>,
+    template: Template,
 }
 
 impl RecordedRequest {
@@ -102,13 +116,11 @@ impl RecordedRequest {
             self.recorder.watch_shows(self.id, version);
         }
         // A line has no line breaks, so there is nothing to be done for most kinds.
-        match self.hides {
-            false => self.recorder.push(&self.event, line),
-            true => {
-                self.recorder
-                    .push(&self.event, &self.recorder.shown(&self.path.group, &self.path.plural, line));
-            }
-        }
+        let line = match self.hides {
+            false => Cow::Borrowed(line),
+            true => self.recorder.shown(&self.path.group, &self.path.plural, line),
+        };
+        self.recorder.event(&self.event, &line, &mut self.template);
     }
 
     /// Records a body that has been read whole; `None`: it was too large.

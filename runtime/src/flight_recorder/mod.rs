@@ -14,13 +14,19 @@
 //! | `{"t":9,"event":7,"line":{…}}` | an event of the watch that it opened |
 //! | `{"t":9,"run":{…},"controller":"…"}` | a run ended |
 //! | `{"t":9,"state":"…"}` | the replica leads, or stands by |
+//! | `{"t":9,"event":7,"like":…}` | another event of it, as what differs from the last `line` of it |
+//! | `{"t":0,"path":"/apis/…","like":…}` | another object, as what differs from the last `object` |
 //! | `{"t":9,"missing":3}` | lines or objects that were left out: too large, no room, or the disk was too slow |
+//!
+//! What is behind `like` is JSON in which references stand for parts of the other one: byte 1, three characters for the offset and
+//! three for the length in bytes. Each character from `@` on is a digit of six bits, the highest first.
 
 mod answer;
 mod hidden;
 mod recorder;
 mod ring;
 mod snapshot;
+mod template;
 mod watches;
 
 use std::{
@@ -47,7 +53,8 @@ const AT_MOST: u64 = 64 << 20;
 /// again keeps only its last three runs. The file is readable for its owner alone.
 ///
 /// The book's page about costs shows what recording takes. Objects that do not change are written into every second part:
-/// choose a size of at least ten times theirs.
+/// choose a size of at least three times theirs in JSON. Most of them take a third of that or less, because what repeats an earlier
+/// object or event of the kind is written as a reference.
 ///
 /// Never recorded: the data of Secrets, their annotations, tokens and other headers, and what [`hide`](Self::hide) names.
 ///

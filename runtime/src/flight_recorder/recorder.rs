@@ -25,6 +25,7 @@ use super::{
     hidden::{self, HiddenField},
     ring::Ring,
     snapshot::{PartContent, RecordingSource},
+    template::{NoJson, Template},
     watches::{OpenWatches, ShownVersions},
 };
 use crate::{api_request::ResourcePath, chain::one_line, clock::WallClock, object::Version};
@@ -81,9 +82,19 @@ pub(crate) type RecordingSlot = Arc<OnceLock<Recording>>;
 #[derive(Default)]
 struct Pending {
     text: Vec<u8>,
+    /// Which text this is: it is written to the file whole, or not at all.
+    number: u64,
     missing: u64,
     /// An answer was too large.
     is_incomplete: bool,
+}
+
+impl Pending {
+    /// Takes the text, and begins another one.
+    fn take(&mut self, next: Vec<u8>) -> Vec<u8> {
+        self.number += 1;
+        mem::replace(&mut self.text, next)
+    }
 }
 
 impl Recording {
@@ -153,7 +164,7 @@ impl Recording {
             }
             // The two buffers change places, so that neither is allocated again.
             let (recording, source) = (self.clone(), manager.clone());
-            let text = mem::replace(&mut self.0.pending.lock().text, spare);
+            let text = self.0.pending.lock().take(spare);
             let written = spawn_blocking(move || recording.flush(&*source, text, is_over));
             spare = written.await.unwrap_or_default();
             if is_over {
@@ -244,6 +255,8 @@ impl Recording {
         let left = |ring: &Ring| ring.room() / 4 * 3;
         let (mut text, mut room, mut written) = (Vec::with_capacity(2 * PORTION), left(ring), Ok(()));
         let (mut missing, mut is_full) = (0, false);
+        // What refers to a template is in a later portion, and all of them are in this part.
+        let (mut template, mut kind) = (Template::default(), None);
         content.next(manager, shown, |object, path| {
             // Once something does not fit, the rest is only counted.
             let json = Some(object).filter(|_| !is_full && written.is_ok());
@@ -253,12 +266,20 @@ impl Recording {
                 missing += 1;
                 return false;
             }
+            if kind.as_ref() != Some(object.kind) {
+                template.forget();
+                kind = Some(object.kind.clone());
+            }
             let before = text.len();
-            add(&mut text, t, format!("\"path\":\"{path}\",\"object\":").as_bytes(), &json);
+            add_time(&mut text, t);
+            text.extend_from_slice(format!(",\"path\":\"{path}\",").as_bytes());
+            let is_json = template.add(0, b"\"object\":", &json, &mut text).is_ok();
+            text.extend_from_slice(b"}\n");
             let size = text.len() - before;
-            if size > room || text.len() > left(ring) {
+            is_full |= size > room || text.len() > left(ring);
+            if is_full || !is_json {
                 text.truncate(before);
-                (is_full, missing) = (true, missing + 1);
+                missing += 1;
                 return false;
             }
             room -= size;
@@ -281,7 +302,7 @@ impl Recording {
         if pending.text.len() < SOON || pending.text.len() > ring.room() / 2 {
             return Ok(());
         }
-        let mut text = mem::take(&mut pending.text);
+        let mut text = pending.take(Vec::new());
         drop(pending);
         ring.append(&mut text)
     }
@@ -303,7 +324,7 @@ impl Recording {
 
     /// Adds a line: the time, and the fields of a value.
     pub(super) fn line(&self, value: &impl Serialize) {
-        self.add(|text, t| add_line(text, t, value));
+        self.add(|pending, t| add_line(&mut pending.text, t, value));
     }
 
     /// Records a request, and keeps its line until [`over`](Self::over).
@@ -346,15 +367,34 @@ impl Recording {
 
     /// Adds a line: the time, what comes first, and JSON behind that.
     pub(super) fn push(&self, first: &[u8], json: &[u8]) {
-        self.add(|text, t| add(text, t, first, json));
+        self.add(|pending, t| add(&mut pending.text, t, first, json));
     }
 
-    fn add(&self, add: impl FnOnce(&mut Vec<u8>, u64)) {
+    /// Adds an event of a watch. What JSON does not allow is left out: it would make the line unreadable, and the watch fails by
+    /// it.
+    pub(super) fn event(&self, first: &[u8], event: &[u8], template: &mut Template) {
+        let is_added = self.add(|Pending { text, number, .. }, t| {
+            let before = text.len();
+            add_time(text, t);
+            text.extend_from_slice(first);
+            match template.add(*number, b"\"line\":", event, text) {
+                Ok(()) => text.extend_from_slice(b"}\n"),
+                Err(NoJson) => text.truncate(before),
+            }
+        });
+        if !is_added {
+            template.forget();
+        }
+    }
+
+    /// Adds lines, unless too much waits already; returns whether that was done.
+    fn add(&self, add: impl FnOnce(&mut Pending, u64)) -> bool {
         let t = self.millis();
         let mut pending = self.0.pending.lock();
         let before = pending.text.len();
-        add(&mut pending.text, t);
-        if pending.text.len() > self.0.full {
+        add(&mut pending, t);
+        let is_added = pending.text.len() <= self.0.full;
+        if !is_added {
             pending.text.truncate(before);
             pending.missing += 1;
         }
@@ -363,6 +403,7 @@ impl Recording {
         if before < soon && pending.text.len() >= soon {
             self.0.due.notify_one();
         }
+        is_added
     }
 
     /// Records a run of a controller that ended.
@@ -493,6 +534,32 @@ mod tests {
 
     // P26
     #[tokio::test(start_paused = true)]
+    async fn no_event_refers_to_one_that_is_not_written() {
+        let path = std::env::temp_dir().join(format!("watchkeeper-events-{}.wkr", std::process::id()));
+        let recording = Recording::open(&path, 1 << 20, Vec::new(), &WallClock::default()).unwrap();
+        let mut template = Template::default();
+        let long = format!("{{\"note\":\"{}\"}}", "long ".repeat(4_000));
+        let mut likes = |json: &str| {
+            recording.event(b",\"event\":7,", json.as_bytes(), &mut template);
+            let pending = recording.0.pending.lock();
+            let text = String::from_utf8_lossy(&pending.text);
+            (text.matches("\"line\"").count(), text.matches("\"like\"").count(), pending.missing)
+        };
+        assert_eq!([likes(&long), likes(&long)], [(1, 0, 0), (1, 1, 0)]);
+        assert_eq!([likes("{\"a\0\"}"), likes(&long)], [(1, 1, 0), (1, 2, 0)]);
+        // What was written refers to nothing that comes after it.
+        let text = recording.0.pending.lock().take(Vec::new());
+        assert!(text.len() < 30_000, "{}", text.len());
+        assert_eq!(likes(&long), (1, 0, 0));
+        // Too much waits: the event is left out, and another one does not refer to it.
+        recording.push(b"\"x\":", &vec![b'1'; recording.largest() - 30_000]);
+        let other = long.replace("long", "else");
+        assert_eq!([likes(&other), likes(&other)], [(1, 0, 1), (1, 0, 2)]);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    // P26
+    #[tokio::test(start_paused = true)]
     async fn a_part_leaves_out_what_can_t_be_encoded_and_what_does_not_fit() {
         let path = std::env::temp_dir().join(format!("watchkeeper-snapshot-{}.wkr", std::process::id()));
         let recording = Recording::open(&path, 1 << 20, Vec::new(), &WallClock::default()).unwrap();
@@ -505,7 +572,7 @@ mod tests {
             let missing = text.lines().find_map(|line| line.split_once("\"missing\":"));
             let missing = missing.map_or(0, |(_, count)| count.trim_end_matches('}').parse().unwrap());
             assert!(text.lines().last().unwrap().contains("\"whole\":"), "{text}");
-            (text.matches("\"object\":{\"kind\":\"Note\"}").count(), missing)
+            (text.matches("\"path\":").count(), missing)
         };
         assert_eq!(taken(&[true, false, true, true]), (3, 1));
         assert_eq!(taken(&[]), (0, 0));

@@ -1,0 +1,313 @@
+//! Writes objects of a kind as what differs from one of them.
+//!
+//! Most of an object repeats what others of its kind have as well. To find that costs less than to copy all of it twice, into a
+//! buffer and from there into the system's; and a file of the same size holds several times as much.
+
+/// Begins a reference: three digits say where in the template it begins, and three how long it is.
+///
+/// JSON never has this byte.
+const REFERENCE: u8 = 1;
+/// Shorter repetitions are not worth a reference, which takes seven bytes.
+const SHORTEST: usize = 12;
+/// The longest template: places are 16 bits.
+const LONGEST: usize = u16::MAX as usize;
+/// How far apart a repetition is looked for. One that is found is extended in both directions.
+const STEP: usize = 4;
+/// After so many bytes without a repetition it is looked for more seldom.
+const NEAR: usize = 32;
+/// The table of places has this many bits.
+const BITS: u32 = 11;
+/// How often the template changes in one buffer: each time costs as much as to write twenty events.
+const CHANGES: u8 = 4;
+
+/// The last event of a watch, or the last object, that was written whole; the next ones refer to it.
+#[derive(Default)]
+pub(super) struct Template {
+    /// What refers to it is in the same buffer, so that both are in one part of the file, or none.
+    buffer: u64,
+    text: Vec<u8>,
+    /// Where in the text eight bytes are, by their hash; empty until it is needed.
+    places: Vec<u16>,
+    changes: u8,
+}
+
+/// It has a byte that JSON does not allow.
+#[derive(Debug)]
+pub(super) struct NoJson;
+
+impl Template {
+    /// Adds JSON to a buffer: whole, after the name of a field, or as what differs, after the name `like`.
+    ///
+    /// # Errors
+    /// It has a byte that JSON does not allow. Part of it was added then.
+    pub(super) fn add(
+        &mut self,
+        buffer: u64,
+        field: &[u8],
+        json: &[u8],
+        text: &mut Vec<u8>,
+    ) -> Result<(), NoJson> {
+        if self.buffer != buffer {
+            self.forget();
+            self.buffer = buffer;
+        }
+        let before = text.len();
+        if !self.text.is_empty() && json.len() <= LONGEST {
+            text.extend_from_slice(b"\"like\":");
+            self.shorten(json, text)?;
+            let is_short = text.len() - before <= json.len() / 4 * 3;
+            if is_short || self.changes == CHANGES {
+                return Ok(());
+            }
+            text.truncate(before);
+            self.changes += 1;
+        }
+        text.extend_from_slice(field);
+        add_literal(json, text)?;
+        self.text.clear();
+        self.places.clear();
+        if json.len() <= LONGEST {
+            self.text.extend_from_slice(json);
+        }
+        Ok(())
+    }
+
+    /// Makes the next JSON whole.
+    pub(super) fn forget(&mut self) {
+        self.text.clear();
+        self.places.clear();
+        self.changes = 0;
+    }
+
+    /// Adds references to the template, and what is not in it.
+    fn shorten(&mut self, json: &[u8], text: &mut Vec<u8>) -> Result<(), NoJson> {
+        if self.places.is_empty() {
+            self.places.resize(1 << BITS, 0);
+            let places = (0..=u16::MAX).zip(self.text.windows(8));
+            places.for_each(|(at, bytes)| self.places[hash(word_at(bytes, 0).unwrap_or_default())] = at);
+        }
+        let template = &*self.text;
+        // Where a repetition may begin, in both; and what was not added yet.
+        let (mut at, mut from, mut rest) = (0, 0, 0);
+        loop {
+            while at > rest && from > 0 && json[at - 1] == template[from - 1] {
+                (at, from) = (at - 1, from - 1);
+            }
+            let same = common(&json[at..], &template[from..]);
+            if same >= SHORTEST {
+                add_literal(&json[rest..at], text)?;
+                add_reference(from, same, text);
+                rest = at + same;
+            }
+            let (end, end_there) = (at + same, from + same);
+            at = end;
+            from = loop {
+                at += if at - end < NEAR { STEP } else { 2 * STEP };
+                let Some(word) = word_at(json, at) else {
+                    return add_literal(&json[rest..], text);
+                };
+                // Often only a few characters differ.
+                let places = [end_there + at - end, usize::from(self.places[hash(word)])];
+                if let Some(place) = places.into_iter().find(|place| word_at(template, *place) == Some(word))
+                {
+                    break place;
+                }
+            };
+        }
+    }
+}
+
+fn hash(word: u64) -> usize {
+    (word.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - BITS)) as usize
+}
+
+fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
+}
+
+/// Returns how many bytes are the same at the beginning.
+fn common(one: &[u8], other: &[u8]) -> usize {
+    let mut same = 0;
+    // Large chunks are compared several times as fast as words.
+    for (one, other) in one.as_chunks::<32>().0.iter().zip(other.as_chunks::<32>().0) {
+        if one != other {
+            let words = one.as_chunks::<8>().0.iter().zip(other.as_chunks::<8>().0);
+            for (one, other) in words {
+                let differs = u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other);
+                if differs != 0 {
+                    return same + differs.trailing_zeros() as usize / 8;
+                }
+                same += 8;
+            }
+        }
+        same += 32;
+    }
+    let rest = one.iter().zip(other).skip(same);
+    same + rest.take_while(|(one, other)| one == other).count()
+}
+
+/// Adds bytes as they are.
+fn add_literal(bytes: &[u8], text: &mut Vec<u8>) -> Result<(), NoJson> {
+    text.extend_from_slice(bytes);
+    let is_json = |byte: u8| byte >= b' ' || byte == b'\t' || byte == b'\r';
+    // Without an early end, because that is several times as fast.
+    match bytes.iter().fold(true, |all, byte| all & is_json(*byte)) {
+        true => Ok(()),
+        false => Err(NoJson),
+    }
+}
+
+fn add_reference(from: usize, length: usize, text: &mut Vec<u8>) {
+    // Six bits each, as a character from `@` on.
+    let digit = |number: usize| b'@' | (number & 0x3f) as u8;
+    text.extend_from_slice(&[
+        REFERENCE,
+        digit(from >> 12),
+        digit(from >> 6),
+        digit(from),
+        digit(length >> 12),
+        digit(length >> 6),
+        digit(length),
+    ]);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::RangeInclusive;
+
+    use proptest::{collection::vec, prelude::*, sample::Index};
+    use rand::{Rng as _, SeedableRng as _, rngs::SmallRng};
+
+    use super::*;
+
+    /// Reads what was added, without the encoder's code: the last whole text, and what is added now.
+    fn read(whole: &mut Vec<u8>, added: &[u8]) -> Vec<u8> {
+        if let Some(text) = added.strip_prefix(b"\"line\":") {
+            *whole = text.to_vec();
+            return text.to_vec();
+        }
+        let mut bytes = added.strip_prefix(b"\"like\":").unwrap().iter().copied();
+        let mut text = Vec::new();
+        while let Some(byte) = bytes.next() {
+            if byte == 1 {
+                let mut number =
+                    || (0..3).fold(0, |sum, _| sum * 64 + usize::from(bytes.next().unwrap() - b'@'));
+                let (from, length) = (number(), number());
+                text.extend_from_slice(&whole[from..from + length]);
+            } else {
+                text.push(byte);
+            }
+        }
+        text
+    }
+
+    /// Writes texts into one buffer; returns how long each of them is there.
+    fn written(texts: &[Vec<u8>]) -> Vec<usize> {
+        let (mut template, mut whole) = (Template::default(), Vec::new());
+        let written = texts.iter().map(|text| {
+            let mut added = Vec::new();
+            template.add(1, b"\"line\":", text, &mut added).unwrap();
+            assert_eq!(String::from_utf8_lossy(&read(&mut whole, &added)), String::from_utf8_lossy(text));
+            added.len()
+        });
+        written.collect()
+    }
+
+    /// An object of a kind: most is the same, some is its own.
+    fn object(number: usize, name: &str) -> Vec<u8> {
+        let labels: String = (0..20).map(|label| format!(r#","label-{label}":"of everybody""#)).collect();
+        let own = number.wrapping_mul(0x9E37_79B9);
+        format!(r#"{{"metadata":{{"name":"{name}","uid":"{own:x}"{labels}}},"spec":{{"size":{number}}}}}"#)
+            .into()
+    }
+
+    const SIZES: RangeInclusive<usize> = 0..=300;
+
+    proptest! {
+        // P26
+        #[test]
+        fn what_was_shortened_reads_as_before(
+            first in vec(0x20_u8..0x7f, SIZES),
+            edits in vec(vec((any::<Index>(), vec(0x20_u8..0x7f, 0..=20), 0..40_usize), 0..6), 1..20),
+        ) {
+            let mut texts = vec![first];
+            for edits in edits {
+                let mut text = texts.last().cloned().unwrap_or_default();
+                for (at, new, gone) in edits {
+                    let at = at.index(text.len() + 1);
+                    let end = text.len().min(at + gone);
+                    text.splice(at..end, new);
+                }
+                texts.push(text);
+            }
+            written(&texts);
+        }
+    }
+
+    // P26
+    #[test]
+    fn an_object_takes_a_fraction_once_another_of_its_kind_is_there() {
+        let texts: Vec<_> = (0..100).map(|number| object(number, &"x".repeat(number % 7 + 1))).collect();
+        let sizes = written(&texts);
+        assert!(sizes[0] > texts[0].len());
+        assert!(sizes[1..].iter().all(|size| *size < 80), "{sizes:?}");
+    }
+
+    // P26
+    #[test]
+    fn another_template_is_taken_where_the_first_does_not_fit_and_not_again_and_again() {
+        let bookmark = br#"{"type":"BOOKMARK"}"#.to_vec();
+        let sizes =
+            written(&[&[bookmark], &*(0..3).map(|number| object(number, "a")).collect::<Vec<_>>()].concat());
+        assert!(sizes[1] > 500 && sizes[2] < 80 && sizes[3] < 80, "{sizes:?}");
+        // Nothing repeats: as many are whole as a buffer changes its template, and the rest is hardly longer.
+        let mut random = SmallRng::seed_from_u64(1);
+        let mut letters = || (0..500).map(|_| random.random_range(b'a'..=b'z')).collect::<Vec<_>>();
+        let texts: Vec<_> = (0..20).map(|_| letters()).collect();
+        let mut template = Template::default();
+        let whole = texts.iter().filter(|text| {
+            let mut added = Vec::new();
+            template.add(1, b"\"line\":", text, &mut added).unwrap();
+            assert!(added.len() <= text.len() + 7);
+            added.starts_with(b"\"line\":")
+        });
+        assert_eq!(whole.count(), 1 + usize::from(CHANGES));
+    }
+
+    // P26
+    #[test]
+    fn each_buffer_begins_with_a_whole_object_and_so_does_what_follows_a_long_one() {
+        let (mut template, mut whole) = (Template::default(), Vec::new());
+        let mut is_whole = |buffer: u64, text: &[u8]| {
+            let mut added = Vec::new();
+            template.add(buffer, b"\"line\":", text, &mut added).unwrap();
+            assert!(read(&mut whole, &added) == text);
+            added.starts_with(b"\"line\":")
+        };
+        let one = object(1, "a");
+        let long = |letter: &str| letter.repeat(LONGEST + 1).into_bytes();
+        assert_eq!([1, 1, 2, 2].map(|buffer| is_whole(buffer, &one)), [true, false, true, false]);
+        assert_eq!(
+            [&*long("b"), &long("b"), &one, &one].map(|text| is_whole(2, text)),
+            [true, true, true, false]
+        );
+        // As long as a template may be.
+        let longest = [&*one, &long("c")].concat()[..LONGEST].to_vec();
+        assert_eq!([&longest, &longest].map(|text| is_whole(3, text)), [true, false]);
+    }
+
+    // P26
+    #[test]
+    fn bytes_that_json_does_not_have_are_refused() {
+        let mut template = Template::default();
+        let mut add = |text: &[u8]| template.add(1, b"\"line\":", text, &mut Vec::new()).is_ok();
+        assert!(!add(b"{\"a\":\"\0\"}"));
+        assert!(add(&object(1, "a")) && add(b"{\t\"a\": 1}\r"));
+        for byte in [0, 1, 0x1f] {
+            let mut broken = object(2, "a");
+            broken[12] = byte;
+            assert!(!add(&broken));
+        }
+        assert!(add(&object(3, "a")));
+    }
+}
