@@ -12,6 +12,9 @@ use serde_json::Value;
 /// Begins a reference: three digits say where it begins in the last whole event of the watch, and three how long it is.
 const REFERENCE: u8 = 1;
 
+/// The longest line that may have references. A recorder writes shorter ones.
+const LONGEST: usize = 1 << 20;
+
 /// A line of the file, with the time since the beginning.
 pub(crate) struct RecordedLine {
     pub(crate) at: Duration,
@@ -21,12 +24,13 @@ pub(crate) struct RecordedLine {
 /// Reads the lines of a [recording](crate::Trials::replay), the oldest first, to look at it by hand.
 ///
 /// In the file most events are written as what differs from another one; here each of them is whole. A line that can't be read is
-/// `{"missing":1}`. The times `t`, in milliseconds, begin at 0 with each process. [The book][book] says what the lines are.
+/// one with `"missing":1`; the last line of a process that was killed may be left out. The times `t`, in milliseconds, begin at 0 with
+/// each process. [The book][book] says what the lines are. It takes as much memory as the file.
 ///
 /// ```no_run
 /// # fn main() -> std::io::Result<()> {
 /// for line in watchkeeper_trials::read_recording("incidents/march.wkr")? {
-///     println!("{line}");
+///     println!("{}", line?);
 /// }
 /// # Ok(())
 /// # }
@@ -34,14 +38,16 @@ pub(crate) struct RecordedLine {
 ///
 /// # Errors
 ///
-/// The file can't be read, or is not a recording.
+/// The file can't be read. The iterator ends with an error if it is not a recording.
 ///
 /// [book]: https://github.com/watchkeeper/watchkeeper/blob/main/book/src/how-to/recordings.md
-pub fn read_recording(file: impl AsRef<Path>) -> io::Result<Vec<Value>> {
-    let file = file.as_ref();
-    let refused = |error| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", file.display()));
-    let lines = parse(&read(file)?).map_err(refused)?;
-    Ok(lines.into_iter().map(|line| line.value).collect())
+pub fn read_recording(file: impl AsRef<Path>) -> io::Result<impl Iterator<Item = io::Result<Value>>> {
+    let file = file.as_ref().to_owned();
+    let text =
+        read(&file).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))?;
+    let refused =
+        move |error| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", file.display()));
+    Ok(RecordedLines::new(text).map(move |line| line.map(|line| line.value).map_err(&refused)))
 }
 
 /// Reads all parts of a recording, the oldest first.
@@ -62,49 +68,82 @@ fn part(file: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Reads lines, on one clock: a process that is started again begins at 0.
+/// The lines of a recording, on one clock: a process that is started again begins at 0.
 ///
-/// # Errors
-///
-/// It is not a recording.
-pub(crate) fn parse(text: &[u8]) -> Result<Vec<RecordedLine>, String> {
-    let mut lines: Vec<RecordedLine> = Vec::new();
-    let (mut first, mut base): (Option<Timestamp>, u64) = (None, 0);
-    let mut whole = WholeLines::default();
-    let texts: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
-    for (number, line) in texts.iter().enumerate() {
-        let parsed = match whole.of(line) {
+/// After an error nothing follows. An empty recording is an error.
+pub(crate) struct RecordedLines<T> {
+    text: T,
+    /// How much has been read.
+    read: usize,
+    number: usize,
+    is_over: bool,
+    whole: WholeLines,
+    /// When the first process began.
+    first: Option<Timestamp>,
+    /// When this process began, in milliseconds since then.
+    base: u64,
+    /// The time of the last line in this process.
+    last: u64,
+}
+
+impl<T: AsRef<[u8]>> RecordedLines<T> {
+    pub(crate) fn new(text: T) -> Self {
+        let (whole, first) = (WholeLines::default(), None);
+        Self { text, read: 0, number: 0, is_over: false, whole, first, base: 0, last: 0 }
+    }
+
+    /// Reads a line; `None`: it is left out.
+    fn parse(&mut self, line: &[u8], is_last: bool) -> Option<Result<RecordedLine, String>> {
+        let parsed = match self.whole.of(line) {
             Some(line) => {
                 serde_json::from_str(&String::from_utf8_lossy(&line)).map_err(|error| error.to_string())
             }
             None => Err("it refers to what is not there".to_owned()),
         };
+        let is_first = self.number == 1;
         let value = match parsed {
             Ok(value @ Value::Object(_)) if value["t"].is_u64() => value,
             // What the process was about to write when it was killed.
-            _ if number > 0 && number + 1 == texts.len() => continue,
-            Ok(_) => return Err(format!("line {} has no time `t`", number + 1)),
-            Err(error) if number == 0 => return Err(format!("line 1: {error}")),
+            _ if is_last && !is_first => return None,
+            Ok(_) => return Some(Err(format!("line {} has no time `t`", self.number))),
+            Err(error) if is_first => return Some(Err(format!("line 1: {error}"))),
             // An event was no JSON.
-            Err(_) => {
-                serde_json::json!({"t": lines.last().map_or(0, |line| millis(line.at) - base), "missing": 1})
-            }
+            Err(_) => serde_json::json!({ "t": self.last, "missing": 1 }),
         };
         if value["part"].is_u64() {
-            whole = WholeLines::default();
+            self.whole = WholeLines::default();
         }
         if let Some(began) = value["began"].as_str().and_then(|began| began.parse::<Timestamp>().ok()) {
-            let since = *first.get_or_insert(began);
-            base = u64::try_from(began.as_millisecond() - since.as_millisecond()).unwrap_or_default();
+            let since = *self.first.get_or_insert(began);
+            self.base = u64::try_from(began.as_millisecond() - since.as_millisecond()).unwrap_or_default();
         }
-        let at = Duration::from_millis(base + value["t"].as_u64().unwrap_or_default());
-        lines.push(RecordedLine { at, value });
+        self.last = value["t"].as_u64().unwrap_or_default();
+        let at = Duration::from_millis(self.base.saturating_add(self.last));
+        Some(Ok(RecordedLine { at, value }))
     }
-    if lines.is_empty() { Err("it is empty".to_owned()) } else { Ok(lines) }
 }
 
-fn millis(at: Duration) -> u64 {
-    u64::try_from(at.as_millis()).unwrap_or(u64::MAX)
+impl<T: AsRef<[u8]>> Iterator for RecordedLines<T> {
+    type Item = Result<RecordedLine, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.is_over {
+            let rest = &self.text.as_ref()[self.read..];
+            let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
+            let (line, is_last) = (rest[..end].to_vec(), end == rest.len());
+            self.read += end;
+            self.is_over = is_last;
+            if line.is_empty() {
+                return (self.number == 0).then(|| Err("it is empty".to_owned()));
+            }
+            self.number += 1;
+            if let Some(line) = self.parse(&line, is_last) {
+                self.is_over |= line.is_err();
+                return Some(line);
+            }
+        }
+        None
+    }
 }
 
 /// The last whole event of each watch, by its number, and the last whole object.
@@ -145,18 +184,22 @@ fn split(line: &[u8]) -> Option<(Option<u64>, &[u8], &[u8])> {
     Some((watch, head, body))
 }
 
-/// Puts what is referred to in the place of references.
+/// Puts what is referred to in the place of references; `None`: something is not there, or it gets too long.
 fn expanded(json: &[u8], whole: &[u8]) -> Option<Vec<u8>> {
+    let digit = |digit: &u8| digit.checked_sub(b'@').filter(|digit| *digit < 64);
     let mut pieces = json.split(|byte| *byte == REFERENCE);
     let mut text = pieces.next()?.to_vec();
     for piece in pieces {
         let (digits, rest) = piece.split_at_checked(6)?;
         let number = |digits: &[u8]| {
-            digits.iter().try_fold(0, |sum, digit| Some(sum * 64 + usize::from(digit.checked_sub(b'@')?)))
+            digits.iter().try_fold(0, |sum, letter| Some(sum * 64 + usize::from(digit(letter)?)))
         };
         let (from, length) = (number(&digits[..3])?, number(&digits[3..])?);
         text.extend_from_slice(whole.get(from..from + length)?);
         text.extend_from_slice(rest);
+        if text.len() > LONGEST {
+            return None;
+        }
     }
     Some(text)
 }
@@ -166,13 +209,18 @@ mod tests {
     use super::*;
 
     fn values(lines: &[&str]) -> Vec<Value> {
-        let lines = parse(lines.join("\n").as_bytes()).unwrap_or_else(|error| panic!("{error}"));
-        lines.into_iter().map(|line| line.value).collect()
+        read_all(lines.join("\n").as_bytes()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn read_all(text: &[u8]) -> Result<Vec<Value>, String> {
+        RecordedLines::new(text).map(|line| Ok(line?.value)).collect()
     }
 
     /// Refers to a part of what is whole.
-    fn reference(from: u8, length: u8) -> String {
-        let digits = |number: u8| ['@', char::from(b'@' + number / 64), char::from(b'@' + number % 64)];
+    fn reference(from: u32, length: u32) -> String {
+        let digits = |number: u32| {
+            [number / 4_096, number / 64 % 64, number % 64].map(|digit| char::from(b'@' + digit as u8))
+        };
         ['\u{1}'].into_iter().chain(digits(from)).chain(digits(length)).collect()
     }
 
@@ -182,8 +230,8 @@ mod tests {
         let file = std::env::temp_dir().join(format!("watchkeeper-part-{}.wkr", std::process::id()));
         let line = r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z"}"#;
         let runs = || {
-            let lines = parse(&read(&file).unwrap()).unwrap();
-            lines.iter().filter(|line| line.value["run"].is_object()).count()
+            let lines = read_recording(&file).unwrap();
+            lines.filter(|line| line.as_ref().is_ok_and(|line| line["run"].is_object())).count()
         };
         fs::write(&file, [line.as_bytes(), b"\n\0\xff\"}\n{\"t\":9,\"run\":{}}\n"].concat()).unwrap();
         let old = format!("{}.old", file.display());
@@ -192,7 +240,37 @@ mod tests {
         fs::remove_file(old).unwrap();
         assert_eq!(runs(), 0);
         fs::remove_file(&file).unwrap();
-        assert!(read(&file).is_err());
+        let error = read_recording(&file).err().unwrap().to_string();
+        assert!(error.contains("watchkeeper-part-"), "{error}");
+    }
+
+    // T32
+    #[test]
+    fn references_go_far_back_and_may_split_a_character() {
+        let numbers: String = (0..3_000).map(|number| format!("{number},")).collect();
+        let whole = format!(r#"{{"ä":[{numbers}0]}}"#);
+        // `ö` has the first byte of `ä`, and another second one.
+        let [first, last] = [reference(0, 3), reference(9_000, whole.len() as u32 - 9_000)];
+        let head = r#"{"t":0,"watchkeeper":"0.1.0","part":1}"#;
+        let line = format!(
+            "{head}\n{{\"t\":1,\"event\":7,\"line\":{whole}}}\n{{\"t\":1,\"event\":7,\"like\":{first}"
+        );
+        let text = [line.as_bytes(), b"\xb6\":[", last.as_bytes(), b"}\n"].concat();
+        let values = read_all(&text).unwrap();
+        let numbers = values[2]["line"]["ö"].as_array().unwrap();
+        assert_eq!((numbers.len() > 500, numbers.last()), (true, Some(&0.into())));
+    }
+
+    // T32
+    #[test]
+    fn neither_many_references_nor_a_late_time_are_too_much() {
+        let head = r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z","part":1}"#;
+        let whole = format!(r#"{{"t":1,"event":7,"line":"{}"}}"#, "x".repeat(200_000));
+        let like = format!(r#"{{"t":1,"event":7,"like":{}}}"#, reference(0, 200_000).repeat(100_000));
+        let late =
+            r#"{"t":18446744073709551615,"watchkeeper":"0.1.0","began":"2026-01-02T00:00:00Z","part":1}"#;
+        let values = values(&[head, &whole, &like, late, "rubbish", r#"{"t":2}"#]);
+        assert_eq!((&values[2]["missing"], &values[4]["missing"]), (&1.into(), &1.into()));
     }
 
     // T32

@@ -11,7 +11,7 @@ use watchkeeper_apiserver::Verb;
 use watchkeeper_apiserver::inside::{RequestInfo, object};
 
 use crate::diff;
-use crate::recorded_lines::{self, RecordedLine};
+use crate::recorded_lines::{self, RecordedLine, RecordedLines};
 use crate::schedule::describe;
 use crate::world::MACHINERY;
 
@@ -82,29 +82,32 @@ impl Recording {
     }
 
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
-        let mut lines = recorded_lines::parse(text)?;
-        let mut asked = HashMap::new();
-        let mut reading = Reading::default();
+        let (mut asked, mut reading, mut start) = (HashMap::new(), Reading::default(), Start::default());
         // An event may be there before the answer to the write that caused it.
-        for line in &lines {
+        for (number, line) in RecordedLines::new(text).enumerate() {
+            let line = line?;
             reading.note_own(&mut asked, &line.value);
+            start.note(number, &line);
         }
         let mut asked = HashMap::new();
-        let (folded, whole) = start(&lines);
-        let before: Vec<_> = lines.drain(..folded).collect();
-        // A process that begins reads all that there is.
-        if whole.is_some() {
-            before.iter().for_each(|line| reading.take(&mut asked, line));
+        let mut lines = RecordedLines::new(text);
+        for line in lines.by_ref().take(start.folded) {
+            // A process that begins reads all that there is.
+            if start.whole.is_some() {
+                reading.take(&mut asked, &line?);
+            }
+        }
+        if start.whole.is_some() {
             reading.begin(&asked);
         }
-        let began = whole.or_else(|| lines.first().map(|line| line.at)).unwrap_or_default();
-        for line in &mut lines {
-            line.at = line.at.saturating_sub(began);
-            reading.take(&mut asked, line);
+        let (mut began, mut took) = (start.whole, Duration::ZERO);
+        for line in lines {
+            let mut line = line?;
+            line.at = line.at.saturating_sub(*began.get_or_insert(line.at));
+            reading.take(&mut asked, &line);
+            took = line.at;
         }
-        let mut recording = reading.recording;
-        recording.took = lines.last().map_or(Duration::ZERO, |line| line.at);
-        Ok(recording)
+        Ok(Self { took, ..reading.recording })
     }
 
     /// Names the namespaces in which there is something.
@@ -115,26 +118,35 @@ impl Recording {
     }
 }
 
-/// Returns how many lines come before what happened, and when they have shown all that was there; `None` where a process begins,
-/// or nothing is known.
-fn start(lines: &[RecordedLine]) -> (usize, Option<Duration>) {
-    let mut parts = HashSet::new();
-    let knows_all = |RecordedLine { value, .. }: &RecordedLine| {
-        let part = value["part"].as_u64();
-        if part == Some(1) {
-            parts.clear();
+/// Finds where what happened begins.
+#[derive(Default)]
+struct Start {
+    /// How many lines come before it.
+    folded: usize,
+    /// When lines have shown all that was there; `None` where a process begins, or nothing is known.
+    whole: Option<Duration>,
+    /// It was found.
+    is_over: bool,
+    parts: HashSet<u64>,
+}
+
+impl Start {
+    fn note(&mut self, number: usize, line: &RecordedLine) {
+        let part = line.value["part"].as_u64();
+        match self.whole {
+            _ if self.is_over => {}
+            // What was read before this moment is cached by then, and its line may follow.
+            Some(whole) if line.at <= whole && part != Some(1) => self.folded = number + 1,
+            Some(_) => self.is_over = true,
+            None if part == Some(1) => (self.folded, self.is_over) = (number, true),
+            None => {
+                self.parts.extend(part);
+                if line.value["whole"].as_u64().is_some_and(|since| self.parts.contains(&since)) {
+                    (self.folded, self.whole) = (number + 1, Some(line.at));
+                }
+            }
         }
-        parts.extend(part);
-        part == Some(1) || value["whole"].as_u64().is_some_and(|since| parts.contains(&since))
-    };
-    let Some(first) = lines.iter().position(knows_all) else { return (0, None) };
-    if lines[first].value["part"] == 1 {
-        return (first, None);
     }
-    // What was read before this moment is cached by then, and its line may follow.
-    let whole = lines[first].at;
-    let follows = |line: &&RecordedLine| line.at <= whole && line.value["part"] != 1;
-    (first + lines[first..].iter().take_while(follows).count(), Some(whole))
 }
 
 /// What is known while a recording is read.

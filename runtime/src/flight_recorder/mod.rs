@@ -1,7 +1,7 @@
 //! Keeps what came in and what went out in a bounded file, so that an incident can be played again.
 //!
-//! A part of the file is text as far as its first NUL byte; after a clean end there is nothing behind that. Each line is a
-//! JSON object with the milliseconds `t` since the recording began:
+//! A part of the file ends at its first NUL byte; after a clean end there is nothing behind that. Each line is a JSON object with
+//! the milliseconds `t` since the recording began, except where it has `like`:
 //!
 //! | Line | Says |
 //! |---|---|
@@ -52,9 +52,9 @@ const AT_MOST: u64 = 64 << 20;
 /// that. A new process begins a new part, and drops the oldest of those that it finds. So a program that restarts again and
 /// again keeps only its last three runs. The file is readable for its owner alone.
 ///
-/// The book's page about costs shows what recording takes. Objects that do not change are written into every second part:
-/// choose a size of at least three times theirs in JSON. Most of them take a third of that or less, because what repeats an earlier
-/// object or event of the kind is written as a reference.
+/// The book's page about costs shows what recording takes. What repeats an earlier event or object of the kind is written as a
+/// reference. Objects that do not change are written into every second part: choose a size of at least five times theirs in JSON,
+/// or three times if they resemble each other.
 ///
 /// Never recorded: the data of Secrets, their annotations, tokens and other headers, and what [`hide`](Self::hide) names.
 ///

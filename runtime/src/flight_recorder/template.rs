@@ -3,14 +3,16 @@
 //! Most of an object repeats what others of its kind have as well. To find that costs less than to copy all of it twice, into a
 //! buffer and from there into the system's; and a file of the same size holds several times as much.
 
+use std::{mem, ops::Range};
+
 /// Begins a reference: three digits say where in the template it begins, and three how long it is.
 ///
 /// JSON never has this byte.
 const REFERENCE: u8 = 1;
 /// Shorter repetitions are not worth a reference, which takes seven bytes.
 const SHORTEST: usize = 12;
-/// The longest template: places are 16 bits.
-const LONGEST: usize = u16::MAX as usize;
+/// What is longer is written whole: to look through it would hold up others for too long.
+const LONGEST: usize = 16 << 10;
 /// How far apart a repetition is looked for. One that is found is extended in both directions.
 const STEP: usize = 4;
 /// After so many bytes without a repetition it is looked for more seldom.
@@ -20,13 +22,38 @@ const BITS: u32 = 11;
 /// How often the template changes in one buffer: each time costs as much as to write twenty events.
 const CHANGES: u8 = 4;
 
+/// Lines that are written to the file together, or not at all.
+#[derive(Default)]
+pub(super) struct Buffer {
+    pub(super) text: Vec<u8>,
+    number: u64,
+    /// Used again and again.
+    shortened: Vec<u8>,
+}
+
+impl Buffer {
+    /// Takes the lines, and begins with others in the place of the given ones.
+    pub(super) fn take(&mut self, next: Vec<u8>) -> Vec<u8> {
+        let taken = mem::replace(&mut self.text, next);
+        self.clear();
+        taken
+    }
+
+    /// Drops the lines, and begins with others.
+    pub(super) fn clear(&mut self) {
+        self.text.clear();
+        self.number += 1;
+    }
+}
+
 /// The last event of a watch, or the last object, that was written whole; the next ones refer to it.
 #[derive(Default)]
 pub(super) struct Template {
-    /// What refers to it is in the same buffer, so that both are in one part of the file, or none.
+    /// The buffer that has it.
     buffer: u64,
-    text: Vec<u8>,
-    /// Where in the text eight bytes are, by their hash; empty until it is needed.
+    /// Where in the buffer it is.
+    range: Range<usize>,
+    /// Where in it eight bytes are, by their hash; empty until it is needed.
     places: Vec<u16>,
     changes: u8,
 }
@@ -40,53 +67,42 @@ impl Template {
     ///
     /// # Errors
     /// It has a byte that JSON does not allow. Part of it was added then.
-    pub(super) fn add(
-        &mut self,
-        buffer: u64,
-        field: &[u8],
-        json: &[u8],
-        text: &mut Vec<u8>,
-    ) -> Result<(), NoJson> {
-        if self.buffer != buffer {
+    pub(super) fn add(&mut self, buffer: &mut Buffer, field: &[u8], json: &[u8]) -> Result<(), NoJson> {
+        if self.buffer != buffer.number {
             self.forget();
-            self.buffer = buffer;
+            self.buffer = buffer.number;
         }
-        let before = text.len();
-        if !self.text.is_empty() && json.len() <= LONGEST {
-            text.extend_from_slice(b"\"like\":");
-            self.shorten(json, text)?;
-            let is_short = text.len() - before <= json.len() / 4 * 3;
-            if is_short || self.changes == CHANGES {
+        let Buffer { text, shortened, .. } = buffer;
+        if !self.range.is_empty() && json.len() <= LONGEST {
+            shortened.clear();
+            self.shorten(&text[self.range.clone()], json, shortened)?;
+            if shortened.len() <= json.len() / 4 * 3 || self.changes == CHANGES {
+                text.extend_from_slice(b"\"like\":");
+                text.extend_from_slice(shortened);
                 return Ok(());
             }
-            text.truncate(before);
             self.changes += 1;
         }
         text.extend_from_slice(field);
+        let start = text.len();
         add_literal(json, text)?;
-        self.text.clear();
         self.places.clear();
-        if json.len() <= LONGEST {
-            self.text.extend_from_slice(json);
-        }
+        self.range = if json.len() <= LONGEST { start..text.len() } else { 0..0 };
         Ok(())
     }
 
     /// Makes the next JSON whole.
     pub(super) fn forget(&mut self) {
-        self.text.clear();
-        self.places.clear();
-        self.changes = 0;
+        *self = Self { buffer: self.buffer, ..Self::default() };
     }
 
     /// Adds references to the template, and what is not in it.
-    fn shorten(&mut self, json: &[u8], text: &mut Vec<u8>) -> Result<(), NoJson> {
+    fn shorten(&mut self, template: &[u8], json: &[u8], text: &mut Vec<u8>) -> Result<(), NoJson> {
         if self.places.is_empty() {
             self.places.resize(1 << BITS, 0);
-            let places = (0..=u16::MAX).zip(self.text.windows(8));
+            let places = (0..=u16::MAX).zip(template.windows(8));
             places.for_each(|(at, bytes)| self.places[hash(word_at(bytes, 0).unwrap_or_default())] = at);
         }
-        let template = &*self.text;
         // Where a repetition may begin, in both; and what was not added yet.
         let (mut at, mut from, mut rest) = (0, 0, 0);
         loop {
@@ -173,8 +189,6 @@ fn add_reference(from: usize, length: usize, text: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::RangeInclusive;
-
     use proptest::{collection::vec, prelude::*, sample::Index};
     use rand::{Rng as _, SeedableRng as _, rngs::SmallRng};
 
@@ -201,12 +215,18 @@ mod tests {
         text
     }
 
+    /// Adds a text; returns what was added.
+    fn add(template: &mut Template, buffer: &mut Buffer, text: &[u8]) -> Vec<u8> {
+        let before = buffer.text.len();
+        template.add(buffer, b"\"line\":", text).unwrap();
+        buffer.text[before..].to_vec()
+    }
+
     /// Writes texts into one buffer; returns how long each of them is there.
     fn written(texts: &[Vec<u8>]) -> Vec<usize> {
-        let (mut template, mut whole) = (Template::default(), Vec::new());
+        let (mut template, mut buffer, mut whole) = (Template::default(), Buffer::default(), Vec::new());
         let written = texts.iter().map(|text| {
-            let mut added = Vec::new();
-            template.add(1, b"\"line\":", text, &mut added).unwrap();
+            let added = add(&mut template, &mut buffer, text);
             assert_eq!(String::from_utf8_lossy(&read(&mut whole, &added)), String::from_utf8_lossy(text));
             added.len()
         });
@@ -221,13 +241,11 @@ mod tests {
             .into()
     }
 
-    const SIZES: RangeInclusive<usize> = 0..=300;
-
     proptest! {
         // P26
         #[test]
         fn what_was_shortened_reads_as_before(
-            first in vec(0x20_u8..0x7f, SIZES),
+            first in vec(0x20_u8..0x7f, 0..=300),
             edits in vec(vec((any::<Index>(), vec(0x20_u8..0x7f, 0..=20), 0..40_usize), 0..6), 1..20),
         ) {
             let mut texts = vec![first];
@@ -264,10 +282,9 @@ mod tests {
         let mut random = SmallRng::seed_from_u64(1);
         let mut letters = || (0..500).map(|_| random.random_range(b'a'..=b'z')).collect::<Vec<_>>();
         let texts: Vec<_> = (0..20).map(|_| letters()).collect();
-        let mut template = Template::default();
+        let (mut template, mut buffer) = (Template::default(), Buffer::default());
         let whole = texts.iter().filter(|text| {
-            let mut added = Vec::new();
-            template.add(1, b"\"line\":", text, &mut added).unwrap();
+            let added = add(&mut template, &mut buffer, text);
             assert!(added.len() <= text.len() + 7);
             added.starts_with(b"\"line\":")
         });
@@ -277,30 +294,46 @@ mod tests {
     // P26
     #[test]
     fn each_buffer_begins_with_a_whole_object_and_so_does_what_follows_a_long_one() {
-        let (mut template, mut whole) = (Template::default(), Vec::new());
-        let mut is_whole = |buffer: u64, text: &[u8]| {
-            let mut added = Vec::new();
-            template.add(buffer, b"\"line\":", text, &mut added).unwrap();
+        let (mut template, mut buffer, mut whole) = (Template::default(), Buffer::default(), Vec::new());
+        let mut is_whole = |is_new: bool, text: &[u8]| {
+            if is_new {
+                buffer.take(Vec::new());
+            }
+            let added = add(&mut template, &mut buffer, text);
             assert!(read(&mut whole, &added) == text);
             added.starts_with(b"\"line\":")
         };
         let one = object(1, "a");
         let long = |letter: &str| letter.repeat(LONGEST + 1).into_bytes();
-        assert_eq!([1, 1, 2, 2].map(|buffer| is_whole(buffer, &one)), [true, false, true, false]);
         assert_eq!(
-            [&*long("b"), &long("b"), &one, &one].map(|text| is_whole(2, text)),
+            [true, false, true, false].map(|is_new| is_whole(is_new, &one)),
+            [true, false, true, false]
+        );
+        assert_eq!(
+            [&*long("b"), &long("b"), &one, &one].map(|text| is_whole(false, text)),
             [true, true, true, false]
         );
         // As long as a template may be.
         let longest = [&*one, &long("c")].concat()[..LONGEST].to_vec();
-        assert_eq!([&longest, &longest].map(|text| is_whole(3, text)), [true, false]);
+        assert_eq!([true, false].map(|is_new| is_whole(is_new, &longest)), [true, false]);
+    }
+
+    // P26
+    #[test]
+    fn references_go_far_back_and_may_split_a_character() {
+        let numbers: String = (0..3_000).map(|number| format!("{number},")).collect();
+        let (first, second) =
+            (format!("{{\"ä\":[{numbers}0]}}"), format!("{{\"ö\":[{}0]}}", &numbers[9_000..]));
+        assert!(first.len() < LONGEST && first.len() > 12_000);
+        let sizes = written(&[first.into(), second.into()]);
+        assert!(sizes[1] < 50, "{sizes:?}");
     }
 
     // P26
     #[test]
     fn bytes_that_json_does_not_have_are_refused() {
-        let mut template = Template::default();
-        let mut add = |text: &[u8]| template.add(1, b"\"line\":", text, &mut Vec::new()).is_ok();
+        let (mut template, mut buffer) = (Template::default(), Buffer::default());
+        let mut add = |text: &[u8]| template.add(&mut buffer, b"\"line\":", text).is_ok();
         assert!(!add(b"{\"a\":\"\0\"}"));
         assert!(add(&object(1, "a")) && add(b"{\t\"a\": 1}\r"));
         for byte in [0, 1, 0x1f] {

@@ -52,7 +52,7 @@ fn part(file: &Path) -> String {
 
 /// Reads the lines of a recording, each of them whole.
 fn lines(file: &Path) -> Vec<Value> {
-    read_recording(file).unwrap_or_else(|error| panic!("{error}"))
+    read_recording(file).and_then(|lines| lines.collect()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 // P25 P27

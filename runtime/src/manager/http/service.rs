@@ -180,7 +180,7 @@ impl HttpPaths {
             .unwrap_or_else(|error| Err(error.into()))
         {
             Ok(recording) => {
-                let found = answer(StatusCode::OK, "application/x-ndjson", recording);
+                let found = answer(StatusCode::OK, "application/octet-stream", recording);
                 with(found, header::CONTENT_DISPOSITION, "attachment; filename=\"recording.wkr\"")
             }
             Err(error) => line(StatusCode::INTERNAL_SERVER_ERROR, error),
