@@ -9,9 +9,10 @@ use std::{fs, io};
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Begins a reference: three digits say where it begins in the last whole event of the watch, and three how long it is.
+/// Begins a reference to the last whole event of the watch: three digits say where it begins, and three how long it is.
 const REFERENCE: u8 = 1;
-
+/// Begins a reference whose length is two digits. It skips as many bytes as there are since the last reference.
+const SAME_PLACE: u8 = 2;
 /// The longest line that may have references. A recorder writes shorter ones.
 const LONGEST: usize = 1 << 20;
 
@@ -186,22 +187,33 @@ fn split(line: &[u8]) -> Option<(Option<u64>, &[u8], &[u8])> {
 
 /// Puts what is referred to in the place of references; `None`: something is not there, or it gets too long.
 fn expanded(json: &[u8], whole: &[u8]) -> Option<Vec<u8>> {
-    let digit = |digit: &u8| digit.checked_sub(b'@').filter(|digit| *digit < 64);
-    let mut pieces = json.split(|byte| *byte == REFERENCE);
-    let mut text = pieces.next()?.to_vec();
-    for piece in pieces {
-        let (digits, rest) = piece.split_at_checked(6)?;
-        let number = |digits: &[u8]| {
-            digits.iter().try_fold(0, |sum, letter| Some(sum * 64 + usize::from(digit(letter)?)))
+    let (mut text, mut rest, mut place) = (Vec::new(), json, 0);
+    while let Some(end) = rest.iter().position(|byte| [REFERENCE, SAME_PLACE].contains(byte)) {
+        text.extend_from_slice(&rest[..end]);
+        let is_same_place = rest[end] == SAME_PLACE;
+        rest = &rest[end + 1..];
+        let (from, length) = match is_same_place {
+            true => (place + end, number::<2>(&mut rest)?),
+            false => (number::<3>(&mut rest)?, number::<3>(&mut rest)?),
         };
-        let (from, length) = (number(&digits[..3])?, number(&digits[3..])?);
-        text.extend_from_slice(whole.get(from..from + length)?);
-        text.extend_from_slice(rest);
+        place = from + length;
+        text.extend_from_slice(whole.get(from..place)?);
         if text.len() > LONGEST {
             return None;
         }
     }
+    text.extend_from_slice(rest);
     Some(text)
+}
+
+/// Takes a number of so many digits.
+fn number<const DIGITS: usize>(rest: &mut &[u8]) -> Option<usize> {
+    let (digits, behind) = rest.split_first_chunk::<DIGITS>()?;
+    *rest = behind;
+    digits.iter().try_fold(0, |sum, digit| {
+        let digit = digit.checked_sub(b'@').filter(|digit| *digit < 64)?;
+        Some(sum * 64 + usize::from(digit))
+    })
 }
 
 #[cfg(test)]
@@ -287,6 +299,9 @@ mod tests {
             &like(r#"{"t":3,"path":"/api/v1/b","like":R"f"}}"#),
             r#"{"t":4,"event":7,"line":{"eleven":"g"}}"#,
             &format!(r#"{{"t":5,"event":7,"like":{}{}}}"#, reference(0, 8), reference(8, 6)),
+            // What differs has as many bytes in both.
+            &format!("{{\"t\":6,\"event\":7,\"like\":{}f\u{2}@Hh\u{2}@B}}", reference(0, 2)),
+            "{\"t\":7,\"event\":7,\"like\":\u{2}@Bf\u{2}@Hh\u{2}@B}",
         ];
         let values = values(&lines);
         let of = |at: usize| values[at].to_string();
@@ -294,6 +309,8 @@ mod tests {
         assert_eq!(of(5), r#"{"event":8,"line":{"eight":"e"},"t":3}"#);
         assert_eq!(of(6), r#"{"object":{"other":"f"},"path":"/api/v1/b","t":3}"#);
         assert_eq!(of(8), r#"{"event":7,"line":{"eleven":"g"},"t":5}"#);
+        assert_eq!(of(9), r#"{"event":7,"line":{"fleven":"h"},"t":6}"#);
+        assert_eq!(of(10), r#"{"event":7,"line":{"fleven":"h"},"t":7}"#);
     }
 
     // T32
