@@ -72,6 +72,14 @@ fn the_incident_of_march() {
         .expect_no_differences();
 }
 
+#[expect(dead_code, clippy::print_stdout, reason = "its page prints it")]
+fn printed() -> std::io::Result<()> {
+    for line in watchkeeper_trials::read_recording("incidents/march.wkr")? {
+        println!("{}", line?);
+    }
+    Ok(())
+}
+
 #[test]
 fn an_upgrade_and_a_rollback_lose_nothing() {
     Trials::upgrade(websites_old::operator, websites::operator)
