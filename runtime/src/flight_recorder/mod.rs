@@ -18,9 +18,10 @@
 //! | `{"t":0,"path":"/apis/…","like":…}` | another object, as what differs from the last `object` |
 //! | `{"t":9,"missing":3}` | lines or objects that were left out: too large, no room, or the disk was too slow |
 //!
-//! What is behind `like` is JSON in which references stand for parts of the other one: byte 1, three digits for the offset and three
-//! for the length in bytes; or byte 2 and two digits for the length, where the part begins behind that of the reference before, as
-//! many bytes further as are in between. A digit is a character from `@` on; it has six bits, and the highest comes first.
+//! What is behind `like` is JSON in which references stand for parts of the other one. Byte 1 is followed by three digits for the
+//! offset and three for the length, in bytes. Byte 2 is followed by two digits for the length: that part begins where the one of the
+//! reference before ends, or at the beginning, and as many bytes further as are in between. A digit is a character from `@` on; it has
+//! six bits, and the highest comes first.
 
 mod answer;
 mod hidden;

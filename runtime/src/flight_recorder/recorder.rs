@@ -25,7 +25,7 @@ use super::{
     hidden::{self, HiddenField},
     ring::Ring,
     snapshot::{PartContent, RecordingSource},
-    template::{Buffer, NoJson, Template},
+    template::{Buffer, ControlCharacter, Template},
     watches::{OpenWatches, ShownVersions},
 };
 use crate::{api_request::ResourcePath, chain::one_line, clock::WallClock, object::Version};
@@ -249,12 +249,11 @@ impl Recording {
         content.next(manager, shown, |object, path| {
             // Once something does not fit, the rest is only counted.
             let json = Some(object).filter(|_| !is_full && written.is_ok());
-            let json = json.and_then(|object| (object.encode)()).unwrap_or_default();
-            let json = self.shown(&object.kind.group, &object.kind.plural, &json);
-            if json.is_empty() {
+            let Some(json) = json.and_then(|object| (object.encode)()) else {
                 missing += 1;
                 return false;
-            }
+            };
+            let json = self.shown(&object.kind.group, &object.kind.plural, &json);
             if kind.as_ref() != Some(object.kind) {
                 template.forget();
                 kind = Some(object.kind.clone());
@@ -361,8 +360,8 @@ impl Recording {
         self.add(|pending, t| add(&mut pending.buffer.text, t, first, json));
     }
 
-    /// Adds an event of a watch. What JSON does not allow is left out: it would make the line unreadable, and the watch fails by
-    /// it.
+    /// Adds an event of a watch. One with a control character counts as missing: it would make the line unreadable, and the watch
+    /// fails by it if it is in a text.
     pub(super) fn event(&self, first: &[u8], event: &[u8], template: &mut Template) {
         let is_added = self.add(|Pending { buffer, missing, .. }, t| {
             let before = buffer.text.len();
@@ -370,7 +369,7 @@ impl Recording {
             buffer.text.extend_from_slice(first);
             match template.add(buffer, b"\"line\":", event) {
                 Ok(()) => buffer.text.extend_from_slice(b"}\n"),
-                Err(NoJson) => {
+                Err(ControlCharacter) => {
                     buffer.text.truncate(before);
                     *missing += 1;
                 }
@@ -554,8 +553,14 @@ mod tests {
     // P26
     #[tokio::test(start_paused = true)]
     async fn a_part_leaves_out_what_can_t_be_encoded_and_what_does_not_fit() {
+        leaves_out(Vec::new());
+        // What is hidden is encoded again.
+        leaves_out(vec![HiddenField::new("", "configmaps", "/data/token")]);
+    }
+
+    fn leaves_out(hidden: Vec<HiddenField>) {
         let path = std::env::temp_dir().join(format!("watchkeeper-snapshot-{}.wkr", std::process::id()));
-        let recording = Recording::open(&path, 1 << 20, Vec::new(), &WallClock::default()).unwrap();
+        let recording = Recording::open(&path, 1 << 20, hidden, &WallClock::default()).unwrap();
         let taken = |notes: &[bool]| {
             let mut part = recording.0.part.lock();
             let part = part.as_mut().unwrap();

@@ -59,16 +59,21 @@ pub(super) struct Template {
     changes: u8,
 }
 
-/// It has a byte that JSON does not allow.
+/// It has a control character, which no JSON in one line needs.
 #[derive(Debug)]
-pub(super) struct NoJson;
+pub(super) struct ControlCharacter;
 
 impl Template {
     /// Adds JSON to a buffer: whole, after the name of a field, or as what differs, after the name `like`.
     ///
     /// # Errors
-    /// It has a byte that JSON does not allow. Part of it was added then.
-    pub(super) fn add(&mut self, buffer: &mut Buffer, field: &[u8], json: &[u8]) -> Result<(), NoJson> {
+    /// It has a control character. Part of it was added then.
+    pub(super) fn add(
+        &mut self,
+        buffer: &mut Buffer,
+        field: &[u8],
+        json: &[u8],
+    ) -> Result<(), ControlCharacter> {
         if self.buffer != buffer.number {
             self.forget();
             self.buffer = buffer.number;
@@ -98,7 +103,7 @@ impl Template {
     }
 
     /// Adds references to the template, and what is not in it.
-    fn shorten(&mut self, template: &[u8], json: &[u8], text: &mut Vec<u8>) -> Result<(), NoJson> {
+    fn shorten(&mut self, template: &[u8], json: &[u8], text: &mut Vec<u8>) -> Result<(), ControlCharacter> {
         if self.places.is_empty() {
             self.places.resize(1 << BITS, 0);
             let places = (0..=u16::MAX).zip(template.windows(8));
@@ -177,7 +182,7 @@ fn common(one: &[u8], other: &[u8]) -> usize {
 }
 
 /// Adds bytes as they are.
-fn add_literal(json: &[u8], part: Range<usize>, text: &mut Vec<u8>) -> Result<(), NoJson> {
+fn add_literal(json: &[u8], part: Range<usize>, text: &mut Vec<u8>) -> Result<(), ControlCharacter> {
     // Most are short: to copy eight bytes is faster than to copy fewer.
     let is_json = match word_at(json, part.start) {
         Some(word) if part.len() <= 8 => {
@@ -193,7 +198,7 @@ fn add_literal(json: &[u8], part: Range<usize>, text: &mut Vec<u8>) -> Result<()
             bytes.iter().fold(true, |all, byte| all & (*byte >= b' '))
         }
     };
-    if is_json { Ok(()) } else { Err(NoJson) }
+    if is_json { Ok(()) } else { Err(ControlCharacter) }
 }
 
 fn add_reference(from: usize, length: usize, is_same_place: bool, text: &mut Vec<u8>) {
