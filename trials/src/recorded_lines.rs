@@ -206,7 +206,7 @@ fn expanded(json: &[u8], whole: &[u8]) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Takes a number of so many digits.
+/// Takes a number of as many digits from the beginning.
 fn number<const DIGITS: usize>(rest: &mut &[u8]) -> Option<usize> {
     let (digits, behind) = rest.split_first_chunk::<DIGITS>()?;
     *rest = behind;

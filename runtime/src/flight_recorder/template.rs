@@ -16,8 +16,6 @@ const SHORTEST: usize = 8;
 const LONGEST: usize = 16 << 10;
 /// How far apart a repetition is looked for. One that is found is extended in both directions.
 const STEP: usize = 4;
-/// After so many bytes without a repetition it is looked for more seldom.
-const NEAR: usize = 32;
 /// The table of places has this many bits.
 const BITS: u32 = 11;
 /// How often the template changes in one buffer: each time costs as much as to write twenty events.
@@ -91,7 +89,7 @@ impl Template {
         }
         text.extend_from_slice(field);
         let start = text.len();
-        add_literal(json, 0..json.len(), text)?;
+        add_literal(json, text)?;
         self.places.clear();
         self.range = if json.len() <= LONGEST { start..text.len() } else { 0..0 };
         Ok(())
@@ -116,7 +114,7 @@ impl Template {
         loop {
             let same = common(&json[at..], &template[from..]);
             if same >= SHORTEST {
-                add_literal(json, rest..at, text)?;
+                add_literal(&json[rest..at], text)?;
                 let is_same_place = from == expected + (at - rest);
                 add_reference(from, same, is_same_place, text);
                 rest = at + same;
@@ -134,9 +132,9 @@ impl Template {
             }
             let start = at;
             loop {
-                at += if at - start < NEAR { STEP } else { 2 * STEP };
+                at += STEP;
                 let Some(word) = word_at(json, at) else {
-                    return add_literal(json, rest..json.len(), text);
+                    return add_literal(&json[rest..], text);
                 };
                 let places = [from + at - start, usize::from(self.places[hash(word)])];
                 if let Some(place) = places.into_iter().find(|place| word_at(template, *place) == Some(word))
@@ -182,23 +180,13 @@ fn common(one: &[u8], other: &[u8]) -> usize {
 }
 
 /// Adds bytes as they are.
-fn add_literal(json: &[u8], part: Range<usize>, text: &mut Vec<u8>) -> Result<(), ControlCharacter> {
-    // Most are short: to copy eight bytes is faster than to copy fewer.
-    let is_json = match word_at(json, part.start) {
-        Some(word) if part.len() <= 8 => {
-            let end = text.len() + part.len();
-            text.extend_from_slice(&word.to_le_bytes());
-            text.truncate(end);
-            word.wrapping_sub(0x2020_2020_2020_2020) & !word & 0x8080_8080_8080_8080 == 0
-        }
-        _ => {
-            let bytes = &json[part];
-            text.extend_from_slice(bytes);
-            // Without an early end, because that is several times as fast.
-            bytes.iter().fold(true, |all, byte| all & (*byte >= b' '))
-        }
-    };
-    if is_json { Ok(()) } else { Err(ControlCharacter) }
+fn add_literal(bytes: &[u8], text: &mut Vec<u8>) -> Result<(), ControlCharacter> {
+    text.extend_from_slice(bytes);
+    // Without an early end, because that is several times as fast.
+    match bytes.iter().fold(true, |all, byte| all & (*byte >= b' ')) {
+        true => Ok(()),
+        false => Err(ControlCharacter),
+    }
 }
 
 fn add_reference(from: usize, length: usize, is_same_place: bool, text: &mut Vec<u8>) {

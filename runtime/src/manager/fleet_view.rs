@@ -131,7 +131,7 @@ impl<W: Watched<DynamicType = (), Lister = Lister<<W as Watched>::Object>>> Flee
             added: Notify::new(),
         });
         self.shared.queues.lock().push(Arc::downgrade(&queue));
-        // A cluster may be there already, or have listed a part: what is added later is told by its handler.
+        // A cluster may be there already, or have listed a part: its handler adds the rest.
         let there: Vec<_> = {
             let clusters = self.shared.clusters.lock();
             clusters.iter().map(|(name, cluster)| (name.clone(), cluster.informer.lister())).collect()
