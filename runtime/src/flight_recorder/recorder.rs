@@ -45,7 +45,7 @@ pub(crate) struct Recording(Arc<RecordingCore>);
 
 struct RecordingCore {
     /// `None` after an error.
-    part: Mutex<Option<Part>>,
+    part: Mutex<Option<OpenPart>>,
     /// With this many bytes that could not be written yet, lines are left out.
     full: usize,
     path: PathBuf,
@@ -64,7 +64,7 @@ struct RecordingCore {
 }
 
 /// The part of the file that is written.
-struct Part {
+struct OpenPart {
     ring: Ring,
     content: PartContent,
 }
@@ -97,7 +97,7 @@ impl Recording {
         clock: &WallClock,
     ) -> io::Result<Self> {
         let began_at = jiff::Timestamp::try_from(clock.now()).map(|now| now.to_string()).unwrap_or_default();
-        let mut part = Part { ring: Ring::open(path, at_most)?, content: PartContent::first() };
+        let mut part = OpenPart { ring: Ring::open(path, at_most)?, content: PartContent::first() };
         part.ring.append(&mut header(0, &began_at, 1))?;
         let core = RecordingCore {
             part: Mutex::new(Some(part)),
@@ -182,7 +182,7 @@ impl Recording {
     }
 
     /// Writes lines, into a new part where this one is full.
-    fn put(&self, part: &mut Part, manager: &dyn RecordingSource, text: &mut Vec<u8>) -> io::Result<()> {
+    fn put(&self, part: &mut OpenPart, manager: &dyn RecordingSource, text: &mut Vec<u8>) -> io::Result<()> {
         let (missing, is_incomplete) = {
             let mut pending = self.0.pending.lock();
             (mem::take(&mut pending.missing), mem::take(&mut pending.is_incomplete))
@@ -213,7 +213,7 @@ impl Recording {
     }
 
     /// Begins a part: with its number, and the requests that go on. Returns whether all reads are among them.
-    fn begin(&self, part: &mut Part, number: u64, manager: &dyn RecordingSource) -> io::Result<bool> {
+    fn begin(&self, part: &mut OpenPart, number: u64, manager: &dyn RecordingSource) -> io::Result<bool> {
         part.ring.begin()?;
         let t = self.millis();
         let mut text = header(t, &self.0.began_at, number);
@@ -237,11 +237,11 @@ impl Recording {
     /// them.
     fn snapshot(
         &self,
-        part: &mut Part,
+        part: &mut OpenPart,
         shown: ShownVersions,
         manager: &dyn RecordingSource,
     ) -> io::Result<Vec<u8>> {
-        let (t, Part { ring, content, .. }) = (self.millis(), part);
+        let (t, OpenPart { ring, content, .. }) = (self.millis(), part);
         let left = |ring: &Ring| ring.room() / 4 * 3;
         let (mut buffer, mut room, mut written) = (Buffer::default(), left(ring), Ok(()));
         let (mut missing, mut is_full) = (0, false);
@@ -314,7 +314,7 @@ impl Recording {
 
     /// Adds a line: the time, and the fields of a value.
     pub(super) fn line(&self, value: &impl Serialize) {
-        self.add(|pending, t| add_line(&mut pending.buffer.text, t, value));
+        self.add(|pending| add_line(&mut pending.buffer.text, self.millis(), value));
     }
 
     /// Records a request, and keeps its line until [`over`](Self::over).
@@ -357,16 +357,21 @@ impl Recording {
 
     /// Adds a line: the time, what comes first, and JSON behind that.
     pub(super) fn push(&self, first: &[u8], json: &[u8]) {
-        self.add(|pending, t| add(&mut pending.buffer.text, t, first, json));
+        self.add(|pending| add(&mut pending.buffer.text, self.millis(), first, json));
     }
 
-    /// Adds an event of a watch. One with a control character counts as missing: it would make the line unreadable, and the watch
+    /// Writes how the line of an event begins: with the time, and the number of its request.
+    pub(super) fn begin_event(&self, request: u64, head: &mut Vec<u8>) {
+        add_time(head, self.millis());
+        head.extend_from_slice(format!(",\"event\":{request},").as_bytes());
+    }
+
+    /// Adds an event of a watch, behind its head. One with a control character counts as missing: it would make the line unreadable, and the watch
     /// fails by it if it is in a text.
-    pub(super) fn event(&self, first: &[u8], event: &[u8], template: &mut Template) {
-        let is_added = self.add(|Pending { buffer, missing, .. }, t| {
+    pub(super) fn event(&self, head: &[u8], event: &[u8], template: &mut Template) {
+        let is_added = self.add(|Pending { buffer, missing, .. }| {
             let before = buffer.text.len();
-            add_time(&mut buffer.text, t);
-            buffer.text.extend_from_slice(first);
+            buffer.text.extend_from_slice(head);
             match template.add(buffer, b"\"line\":", event) {
                 Ok(()) => buffer.text.extend_from_slice(b"}\n"),
                 Err(ControlCharacter) => {
@@ -381,11 +386,10 @@ impl Recording {
     }
 
     /// Adds lines, unless too much waits already; returns whether that was done.
-    fn add(&self, add: impl FnOnce(&mut Pending, u64)) -> bool {
-        let t = self.millis();
+    fn add(&self, add: impl FnOnce(&mut Pending)) -> bool {
         let mut pending = self.0.pending.lock();
         let before = pending.buffer.text.len();
-        add(&mut pending, t);
+        add(&mut pending);
         let is_added = pending.buffer.text.len() <= self.0.full;
         if !is_added {
             pending.buffer.text.truncate(before);
@@ -533,7 +537,7 @@ mod tests {
         let mut template = Template::default();
         let long = format!("{{\"note\":\"{}\"}}", "long ".repeat(3_000));
         let mut likes = |json: &str| {
-            recording.event(b",\"event\":7,", json.as_bytes(), &mut template);
+            recording.event(b"{\"t\":0,\"event\":7,", json.as_bytes(), &mut template);
             let pending = recording.0.pending.lock();
             let text = String::from_utf8_lossy(&pending.buffer.text);
             (text.matches("\"line\"").count(), text.matches("\"like\"").count(), pending.missing)

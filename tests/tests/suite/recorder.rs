@@ -60,7 +60,9 @@ fn lines(file: &Path) -> Vec<Value> {
 async fn a_crash_loses_at_most_the_last_second_and_no_secret_is_recorded() {
     let (server, file) = (shop().await, file("crash.wkr"));
     let running = manager(&server).flight_recorder(FlightRecorder::new(&file)).spawn();
-    sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(1)).await;
+    server.create(&map("early")).await;
+    sleep(Duration::from_secs(4)).await;
     server.create(&map("late")).await;
     sleep(Duration::from_secs(1)).await;
     // The process ends here.
@@ -68,6 +70,8 @@ async fn a_crash_loses_at_most_the_last_second_and_no_secret_is_recorded() {
     drop(running);
     let has = |what: &dyn Fn(&Value) -> bool| assert!(all.iter().any(what), "{all:?}");
     has(&|line| line["line"]["type"] == "ADDED" && line["line"]["object"]["metadata"]["name"] == "late");
+    // An event has the time at which it came, also if those before it came long ago.
+    has(&|line| line["line"]["object"]["metadata"]["name"] == "late" && line["t"].as_u64() >= Some(5_000));
     has(&|line| line["method"] == "PATCH" && line["uri"].as_str().unwrap().contains("/secrets/late"));
     has(&|line| line["code"] == 201 && line["body"]["kind"] == "Secret");
     has(&|line| line["run"]["key"] == "shop/late" && line["run"]["reason"] == "changed");
