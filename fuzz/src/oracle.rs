@@ -121,7 +121,7 @@ pub fn watch<K: Object + PartialEq>(kind: &Kind, form: ItemForm, body: &[u8], fo
                     verdict = Verdict::Rejected;
                     break;
                 }
-                found => return Err(format!("a line that is no JSON became {found:?}")),
+                found => return Err(format!("a line that is not JSON became {found:?}")),
             },
         };
         let event = found.next().ok_or("an event is lost")?;

@@ -108,7 +108,7 @@ impl<T: AsRef<[u8]>> RecordedLines<T> {
             _ if is_last && !is_first => return None,
             Ok(_) => return Some(Err(format!("line {} has no time `t`", self.number))),
             Err(error) if is_first => return Some(Err(format!("line 1: {error}"))),
-            // An event was no JSON.
+            // An event was not JSON.
             Err(_) => serde_json::json!({ "t": self.last, "missing": 1 }),
         };
         if value["part"].is_u64() {

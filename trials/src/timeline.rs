@@ -151,7 +151,7 @@ fn written(Line { at, who, text }: &Line) -> String {
     out
 }
 
-/// Breaks a line that is too wide: before what stands in brackets, behind the request that a trouble strikes, else
+/// Breaks a line that is too wide: before what is in brackets, behind the request that a trouble strikes, else
 /// between words.
 fn wrapped(line: &str) -> Vec<String> {
     if line.chars().count() <= WIDE {

@@ -176,7 +176,7 @@ fn garbled(frame: Frame, how: Garble) -> Frame {
 }
 
 /// Stands for an item that is to be no JSON, until the list is written.
-pub(super) const NO_JSON: &str = "this item is no JSON";
+pub(super) const NO_JSON: &str = "this item is not JSON";
 
 fn garble(object: &mut Value, how: Garble) {
     match how {

@@ -10,7 +10,7 @@ use super::parse::SchemaOrigin;
 
 /// Lists the field errors of a JSON text.
 ///
-/// A text that is no JSON has no such errors: parsing it reports that.
+/// A text that is not JSON has no such errors: parsing it reports that.
 pub(super) fn report(root: NodeRef<'_>, origin: SchemaOrigin, text: &[u8]) -> Vec<String> {
     let mut found = Found::default();
     let mut deserializer = serde_json::Deserializer::from_slice(text);

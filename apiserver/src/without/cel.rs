@@ -15,7 +15,10 @@ const MISSING: &str = "rules in CEL need the feature `cel` of watchkeeper-apiser
 #[derive(Debug)]
 pub(crate) struct NoRule;
 
-pub(crate) use NoRule as CelRule;
+pub(crate) use {
+    NoFormula as Formula, NoNames as FormulaNames, NoResult as FormulaError, NoRule as CelRule,
+    NoScope as FormulaScope, Unchecked as Wanted,
+};
 
 impl NoRule {
     /// Reads the rules of a schema's node.
@@ -62,9 +65,9 @@ pub(crate) const TYPE_NAME: &str = "";
 
 /// An expression of a policy, which nothing evaluates: no policy is ever stored.
 #[derive(Clone, Debug)]
-pub(crate) struct Formula(String);
+pub(crate) struct NoFormula(String);
 
-impl Formula {
+impl NoFormula {
     /// Keeps an expression.
     pub(crate) fn read(text: &str) -> Self {
         Self(text.to_owned())
@@ -78,7 +81,7 @@ impl Formula {
 
 /// Why a formula has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FormulaError {
+pub(crate) enum NoResult {
     /// It failed.
     Failed(String),
     /// Its budget is used up, which never happens here.
@@ -88,14 +91,14 @@ pub(crate) enum FormulaError {
 
 /// The values that the formulas of a policy would see.
 #[derive(Debug)]
-pub(crate) struct FormulaScope<'v>(std::marker::PhantomData<&'v Value>);
+pub(crate) struct NoScope<'v>(std::marker::PhantomData<&'v Value>);
 
-impl<'v> FormulaScope<'v> {
+impl<'v> NoScope<'v> {
     /// Takes the values.
     pub(crate) fn new(
         _: Vec<(&'static str, &'v Value)>,
         _: Authorizer<'v>,
-        _: &'v [(String, Formula)],
+        _: &'v [(String, NoFormula)],
         _: u64,
     ) -> Self {
         Self(std::marker::PhantomData)
@@ -105,22 +108,22 @@ impl<'v> FormulaScope<'v> {
     ///
     /// # Errors
     /// Always.
-    pub(crate) fn evaluate(&mut self, _: &Formula) -> Result<Value, FormulaError> {
-        Err(FormulaError::Failed(MISSING.to_owned()))
+    pub(crate) fn evaluate(&mut self, _: &NoFormula) -> Result<Value, NoResult> {
+        Err(NoResult::Failed(MISSING.to_owned()))
     }
 
     /// Refuses every message.
     ///
     /// # Errors
     /// Always.
-    pub(crate) fn evaluate_message(&mut self, _: &Formula) -> Result<Value, FormulaError> {
-        Err(FormulaError::Failed(MISSING.to_owned()))
+    pub(crate) fn evaluate_message(&mut self, _: &NoFormula) -> Result<Value, NoResult> {
+        Err(NoResult::Failed(MISSING.to_owned()))
     }
 }
 
-/// What a formula must give.
+/// What a formula must give: nobody checks that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum Unchecked {
     /// Whether something is true.
     Bool,
     /// A text.
@@ -135,9 +138,9 @@ pub(crate) enum Wanted {
 
 /// The names that the formulas of one policy may use.
 #[derive(Debug)]
-pub(crate) struct FormulaNames;
+pub(crate) struct NoNames;
 
-impl FormulaNames {
+impl NoNames {
     /// Takes whether there are parameters.
     pub(crate) fn new(_: bool) -> Self {
         Self
@@ -160,7 +163,7 @@ impl FormulaNames {
     ///
     /// # Errors
     /// Always.
-    pub(crate) fn check(&self, _: &str, _: Wanted) -> Result<(), String> {
+    pub(crate) fn check(&self, _: &str, _: Unchecked) -> Result<(), String> {
         Err(MISSING.to_owned())
     }
 }

@@ -105,7 +105,7 @@ impl WatchOrder {
         if self.noted == part || !(self.grows || event.starts_with(BOOKMARK)) {
             return None;
         }
-        let metadata = serde_json::from_slice::<Event>(event).ok()?.object.metadata;
+        let metadata = serde_json::from_slice::<VersionedEvent>(event).ok()?.object.metadata;
         self.grows |= metadata.annotations.contains_key("k8s.io/initial-events-end");
         if !self.grows {
             return None;
@@ -116,20 +116,20 @@ impl WatchOrder {
 }
 
 #[derive(Deserialize)]
-struct Event<'j> {
+struct VersionedEvent<'j> {
     #[serde(borrow)]
-    object: EventObject<'j>,
+    object: VersionedObject<'j>,
 }
 
 #[derive(Deserialize)]
-struct EventObject<'j> {
+struct VersionedObject<'j> {
     #[serde(borrow)]
-    metadata: EventMetadata<'j>,
+    metadata: VersionedMetadata<'j>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct EventMetadata<'j> {
+struct VersionedMetadata<'j> {
     #[serde(borrow, default)]
     resource_version: Cow<'j, str>,
     #[serde(borrow, default)]

@@ -249,7 +249,7 @@ fn work_that_outlives_its_run_goes_on_to_read_for_it_until_another_run_ends() {
     assert_eq!(names(&table), 3);
     table.finish(&reader, 2, 0);
     read(&mut table, 1, "d");
-    assert_eq!(names(&table), 1, "the first run is no concern of the key any more");
+    assert_eq!(names(&table), 1, "the key keeps nothing of the first run");
 }
 
 // C57

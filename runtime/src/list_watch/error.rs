@@ -85,7 +85,7 @@ pub enum ListWatchError {
         "{0:?} is not a namespace: its name is 1 to 63 of a-z, 0-9 and '-', and begins and ends with a letter or a digit"
     )]
     NoNamespace(String),
-    /// A source that is no Kubernetes API server failed in a way of its own.
+    /// A source that is not a Kubernetes API server failed in a way of its own.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }

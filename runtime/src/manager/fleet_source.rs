@@ -145,7 +145,7 @@ impl ReadsCluster<Secret> for KubeconfigKey {
 
     fn kubeconfig(&self, text: &[u8]) -> Result<Kubeconfig, String> {
         let text = std::str::from_utf8(text).map_err(|_| "it is not text".to_owned())?;
-        // The error may show what stands there, such as a token.
+        // The error may show what is there, such as a token.
         let kubeconfig =
             Kubeconfig::from_yaml(text).map_err(|_| "it is not a kubeconfig in YAML".to_owned())?;
         match outside(&kubeconfig) {

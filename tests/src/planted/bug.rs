@@ -92,7 +92,7 @@ impl Line {
 #[derive(Debug, thiserror::Error)]
 pub enum Flaw {
     /// Its file is not in the form that the README tells.
-    #[error("{bug}: line {line} is no {wanted}")]
+    #[error("{bug}: line {line} is not {wanted}")]
     Form {
         /// The bug.
         bug: String,

@@ -22,7 +22,7 @@ fn mistakes(case: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Returns a message without the token that it is about: that stands in backticks, or is `_`.
+/// Returns a message without the token that it is about: which is in backticks, or is `_`.
 fn message(said: &str) -> String {
     let said = said.trim_start_matches('^').trim();
     let said = said.strip_prefix("_ ").unwrap_or(said);

@@ -1,4 +1,4 @@
-//! A hand-written root that is no `kube::Resource`.
+//! A hand-written root that does not implement `kube::Resource`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
