@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn debug_is_the_chain_each_cause_once_with_the_remedy() {
-        let (name, source) = ("websites".to_owned(), InvalidRate::Zero);
+        let (name, source) = ("websites".to_owned(), InvalidRate::ZERO);
         let error = Error::from(ControllerError::Rate { name, rate: "rate limit", source });
         assert_eq!(
             format!("{error:?}"),

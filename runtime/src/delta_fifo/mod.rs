@@ -74,12 +74,3 @@ pub enum Delta<K: ?Sized> {
     /// Every known object is to be shown again, except those that changed after that was asked for.
     Sync,
 }
-
-/// A delta, and the extent it belongs to.
-#[derive(Debug)]
-pub struct DeltaEntry<K: ?Sized> {
-    /// Where it holds.
-    pub extent: Extent,
-    /// What happened.
-    pub delta: Delta<K>,
-}

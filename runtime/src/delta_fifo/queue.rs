@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
-    Delta, DeltaEntry, Extent, Transform,
+    Delta, Extent, Transform,
     hidden::{Hidden, Originals},
 };
 use crate::{
@@ -44,7 +44,7 @@ struct SharedFifo<K: ?Sized> {
 }
 
 struct FifoState<K: ?Sized> {
-    entries: VecDeque<DeltaEntry<K>>,
+    entries: VecDeque<(Extent, Delta<K>)>,
     /// Whether the first replace of each extent has been handled.
     extents: Vec<(Extent, bool)>,
     closed: bool,
@@ -82,7 +82,7 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
             {
                 let mut state = self.shared.state.lock();
                 if !state.entries.is_empty() {
-                    let replaces = |entry: &DeltaEntry<K>| matches!(entry.delta, Delta::Replaced(_));
+                    let replaces = |(_, delta): &(Extent, Delta<K>)| matches!(delta, Delta::Replaced(_));
                     let waiting = state.entries.iter().take(limit.get());
                     let changes = waiting.take_while(|entry| !replaces(entry)).count();
                     #[cfg(test)]
@@ -90,7 +90,7 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
                     // A replace is taken alone.
                     let entries: Vec<_> = state.entries.drain(..changes.max(1)).collect();
                     let replaced = match &entries[..] {
-                        [DeltaEntry { extent, delta: Delta::Replaced(_) }] => Some(extent.clone()),
+                        [(extent, Delta::Replaced(_))] => Some(extent.clone()),
                         _ => None,
                     };
                     let count = entries.len();
@@ -139,7 +139,7 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
             let seen = hidden.retry(&mut originals);
             self.push(&extent, seen);
         }
-        let waits = self.shared.state.lock().entries.iter().any(|entry| matches!(entry.delta, Delta::Sync));
+        let waits = self.shared.state.lock().entries.iter().any(|(_, delta)| matches!(delta, Delta::Sync));
         if !waits {
             self.push(&Extent::All, [Delta::Sync]);
         }
@@ -152,7 +152,7 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
             return;
         }
         let before = state.entries.len();
-        state.entries.extend(deltas.into_iter().map(|delta| DeltaEntry { extent: extent.clone(), delta }));
+        state.entries.extend(deltas.into_iter().map(|delta| (extent.clone(), delta)));
         self.shared.unhandled.fetch_add(state.entries.len() - before, Ordering::Relaxed);
         drop(state);
         self.shared.ready.notify_one();
@@ -161,15 +161,15 @@ impl<K: AnyObject + ?Sized> DeltaFifo<K> {
 
 /// Deltas to handle; dropping it says that they were.
 pub struct Batch<K: ?Sized> {
-    entries: Vec<DeltaEntry<K>>,
+    entries: Vec<(Extent, Delta<K>)>,
     count: usize,
     replaced: Option<Extent>,
     shared: Arc<SharedFifo<K>>,
 }
 
 impl<K: ?Sized> Batch<K> {
-    /// Takes the deltas out; the batch stays behind to say when they are handled.
-    pub fn take(&mut self) -> Vec<DeltaEntry<K>> {
+    /// Takes the deltas out, each with the extent in which it holds; the batch stays behind to say when they are handled.
+    pub fn take(&mut self) -> Vec<(Extent, Delta<K>)> {
         std::mem::take(&mut self.entries)
     }
 }

@@ -42,8 +42,8 @@ fn named(item: &FetchedItem<ConfigMap>) -> String {
     format!("{key}@{}", item.resource_version().unwrap_or("?"))
 }
 
-fn told(entry: &DeltaEntry<ConfigMap>) -> String {
-    match &entry.delta {
+fn told((_, delta): &(Extent, Delta<ConfigMap>)) -> String {
+    match delta {
         Delta::Upserted(item) => format!("~{}", named(item)),
         Delta::Deleted(item) => format!("-{}", named(item)),
         Delta::Replaced(List { items, resource_version, .. }) => {
@@ -150,7 +150,7 @@ async fn in_any_order_of_steps_it_has_synced_once_a_replace_was_handled_and_not_
                 _ if fifo.is_empty() => {}
                 _ => {
                     let mut batch = fifo.pop(limit(2)).await.unwrap();
-                    let holds = batch.take().iter().any(|entry| matches!(entry.delta, Delta::Replaced(_)));
+                    let holds = batch.take().iter().any(|(_, delta)| matches!(delta, Delta::Replaced(_)));
                     assert_eq!(fifo.has_synced(), replaced, "{steps:?}: a replace counts once it is handled");
                     replaced |= holds;
                 }
@@ -201,9 +201,7 @@ async fn a_transform_runs_once_for_each_object_and_changes_it_in_place() {
     sink.replace(List::new(vec![object("b", "b", 2), object("c", "c", 2)], "2", Epoch::Same));
     sink.resync();
     let entries = fifo.pop(limit(9)).await.unwrap().take();
-    let [DeltaEntry { delta: Delta::Upserted(FetchedItem::Object(changed)), .. }] = &entries[..] else {
-        panic!("an object")
-    };
+    let [(_, Delta::Upserted(FetchedItem::Object(changed)))] = &entries[..] else { panic!("an object") };
     assert!(changed.data.is_some());
     assert_eq!(Arc::as_ptr(changed), address, "changed in place, not copied");
     drop((fifo.pop(limit(9)).await, fifo.pop(limit(9)).await));
@@ -236,7 +234,7 @@ async fn an_item_that_a_transform_breaks_leaves_as_unreadable_and_the_rest_goes_
         upsert("fine", 5),
     ]);
     let mut errors = Vec::new();
-    for DeltaEntry { delta, .. } in fifo.pop(limit(9)).await.unwrap().take() {
+    for (_, delta) in fifo.pop(limit(9)).await.unwrap().take() {
         match delta {
             Delta::Upserted(FetchedItem::Unreadable(unreadable)) => {
                 let Unreadable { identity: Identity { key, .. }, error } = *unreadable;

@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 
 use super::change::{AddOrigin, CacheChange, Gone, Progress, ProgressVia, Via};
 use crate::{
-    delta_fifo::{Delta, DeltaEntry, Extent},
+    delta_fifo::{Delta, Extent},
     list_watch::{AnyItem, Identity, Unreadable},
     object::{AnyObject, Kind, ObjectKey, Version},
     reflector::{Epoch, FetchReport, List},
@@ -66,13 +66,13 @@ impl AppliedDeltas {
 /// followed whatever its versions: it is the truth.
 pub(super) fn apply(
     batch: &mut WriteBatch,
-    entries: Vec<DeltaEntry<dyn AnyObject>>,
+    entries: Vec<(Extent, Delta<dyn AnyObject>)>,
     kind: &Kind,
     origin: AddOrigin,
 ) -> AppliedDeltas {
     let applied = AppliedDeltas { changes: Vec::with_capacity(entries.len()), ..AppliedDeltas::default() };
     let mut applier = Applier { batch, kind, origin, via: Via::Watch, epoch: Epoch::Same, applied };
-    for DeltaEntry { extent, delta } in entries {
+    for (extent, delta) in entries {
         match delta {
             Delta::Upserted(item) => {
                 let version = item.version();

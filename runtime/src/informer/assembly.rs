@@ -118,7 +118,7 @@ impl<W: Watched> Assembly<W> {
 
     /// Calls a function at every failure to list or watch, besides the configuration's handler or the log.
     pub fn on_watch_error(mut self, handler: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
-        self.on_error.push(WatchErrorHandler::new(handler));
+        self.on_error.push(Arc::new(handler));
         self
     }
 

@@ -480,7 +480,7 @@ impl<W: Watched> InformerBuilder<W> {
     /// It is not part of the query: a shared informer calls the handlers of all who asked for it, for as
     /// long as something of theirs is held: the informer that [`build`](Self::build) returned, a lister, a registration.
     pub fn on_watch_error(mut self, handler: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
-        self.request.on_error.push(WatchErrorHandler::new(handler));
+        self.request.on_error.push(Arc::new(handler));
         self
     }
 

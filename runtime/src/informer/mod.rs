@@ -51,8 +51,9 @@ pub use registration::{HandlerBacklog, HandlerRemoved, Registration as ObserverR
 pub(crate) use report::InformerReport;
 pub(crate) use shared::AnyInformer;
 pub use shared::{HandlerBuilder, SharedInformer};
+pub(crate) use sync_state::FailureCause;
 pub(crate) use sync_state::name_of;
-pub use sync_state::{FailureCause, FetchFailure, NotSynced, SyncPhase, SyncState};
+pub use sync_state::{FetchFailure, NotSynced, SyncPhase, SyncState};
 #[doc(hidden)]
 pub use watched::Marker;
 pub use watched::{Compact, Dynamic, External, Metadata, Watched};

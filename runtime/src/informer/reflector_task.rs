@@ -11,8 +11,8 @@ use crate::{
     list_watch::{AnyItem, AnySource},
     object::{AnyObject, ObjectKey},
     reflector::{
-        AnyStore, Difference, FetchReport, List, ReflectorConfig, ReflectorStore, Server, StoreChange,
-        WatchErrorHandler, fetch,
+        AnyStore, Difference, FetchReport, List, ReflectorConfig, ReflectorStore, Server, StoreChange, fetch,
+        tell,
     },
     store::AnyLister,
     users_code::may_block,
@@ -33,7 +33,7 @@ impl ReflectorTask {
     /// Feeds by listing and watching a source.
     pub(super) fn new(extent: Extent, source: impl AnySource + 'static, mut config: ReflectorConfig) -> Self {
         let on_error = config.on_error;
-        config.on_error = WatchErrorHandler::new(move |error| may_block(|| on_error.tell(error)));
+        config.on_error = Arc::new(move |error| may_block(|| tell(&on_error, error)));
         let (server, source): (_, Arc<dyn AnySource>) = (config.server.clone(), Arc::new(source));
         let read = source.clone();
         let run = move |sink, stop| fetch(read, sink, config, stop);

@@ -316,7 +316,7 @@ impl<W: Watched> SharedInformer<W> {
     ///
     /// It does so for as long as the informer lives.
     pub fn on_watch_error(&self, handler: impl Fn(&WatchError) + Send + Sync + 'static) {
-        self.handle().core.health.add_handler(WatchErrorHandler::new(handler));
+        self.handle().core.health.add_handler(Arc::new(handler));
     }
 
     /// Returns whether the cache holds at least what the first list held.

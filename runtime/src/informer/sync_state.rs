@@ -16,7 +16,7 @@ use crate::{
     delta_fifo::Extent,
     list_watch::{ListWatchError, Unreadable},
     object::{Kind, Version},
-    reflector::{FetchPart, FetchReport, WatchError, WatchErrorHandler},
+    reflector::{FetchPart, FetchReport, WatchError, WatchErrorHandler, tell},
 };
 
 /// Most items without a name that are remembered a cache.
@@ -71,7 +71,7 @@ pub struct FetchFailure {
     /// Which half of fetching fails.
     pub part: FetchPart,
     /// What sort of failure it is.
-    pub cause: FailureCause,
+    pub(crate) cause: FailureCause,
     /// What was said, with its causes.
     pub message: String,
     /// When it began to fail.
@@ -84,8 +84,7 @@ pub struct FetchFailure {
 
 /// What sort of failure keeps an informer from its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum FailureCause {
+pub(crate) enum FailureCause {
     /// The user may not list or watch the kind.
     Forbidden,
     /// The server does not accept who we say we are.
@@ -224,13 +223,12 @@ fn lines(laggards: &[SyncState]) -> String {
 }
 
 /// Remembers what reflectors reported, and what could not even be named.
-#[derive(Debug)]
 pub(super) struct Health {
     on_error: WatchErrorHandler,
     state: Mutex<HealthState>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct HealthState {
     failures: Vec<FetchFailure>,
     /// Why nothing comes any more.
@@ -241,6 +239,8 @@ struct HealthState {
     /// Those of users who may go.
     guests: Vec<Weak<[WatchErrorHandler]>>,
 }
+
+impl_debug!(Health);
 
 impl Health {
     pub(super) fn new(on_error: WatchErrorHandler) -> Self {
@@ -341,7 +341,7 @@ impl Health {
     fn tell_unexpected(&self, name: &str, what: String) {
         let error = ListWatchError::Unexpected(what);
         let error = WatchError::new(name.to_owned(), FetchPart::Watch, error, 0, Duration::ZERO);
-        self.on_error.tell(&error);
+        tell(&self.on_error, &error);
         self.tell(&error);
     }
 
@@ -354,7 +354,7 @@ impl Health {
         handlers
             .iter()
             .chain(guests.iter().flat_map(|guest| guest.iter()))
-            .for_each(|handler| handler.tell(error));
+            .for_each(|handler| tell(handler, error));
     }
 
     /// Notes items that have no name; a list replaces what was noted of its extent.

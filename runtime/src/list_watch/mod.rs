@@ -50,7 +50,7 @@ pub use item::FetchedItem;
 pub use members::ManagedFields;
 #[doc(hidden)]
 pub use options::Deadlines;
-pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
+pub use options::{ListOptions, VersionMatch};
 #[doc(hidden)]
 pub use raw::{ItemForm, RawObject};
 #[doc(hidden)]

@@ -21,10 +21,10 @@ pub struct ListOptions {
     pub field_selector: Option<String>,
     /// How long the server keeps a watch open, in whole seconds; unset: as it likes.
     pub timeout: Option<Duration>,
-    /// Whether a watch brings bookmarks.
-    pub bookmarks: Bookmarks,
-    /// Whether a watch starts with the present objects (a streaming list).
-    pub initial_events: InitialEvents,
+    /// Whether a watch brings bookmarks: `allowWatchBookmarks=true`.
+    pub bookmarks: bool,
+    /// Whether a watch starts with the present objects (a streaming list): `sendInitialEvents=true`.
+    pub initial_events: bool,
 }
 
 /// How the resource version of a list is meant.
@@ -34,26 +34,6 @@ pub enum VersionMatch {
     Exact,
     /// That version or a later one.
     NotOlderThan,
-}
-
-/// Whether a watch asks for bookmarks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Bookmarks {
-    /// Not asked for.
-    #[default]
-    Off,
-    /// `allowWatchBookmarks=true`.
-    On,
-}
-
-/// Whether a watch starts with the present objects.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InitialEvents {
-    /// Not asked for.
-    #[default]
-    Unset,
-    /// `sendInitialEvents=true`.
-    Send,
 }
 
 /// How long to wait for a server before what it owes counts as lost.

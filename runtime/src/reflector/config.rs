@@ -1,12 +1,12 @@
 //! How a reflector lists and watches.
 
-use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
+use std::{borrow::Cow, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use super::{failure_log::FailureLog, server::Server, watch_error::WatchErrorHandler};
+use super::{failure_log::FailureLog, server::Server, watch_error::WatchError};
 use crate::{backoff::BackoffSchedule, clock::WallClock, metrics::Metrics};
 
 /// Configures a reflector; the defaults suit any server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ReflectorConfig {
     /// What is fetched, as messages name it: `websites.web.example.dev`; an informer's is its kind unless set.
     pub name: Cow<'static, str>,
@@ -40,7 +40,11 @@ pub struct ReflectorConfig {
     /// cache is listed again. At most every second. Each check costs a whole list, during which the watch is not read.
     pub consistency_check: Option<Duration>,
     /// Handles failures; they are logged unless set.
-    pub on_error: WatchErrorHandler,
+    ///
+    /// Call [`WatchError::log`] in it to keep the log as it was. A watch that was only silent for too long, and is opened
+    /// again at once, is not reported. The task that fetches or applies calls it and waits for it, so it should be quick. A
+    /// panic is contained.
+    pub on_error: Arc<dyn Fn(&WatchError) + Send + Sync>,
     /// Decides which failures are logged: an outage that all holders of a clone share is logged once.
     pub log: FailureLog,
     /// Where fetching is counted, under `name`; `None`: nowhere.
@@ -50,6 +54,8 @@ pub struct ReflectorConfig {
     /// What is read from: the reflectors that are given clones of one server help each other through its outages.
     pub server: Server,
 }
+
+impl_debug!(ReflectorConfig, this => name: this.name, first_list: this.first_list, page_size: this.page_size, poll: this.poll);
 
 /// What is fetched where nobody says what.
 const UNNAMED: &str = "objects";
@@ -74,7 +80,7 @@ impl Default for ReflectorConfig {
             seed: None,
             resync: None,
             consistency_check: None,
-            on_error: WatchErrorHandler::default(),
+            on_error: Arc::new(WatchError::log),
             log: FailureLog::default(),
             metrics: None,
             clock: WallClock::system(),

@@ -31,7 +31,8 @@ pub use sink::{Difference, Epoch, FetchReport, StoreChange};
 pub use sink::{List, ReflectorStore};
 #[doc(hidden)]
 pub use watch_error::FetchPart;
-pub use watch_error::{WatchError, WatchErrorHandler};
+pub use watch_error::WatchError;
+pub(crate) use watch_error::{WatchErrorHandler, tell};
 
 pub(crate) use explain::unreachable;
 pub(crate) use failure_log::Reminder;

@@ -10,7 +10,7 @@ use super::{
     failure_log::{FailureLogEntry, LogLevel},
     fault::Fault,
     sink::{AnyStore, FetchReport},
-    watch_error::{FetchPart, WatchError, WatchErrorHandler},
+    watch_error::{FetchPart, WatchError, WatchErrorHandler, tell},
 };
 use crate::{clock::readable, list_watch::ListWatchError, metrics::FetchMeter, users_code::contained};
 
@@ -126,7 +126,7 @@ impl Reporter {
     }
 
     fn tell(&self, report: impl FnOnce(WatchError) -> FetchReport, error: WatchError) {
-        self.handler.tell(&error);
+        tell(&self.handler, &error);
         self.report(report(error));
     }
 }

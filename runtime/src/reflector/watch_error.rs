@@ -99,33 +99,14 @@ impl fmt::Display for WatchError {
 }
 
 /// Handles every [`WatchError`]; by default it is logged.
-///
-/// A watch that was only silent for too long, and is opened again at once, is not reported. The task that fetches or
-/// applies calls it and waits for it, so it should be quick. A panic is contained.
-#[derive(Clone)]
-pub struct WatchErrorHandler(Arc<dyn Fn(&WatchError) + Send + Sync>);
+pub(crate) type WatchErrorHandler = Arc<dyn Fn(&WatchError) + Send + Sync>;
 
-impl WatchErrorHandler {
-    /// Takes a function; call [`WatchError::log`] in it to keep the log as it was.
-    pub fn new(handler: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(handler))
-    }
-
-    /// Hands it an error.
-    pub(crate) fn tell(&self, error: &WatchError) {
-        if contained(|| (self.0)(error)).is_none() {
-            tracing::error!(kind = %error.name, "the watch error handler panicked; fetching goes on");
-        }
+/// Hands an error to a handler.
+pub(crate) fn tell(handler: &WatchErrorHandler, error: &WatchError) {
+    if contained(|| handler(error)).is_none() {
+        tracing::error!(kind = %error.name, "the watch error handler panicked; fetching goes on");
     }
 }
-
-impl Default for WatchErrorHandler {
-    fn default() -> Self {
-        Self::new(WatchError::log)
-    }
-}
-
-impl_debug!(WatchErrorHandler);
 
 /// Rounds a wait to what a person wants to read.
 pub(crate) fn rounded(wait: Duration) -> Duration {

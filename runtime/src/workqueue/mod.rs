@@ -74,6 +74,6 @@ pub(crate) use queue::Token;
 pub use queue::{Item, WorkQueue};
 pub use rate_limit::{InvalidRate, RateLimit};
 pub use rate_limiter::{ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, TokenBucket, WithMaxWait};
-pub use types::{ConfigError, Priority, WorkQueueConfig};
 #[doc(hidden)]
 pub use types::{Depth, Drained, Outcome};
+pub use types::{Priority, WorkQueueConfig};

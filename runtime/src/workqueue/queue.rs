@@ -13,11 +13,12 @@ use super::clock::{At, TimeSource};
 use super::dispatcher::WaiterId;
 use super::entries::QueueKey;
 use super::inspect::{self, KeyState, QueueSnapshot};
+use super::rate_limit::InvalidRate;
 use super::rate_limiter::RateLimiter;
 use super::schedule::{Grant, Offer, Schedule};
 use super::shared::SharedQueue;
 use super::sync::Arc;
-use super::types::{ConfigError, Depth, Drained, Outcome, Priority, WorkQueueConfig};
+use super::types::{Depth, Drained, Outcome, Priority, WorkQueueConfig};
 use crate::metrics::{Metrics, QueueSource};
 
 /// A rate-limited queue of keys that merges requests for a key and never hands it out twice at once.
@@ -52,7 +53,7 @@ impl<K: QueueKey> WorkQueue<K> {
     ///
     /// # Errors
     /// A rate that [`RateLimit::validate`](super::RateLimit::validate) refuses.
-    pub fn with_config(config: WorkQueueConfig) -> Result<Self, ConfigError> {
+    pub fn with_config(config: WorkQueueConfig) -> Result<Self, InvalidRate> {
         Schedule::new(config).map(Self::of)
     }
 
@@ -81,7 +82,7 @@ impl<K: QueueKey> WorkQueue<K> {
     pub fn with_tenants(
         config: WorkQueueConfig,
         tenant: impl Fn(&K) -> std::sync::Arc<str> + Send + Sync + 'static,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, InvalidRate> {
         Ok(Self::of(Schedule::new(config)?.with_tenants(std::sync::Arc::new(tenant))))
     }
 

@@ -61,16 +61,16 @@ impl RateLimit {
     /// A rate of zero, a burst of zero, a period of zero or of more than a year.
     pub const fn validate(&self) -> Result<(), InvalidRate> {
         if matches!(self.period, Duration::MAX) {
-            return Err(InvalidRate::Zero);
+            return Err(InvalidRate::ZERO);
         }
         if self.period.is_zero() {
-            return Err(InvalidRate::Unlimited);
+            return Err(InvalidRate::UNLIMITED);
         }
         if self.period.as_secs() > YEAR.as_secs() {
-            return Err(InvalidRate::TooSlow);
+            return Err(InvalidRate::TOO_SLOW);
         }
         if self.burst == 0 {
-            return Err(InvalidRate::NoBurst);
+            return Err(InvalidRate::NO_BURST);
         }
         Ok(())
     }
@@ -80,19 +80,31 @@ const YEAR: Duration = Duration::from_secs(366 * 86_400);
 
 /// Why a [`RateLimit`] is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidRate {
+#[error("{of}{why}")]
+pub struct InvalidRate {
+    /// Which rate it is, where a queue has two.
+    of: &'static str,
+    why: &'static str,
+}
+
+impl InvalidRate {
     /// No key would ever run.
-    #[error("a rate of zero lets nothing run; leave the rate out to lift it")]
-    Zero,
+    pub(crate) const ZERO: Self = Self::new("a rate of zero lets nothing run; leave the rate out to lift it");
     /// A bucket that holds nothing lets nothing pass.
-    #[error("a burst of zero lets nothing run; it must be at least 1")]
-    NoBurst,
+    const NO_BURST: Self = Self::new("a burst of zero lets nothing run; it must be at least 1");
     /// One token every zero seconds limits nothing.
-    #[error("a period of zero limits nothing; leave the rate out to lift it")]
-    Unlimited,
+    const UNLIMITED: Self = Self::new("a period of zero limits nothing; leave the rate out to lift it");
     /// Periods end at a year.
-    #[error("a period of more than a year lets nothing run")]
-    TooSlow,
+    const TOO_SLOW: Self = Self::new("a period of more than a year lets nothing run");
+
+    const fn new(why: &'static str) -> Self {
+        Self { of: "", why }
+    }
+
+    /// Says that it is the rate of retries.
+    pub(super) fn of_retries(self) -> Self {
+        Self { of: "retry rate: ", ..self }
+    }
 }
 
 /// The tokens of a bucket. Time is passed in.
@@ -212,12 +224,12 @@ mod tests {
     fn refuses_what_limits_nothing_or_everything() {
         let day = Duration::from_secs(86_400);
         for (limit, expected) in [
-            (RateLimit::per_second(0), Err(InvalidRate::Zero)),
-            (RateLimit::per_second(0).burst(5), Err(InvalidRate::Zero)),
-            (RateLimit::per_second(5).burst(0), Err(InvalidRate::NoBurst)),
-            (RateLimit::per_period(Duration::ZERO), Err(InvalidRate::Unlimited)),
-            (RateLimit::per_period(Duration::MAX), Err(InvalidRate::Zero)),
-            (RateLimit::per_period(day * 400), Err(InvalidRate::TooSlow)),
+            (RateLimit::per_second(0), Err(InvalidRate::ZERO)),
+            (RateLimit::per_second(0).burst(5), Err(InvalidRate::ZERO)),
+            (RateLimit::per_second(5).burst(0), Err(InvalidRate::NO_BURST)),
+            (RateLimit::per_period(Duration::ZERO), Err(InvalidRate::UNLIMITED)),
+            (RateLimit::per_period(Duration::MAX), Err(InvalidRate::ZERO)),
+            (RateLimit::per_period(day * 400), Err(InvalidRate::TOO_SLOW)),
             (RateLimit::per_period(day).burst(u32::MAX), Ok(())),
             (RateLimit::per_second(u32::MAX), Ok(())),
         ] {

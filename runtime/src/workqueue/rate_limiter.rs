@@ -241,6 +241,6 @@ mod tests {
     // Q10
     #[test]
     fn a_rate_of_zero_is_refused() {
-        assert_eq!(TokenBucket::new(RateLimit::per_second(0)).unwrap_err(), InvalidRate::Zero);
+        assert_eq!(TokenBucket::new(RateLimit::per_second(0)).unwrap_err(), InvalidRate::ZERO);
     }
 }

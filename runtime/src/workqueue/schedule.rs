@@ -9,11 +9,11 @@ use super::entries::{
     Entries, EntryPlace, EntryWait, Id, KeyEntry, Meanwhile, NO_NUMBER, QueueKey, RunCause, Ticket,
 };
 use super::lines::{Line, ReadyLines};
-use super::rate_limit::{RateLimit, Tokens};
+use super::rate_limit::{InvalidRate, RateLimit, Tokens};
 use super::rate_limiter::RateLimiter;
 use super::stats::QueueStats;
 use super::tenants::{ReadyKeys, TenantOf};
-use super::types::{ConfigError, DEFAULT_FLOOR, Depth, Outcome, Priority, WorkQueueConfig};
+use super::types::{DEFAULT_FLOOR, Depth, Outcome, Priority, WorkQueueConfig};
 use crate::users_code::contained;
 
 /// A key that was handed out.
@@ -73,10 +73,10 @@ pub(super) struct Schedule<K> {
 }
 
 impl<K: QueueKey> Schedule<K> {
-    pub(super) fn new(config: WorkQueueConfig) -> Result<Self, ConfigError> {
+    pub(super) fn new(config: WorkQueueConfig) -> Result<Self, InvalidRate> {
         let tokens = |limit: Option<RateLimit>| limit.map(Tokens::new).transpose();
-        let rate = tokens(config.rate).map_err(ConfigError::Rate)?;
-        let retry_rate = tokens(config.retry_rate).map_err(ConfigError::RetryRate)?;
+        let rate = tokens(config.rate)?;
+        let retry_rate = tokens(config.retry_rate).map_err(InvalidRate::of_retries)?;
         Ok(Self { rate, retry_rate, floor: config.floor, ..Self::unlimited(config.backoff) })
     }
 

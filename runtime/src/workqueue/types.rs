@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::rate_limit::{InvalidRate, RateLimit};
+use super::rate_limit::RateLimit;
 use super::rate_limiter::{ItemExponentialFailure, RateLimiter};
 
 /// Which of the keys that are ready goes first.
@@ -100,17 +100,6 @@ impl Default for WorkQueueConfig {
 }
 
 impl_debug!(WorkQueueConfig, this => rate: this.rate, retry_rate: this.retry_rate, floor: this.floor);
-
-/// Why a queue cannot be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// The rate of all grants is invalid.
-    #[error(transparent)]
-    Rate(InvalidRate),
-    /// The rate of retries is invalid.
-    #[error("retry rate: {0}")]
-    RetryRate(#[source] InvalidRate),
-}
 
 /// How many keys are where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
-use watchkeeper::{informer::FailureCause, prelude::*};
+use watchkeeper::prelude::*;
 use watchkeeper_tests::backend::{Heard, Stage};
 
 use crate::harness::tests;
@@ -26,8 +26,7 @@ async fn a_kind_that_may_not_be_read_is_named_and_holds_up_no_other(stage: Stage
     let lag = factory.wait_for_sync(Duration::from_secs(2)).await.unwrap_err();
     let laggards: Vec<_> = lag.laggards.iter().map(|state| state.kind.plural.as_ref()).collect();
     assert_eq!(laggards, ["secrets"], "{lag}");
-    let failure = lag.laggards[0].failure.as_ref().unwrap();
-    assert_eq!(failure.cause, FailureCause::Forbidden, "{lag}");
+    assert!(lag.laggards[0].is_forbidden(), "{lag}");
     let text = lag.to_string();
     for part in ["secrets", "forbidden", "viewer", "Role"] {
         assert!(text.contains(part), "{part:?} is not in: {text}");

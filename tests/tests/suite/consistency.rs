@@ -17,7 +17,7 @@ use watchkeeper::{
     },
     object::Kind,
     prelude::*,
-    reflector::{FirstList, ReflectorConfig, WatchErrorHandler},
+    reflector::{FirstList, ReflectorConfig},
 };
 use watchkeeper_apiserver::ApiServer;
 
@@ -67,7 +67,7 @@ async fn what_a_watch_kept_to_itself_is_found_and_listed() {
         let config = ReflectorConfig {
             first_list: FirstList::Paged,
             consistency_check: Some(Duration::from_secs(60)),
-            on_error: WatchErrorHandler::new(move |error| hears.lock().unwrap().push(error.to_string())),
+            on_error: Arc::new(move |error| hears.lock().unwrap().push(error.to_string())),
             ..ReflectorConfig::default()
         };
         let source = Forgetful::new(server.client(), form, "swallowed");

@@ -23,7 +23,7 @@ use watchkeeper::{
     informer::{Assembly, Registration},
     list_watch::{ClientListWatch, ListOptions, ListPage, ListWatchError, ListerWatcher, WatchStream},
     prelude::*,
-    reflector::{FirstList, ReflectorConfig, WatchErrorHandler},
+    reflector::{FirstList, ReflectorConfig},
     store::IndexDefinition,
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
@@ -346,7 +346,7 @@ const ROWS: &[Row] = &[
         Hurt::Nobody,
         "the watch error handler panicked; fetching goes on",
         |shop| {
-            let on_error = WatchErrorHandler::new(|_| spring("watch error handler", "bad"));
+            let on_error = Arc::new(|_: &_| spring("watch error handler", "bad"));
             let config = ReflectorConfig { on_error, ..ReflectorConfig::default() };
             let manager = Manager::with_config(shop.server.client(), config);
             manager.controller(shop.controller()).spawn()

@@ -30,7 +30,7 @@ use crate::{
         FetchedItem, ListOptions, ListPage, ListWatchError, ListerWatcher, RawObject, WatchEvent, WatchStream,
     },
     metrics::Metrics,
-    reflector::{FetchPart, FirstList, ReflectorConfig, WatchError, WatchErrorHandler},
+    reflector::{FetchPart, FirstList, ReflectorConfig, WatchError},
 };
 
 type Events = Vec<Result<WatchEvent<ConfigMap>, ListWatchError>>;
@@ -222,7 +222,7 @@ async fn a_forbidden_kind_is_named_at_once_and_recovers_when_it_is_allowed() {
 async fn every_failure_reaches_the_handlers_in_stream_ones_too_and_their_panics_are_contained() {
     let (first, second) = (Accepted::default(), Accepted::default());
     let handler = first.handler();
-    let on_error = WatchErrorHandler::new(move |error| {
+    let on_error = Arc::new(move |error: &WatchError| {
         handler(error);
         panic!("a planted panic");
     });
@@ -261,7 +261,7 @@ async fn an_object_that_can_not_be_read_reaches_the_handlers_once_in_either_form
         Ok(WatchEvent::Added(FetchedItem::Raw(RawObject::new(compact).unwrap().into()))),
         Ok(WatchEvent::Modified(nameless())),
     ];
-    let on_error = WatchErrorHandler::new(heard.handler());
+    let on_error = Arc::new(heard.handler());
     let config = ReflectorConfig { on_error, ..ReflectorConfig::default() };
     let informer = informer([Ok("a@1 b@1")], [Ok(events)], config);
     informer.start();
@@ -283,8 +283,7 @@ async fn an_object_that_can_not_be_read_reaches_the_handlers_once_in_either_form
 #[tokio::test(start_paused = true)]
 async fn handlers_of_factory_and_builder_hear_and_leave_the_question_as_it_is() {
     let (all, one, two) = (Accepted::default(), Accepted::default(), Accepted::default());
-    let config =
-        ReflectorConfig { on_error: WatchErrorHandler::new(all.handler()), ..ReflectorConfig::default() };
+    let config = ReflectorConfig { on_error: Arc::new(all.handler()), ..ReflectorConfig::default() };
     let factory = Server::default().factory_with(config);
     let first = factory.informer::<Secret>().on_watch_error(one.handler()).build();
     let second = factory.informer::<Secret>().on_watch_error(two.handler()).build();

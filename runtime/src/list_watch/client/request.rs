@@ -3,9 +3,7 @@
 use http::{Request, header};
 use kube::client::Body;
 
-use crate::list_watch::{
-    Bookmarks, InitialEvents, ListOptions, ListWatchError, Representation, VersionMatch,
-};
+use crate::list_watch::{ListOptions, ListWatchError, Representation, VersionMatch};
 
 const JSON: &str = "application/json";
 
@@ -36,8 +34,8 @@ pub(super) fn watch(
     query.add("watch", Some("true"));
     query.add_common(options);
     query.add("timeoutSeconds", options.timeout.map(|timeout| timeout.as_secs()));
-    query.add("allowWatchBookmarks", (options.bookmarks == Bookmarks::On).then_some("true"));
-    query.add("sendInitialEvents", (options.initial_events == InitialEvents::Send).then_some("true"));
+    query.add("allowWatchBookmarks", options.bookmarks.then_some("true"));
+    query.add("sendInitialEvents", options.initial_events.then_some("true"));
     let request = Request::get(query.after(path)).header(header::ACCEPT_ENCODING, "identity");
     build(request, if of == Representation::Whole { JSON } else { METADATA })
 }
@@ -100,8 +98,8 @@ mod tests {
             limit: Some(500),
             label_selector: Some("a in (b,c)".into()),
             timeout: Some(Duration::from_millis(300_500)),
-            bookmarks: Bookmarks::On,
-            initial_events: InitialEvents::Send,
+            bookmarks: true,
+            initial_events: true,
             ..ListOptions::default()
         };
         let listed = list("/api/v1/pods", &options, Representation::Whole).unwrap();

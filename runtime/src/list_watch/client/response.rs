@@ -15,7 +15,7 @@ use tokio::{
 use crate::{
     clock::after,
     list_watch::{
-        AnyItem, Deadlines, InitialEvents, ListOptions, ListWatchError, WatchStream,
+        AnyItem, Deadlines, ListOptions, ListWatchError, WatchStream,
         decode_pool::{ROOM_FOR_A_TASK, WORTH_A_TASK, decoded},
         frames::{DecodedEvent, EventDecoder, INITIAL_EVENTS_END, Lines, SpareBuffer},
         json::NotJson,
@@ -169,7 +169,7 @@ pub(super) fn events(
         lines: Lines::new(decoder.largest, spare.clone()),
         expires: options.timeout.map(|timeout| (lasts(timeout), timeout)),
         silence: deadlines.watch_silence,
-        in_bulk: options.initial_events == InitialEvents::Send,
+        in_bulk: options.initial_events,
         end: None,
     };
     let blocks = stream::unfold(reader, |mut reader| async move { Some((reader.block().await?, reader)) });

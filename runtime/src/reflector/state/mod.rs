@@ -17,7 +17,7 @@ use super::{
     watch_error::FetchPart,
 };
 use crate::{
-    list_watch::{Bookmarks, InitialEvents, ListOptions, ListWatchError, VersionMatch},
+    list_watch::{ListOptions, ListWatchError, VersionMatch},
     object::Version,
 };
 
@@ -287,8 +287,8 @@ impl ReflectorState {
             resource_version: self.list_version(),
             version_match: Some(VersionMatch::NotOlderThan),
             timeout: Some(self.drawn_timeout()),
-            bookmarks: Bookmarks::On,
-            initial_events: InitialEvents::Send,
+            bookmarks: true,
+            initial_events: true,
             ..ListOptions::default()
         }
     }
@@ -441,7 +441,7 @@ impl ReflectorState {
         ListOptions {
             resource_version: self.version.clone(),
             timeout: Some(self.drawn_timeout()),
-            bookmarks: Bookmarks::On,
+            bookmarks: true,
             ..ListOptions::default()
         }
     }

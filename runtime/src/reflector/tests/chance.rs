@@ -85,7 +85,7 @@ impl ListerWatcher<ConfigMap> for Asked {
     }
 
     async fn watch(&self, options: &ListOptions) -> Result<WatchStream<ConfigMap>, ListWatchError> {
-        let streams = options.initial_events == InitialEvents::Send;
+        let streams = options.initial_events;
         if streams {
             self.0.needs_a_list();
         }

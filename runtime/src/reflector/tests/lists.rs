@@ -26,7 +26,7 @@ async fn each_mode_sends_exactly_its_options() {
     assert_eq!(sent[0], ListOptions { limit: Some(500), ..plain.clone() });
     let watch = ListOptions {
         resource_version: Some("5".into()),
-        bookmarks: Bookmarks::On,
+        bookmarks: true,
         timeout: sent[1].timeout,
         ..plain.clone()
     };
@@ -36,8 +36,8 @@ async fn each_mode_sends_exactly_its_options() {
     let sent = rig.options();
     let stream = ListOptions {
         version_match: Some(VersionMatch::NotOlderThan),
-        bookmarks: Bookmarks::On,
-        initial_events: InitialEvents::Send,
+        bookmarks: true,
+        initial_events: true,
         timeout: sent[0].timeout,
         ..plain.clone()
     };

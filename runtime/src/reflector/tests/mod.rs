@@ -29,8 +29,8 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::backoff::BackoffSchedule;
 use crate::list_watch::{
-    Bookmarks, FetchedItem, Identity, InitialEvents, InitialEventsMark, ListOptions, ListPage,
-    ListWatchError, Unreadable, VersionMatch, WatchEvent, WatchStream,
+    FetchedItem, Identity, InitialEventsMark, ListOptions, ListPage, ListWatchError, Unreadable,
+    VersionMatch, WatchEvent, WatchStream,
 };
 use crate::object::ObjectKey;
 
@@ -339,7 +339,7 @@ fn spelled_call(call: &Call) -> String {
     let (verb, options) = match call {
         Call::Latest => return "latest".to_owned(),
         Call::List(options) => ("list", options),
-        Call::Watch(options) if options.initial_events == InitialEvents::Send => ("stream", options),
+        Call::Watch(options) if options.initial_events => ("stream", options),
         Call::Watch(options) => ("watch", options),
     };
     let mut text = verb.to_owned();

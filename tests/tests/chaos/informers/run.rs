@@ -16,7 +16,7 @@ use watchkeeper::{
     informer::{Dynamic, Metadata},
     list_watch::ListWatchError,
     object::Kind,
-    reflector::{ReflectorConfig, WatchErrorHandler},
+    reflector::{ReflectorConfig, WatchError},
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Restart, Verb};
 
@@ -77,9 +77,9 @@ pub(crate) async fn run(plan: Plan) -> Verdict {
 }
 
 /// Finds it wrong that a cache differs from a list at the same version, as long as the server is honest.
-fn no_difference(ledger: &Ledger, honest: &Arc<AtomicBool>) -> WatchErrorHandler {
+fn no_difference(ledger: &Ledger, honest: &Arc<AtomicBool>) -> Arc<dyn Fn(&WatchError) + Send + Sync> {
     let (ledger, honest) = (ledger.clone(), honest.clone());
-    WatchErrorHandler::new(move |told| {
+    Arc::new(move |told| {
         if matches!(&*told.error, ListWatchError::Inconsistent { .. }) && honest.load(Ordering::SeqCst) {
             ledger.wrong(told.to_string());
         }
