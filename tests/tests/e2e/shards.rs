@@ -150,6 +150,15 @@ async fn processes_never_work_on_one_key_at_a_time(stage: Stage) {
     two.signal("-KILL");
     link.set(Passes::Both);
 
+    // Killed: its part moves once its Lease was not renewed for its duration, 15 s.
+    let four = start("four", &way);
+    println!("  joined: it has its part after {:?}", history.works(["one", "three", "four"]).await);
+    four.signal("-KILL");
+    let after = history.works(["one", "three"]).await;
+    println!("  killed: the others went on after {after:?}");
+    // Within 17 s, unless the machine is busy.
+    assert!(after < Duration::from_secs(22), "{after:?}");
+
     // Stopped: its part moves at once.
     let since = Instant::now();
     three.signal("-TERM");
