@@ -77,6 +77,8 @@ impl StoredGenerations {
 pub(crate) struct Seen<'a> {
     /// `None`: there is no Secret, or nothing in it that can be used.
     pub(crate) stored: Option<&'a StoredGenerations>,
+    /// What this replica serves, if it does.
+    pub(crate) served: Option<&'a Generation>,
     /// The bundle of each configuration; `None` for one that has none.
     pub(crate) published: &'a [Option<String>],
     /// Seconds since 1970, on the wall clock.
@@ -112,10 +114,14 @@ impl Rotation {
         names: &[String],
         make: impl FnOnce() -> Result<Generation, E>,
     ) -> Result<NextStep, E> {
-        let Seen { stored, published, now } = seen;
+        let Seen { stored, served, published, now } = seen;
         let soon = |store| NextStep { store: Some(store), publish: None, look_again: 0 };
         let Some(stored) = stored else {
-            return Ok(soon(StoredGenerations { current: make()?, next: None, old: None }));
+            return Ok(soon(match served.filter(|served| served.expires > now) {
+                // Somebody deleted or broke what was stored. The configurations trust what is served, and not yet another.
+                Some(served) => StoredGenerations { current: served.clone(), next: Some(make()?), old: None },
+                None => StoredGenerations { current: make()?, next: None, old: None },
+            }));
         };
         let bundle = stored.bundle();
         let is_published = published.iter().all(|found| found.as_ref() == Some(&bundle));

@@ -29,7 +29,7 @@ fn stored(current: i64) -> StoredGenerations {
 /// Decides once, with a replica that begins.
 fn step(stored: Option<&StoredGenerations>, published: &[Option<&str>], now: i64) -> NextStep {
     let published: Vec<_> = published.iter().map(|bundle| bundle.map(str::to_owned)).collect();
-    let seen = Seen { stored, published: &published, now };
+    let seen = Seen { stored, served: None, published: &published, now };
     Rotation::default().step(seen, &names(), || Ok::<_, ()>(generation(9, now))).unwrap()
 }
 
@@ -95,7 +95,8 @@ impl Replica {
         if let Some(stored) = &stored {
             self.serves = Some(stored.current.clone());
         }
-        let seen = Seen { stored: stored.as_ref(), published: &cluster.configurations, now: cluster.now };
+        let (served, published) = (self.serves.as_ref(), &cluster.configurations);
+        let seen = Seen { stored: stored.as_ref(), served, published, now: cluster.now };
         let (number, now) = (cluster.made, cluster.now);
         let step = self.rotation.step(seen, &names(), || Ok::<_, ()>(generation(number, now))).unwrap();
         if let Some(bundle) = step.publish {
@@ -124,7 +125,7 @@ fn an_api_server_always_trusts_what_any_replica_serves() {
             now: 1_000_000,
         };
         let mut replicas: Vec<_> = (0..3).map(|_| Replica::begin(cluster.now)).collect();
-        let (lag, mut rotated, mut calls) = (rng.random_range(0..60), 0, 0);
+        let (lag, mut rotated, mut calls, mut deleted) = (rng.random_range(0..60), 0, 0, 0);
         let end = cluster.now + LIFE * 3;
         while cluster.now < end {
             // Hours in which nothing is due pass at once.
@@ -137,12 +138,17 @@ fn an_api_server_always_trusts_what_any_replica_serves() {
                 cluster.seen.pop_front();
             }
             for replica in &mut replicas {
-                if rng.random_ratio(1, 5_000) {
+                // One that begins while nothing is stored knows of no other authority.
+                if cluster.secret.is_some() && rng.random_ratio(1, 5_000) {
                     *replica = Replica::begin(cluster.now);
                 }
                 if replica.looks <= cluster.now {
                     replica.look(&mut cluster);
                 }
+            }
+            if quiet && rng.random_ratio(1, 500) {
+                (cluster.secret, cluster.version) = (None, cluster.version + 1);
+                deleted += 1;
             }
             if rng.random_ratio(1, 10_000) {
                 cluster.configurations[1] = Some("somebody else's".to_owned());
@@ -156,5 +162,6 @@ fn an_api_server_always_trusts_what_any_replica_serves() {
             rotated = cluster.made;
         }
         assert!(rotated >= 4 && calls > 10_000, "seed {seed}: {rotated} generations, {calls} calls");
+        assert!(deleted > 5, "seed {seed}: the Secret was deleted {deleted} times");
     }
 }

@@ -135,7 +135,7 @@ impl Keeper {
             }
         }
         let now = self.clock.read().unix_micros() / 1_000_000;
-        let seen = Seen { stored: stored.as_ref(), published: &published, now };
+        let seen = Seen { stored: stored.as_ref(), served: self.served.as_ref(), published: &published, now };
         let step = self.rotation.step(seen, &self.names, || issue(&self.names, now))?;
         if step.publish.is_some() {
             for (holder, object) in found.iter().filter(|(holder, object)| !holder.has(object, &encoded)) {

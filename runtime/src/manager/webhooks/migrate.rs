@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use kube::core::Status;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -237,7 +238,13 @@ impl Migration {
             let query = format!("limit={PAGE}&continue={}", progress.token);
             let page = match self.objects.read(&format!("{base}/{plural}?{query}")).await {
                 Ok(Some(page)) => page,
-                Ok(None) => return Ok(()),
+                // An API server that has not seen the definition yet says so too: nothing is known of the objects.
+                Ok(None) => {
+                    let message = format!("{plural}.{group} is not served in version {storage}");
+                    return Err(kube::Error::Api(
+                        Status::failure(&message, "NotFound").with_code(404).boxed(),
+                    ));
+                }
                 // A large kind takes longer than a token lasts. The new one goes on at the present state: what was created
                 // since is stored in the new version.
                 Err(kube::Error::Api(status)) if status.code == 410 && !progress.token.is_empty() => {
