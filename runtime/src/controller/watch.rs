@@ -359,7 +359,12 @@ impl Cluster {
         informer
     }
 
+    /// Notes what an informer must be allowed to do, for [`rights`](Self::rights): only before the start, since a program
+    /// may ask for informers again and again.
     fn note(&self, informer: &AnyInformer, namespaces: Vec<Arc<str>>, name: Option<String>) {
+        if self.shared.started.load(Ordering::SeqCst) {
+            return;
+        }
         let mut rights = Rights::default();
         rights.watch(informer.kind());
         self.shared.requested.lock().rights.push((rights, namespaces, name));
@@ -378,7 +383,7 @@ impl Cluster {
         mem::take(&mut self.shared.requested.lock().informers)
     }
 
-    /// Returns the permissions that its informers need.
+    /// Returns the permissions that its informers need that were asked for before the start.
     pub(crate) fn rights(&self) -> Vec<ReadRights> {
         self.shared.requested.lock().rights.clone()
     }

@@ -7,7 +7,7 @@ use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
 };
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::tasks::WorkInFlight;
 use crate::{
@@ -27,6 +27,8 @@ pub(super) struct Campaign {
     stop: Stop,
     /// What each controller waits for before it can start.
     waits: Vec<Arc<Waits>>,
+    /// Cancelled once there is work that does not wait for those.
+    has_more: CancellationToken,
     /// What was asked of caches since somebody else may have worked.
     start: Arc<TermStart>,
     grace_period: Duration,
@@ -37,13 +39,16 @@ impl Campaign {
     pub(super) fn new(
         (candidate, member): (Candidate, Option<Member>),
         waits: Vec<Arc<Waits>>,
+        has_more: CancellationToken,
         stop: Stop,
         grace_period: Duration,
         in_flight: WorkInFlight,
     ) -> (Self, Terms) {
         let (terms, present) = watch::channel(None);
         let start = Arc::default();
-        (Self { candidate, member, terms, stop, waits, start, grace_period, in_flight }, Terms::of(present))
+        let campaign =
+            Self { candidate, member, terms, stop, waits, has_more, start, grace_period, in_flight };
+        (campaign, Terms::of(present))
     }
 
     /// Stands by, leads and stands by again until the manager stops; then gives the Lease up, once nothing runs.
@@ -52,8 +57,11 @@ impl Campaign {
         tokio::select! {
             biased;
             () = stop.finish.cancelled() => return,
+            () = self.has_more.cancelled() => {}
             () = any_could_start(&waits) => {}
         }
+        // They hold informers, also those of controllers that are removed.
+        drop(waits);
         while self.term().await {}
         match self.in_flight.leftovers.named() {
             None => self.release().await,

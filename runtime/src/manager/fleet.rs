@@ -263,7 +263,9 @@ impl Fleet {
     pub(super) async fn attend(self, manager: SetSupply, connect: Connect, stop: Stop) {
         let source = self.shared.source.lock().take();
         // It runs already.
-        let Some(mut changes) = source.and_then(FleetSource::changes) else { return };
+        let Some(changes) = source.and_then(FleetSource::changes) else { return };
+        // A user's stream may end, and must not be polled after that.
+        let mut changes = changes.fuse();
         let mut makes = mem::take(&mut *self.shared.controllers.lock());
         let views: Arc<[_]> = mem::take(&mut *self.shared.views.lock()).into();
         let (mut running, mut known) = (BTreeMap::<Arc<str>, Stop>::new(), BTreeMap::new());
@@ -411,6 +413,8 @@ impl FleetMember {
         manager.clusters.join(&cluster);
         views.iter().for_each(|view| view.come(&cluster));
         cluster.start();
+        // A controller of it may watch one of the manager's clusters as well.
+        manager.clusters.start();
         let names: Vec<_> = controllers.iter().map(|one| one.core().settings.name.clone()).collect();
         let runs = controllers.into_iter().map(|controller| {
             let run = ending_all_by_a_panic(

@@ -262,14 +262,15 @@ where
     let [came, moved, went] = notes;
     let handler = objects.handler().on_add(move |_, _| came()).on_update(move |_, _| moved());
     let registration = handler.on_delete(move |_| went()).register();
-    let (known, connecting) = (BTreeMap::new(), FuturesUnordered::new());
-    let following = (Following { objects, read, known, connecting }, registration, changed);
+    let (known, latest, connecting) = (BTreeMap::new(), BTreeMap::new(), FuturesUnordered::new());
+    let following = Following { objects, read, known, latest, changes: 0, connecting };
+    let following = (following, registration, changed);
     let changes = stream::unfold(following, |(mut following, registration, changed)| async move {
         let changes = tokio::select! {
             biased;
             () = changed.notified() => following.look(),
-            Some((name, text, made)) = following.connecting.next() => {
-                following.made(name, &text, made).into_iter().collect()
+            Some((name, change, made)) = following.connecting.next() => {
+                following.made(name, change, made).into_iter().collect()
             }
         };
         Some((stream::iter(changes), (following, registration, changed)))
@@ -283,11 +284,15 @@ struct Following<W: Watched, R> {
     read: R,
     /// What each object says, by name; also of one that can't be used, so that it is logged once.
     known: BTreeMap<Arc<str>, Result<Vec<u8>, String>>,
+    /// The last change of each object, by name.
+    latest: BTreeMap<Arc<str>, u64>,
+    /// How many changes there were.
+    changes: u64,
     connecting: FuturesUnordered<BoxFuture<'static, Connected>>,
 }
 
-/// A cluster's name, what its object said, and the client that was made of that.
-type Connected = (Arc<str>, Vec<u8>, Result<kube::Client, String>);
+/// A cluster's name, the change of its object, and the client that was made of what it says since.
+type Connected = (Arc<str>, u64, Result<kube::Client, String>);
 
 impl<W, R> Following<W, R>
 where
@@ -307,44 +312,51 @@ where
         let is_left = |(name, text): &(&Arc<str>, &Result<_, _>)| self.known.get(*name) != Some(*text);
         let leave: Vec<FleetChange> =
             before.iter().filter(is_left).map(|(name, _)| (name.clone(), None)).collect();
-        for (name, text) in self.known.iter().filter(|(name, text)| before.get(*name) != Some(*text)) {
+        let come = self.known.iter().filter(|(name, text)| before.get(*name) != Some(*text));
+        for (name, text) in come {
+            self.changes += 1;
+            self.latest.insert(name.clone(), self.changes);
             match text {
-                Ok(text) => self.connect(name, text, Duration::ZERO),
+                Ok(text) => self.connect(name, text, self.changes, Duration::ZERO),
                 Err(why) => Self::refuse(name, why),
             }
         }
+        self.latest.retain(|name, _| self.known.contains_key(name));
         leave
     }
 
     /// Begins to make a client.
-    fn connect(&self, name: &Arc<str>, text: &[u8], after: Duration) {
+    fn connect(&self, name: &Arc<str>, text: &[u8], change: u64, after: Duration) {
         match self.read.kubeconfig(text) {
             Ok(kubeconfig) => {
-                let (name, text) = (name.clone(), text.to_vec());
+                let name = name.clone();
                 self.connecting.push(Box::pin(async move {
                     sleep(after).await;
-                    (name, text, connected(kubeconfig).await)
+                    (name, change, connected(kubeconfig).await)
                 }));
             }
             Err(why) => Self::refuse(name, &why),
         }
     }
 
-    /// Takes a client, unless its object says something else by now. What fails is tried again.
+    /// Takes a client, unless its object has changed since. What fails is tried again.
     fn made(
         &mut self,
         name: Arc<str>,
-        text: &[u8],
+        change: u64,
         made: Result<kube::Client, String>,
     ) -> Option<FleetChange> {
-        if !matches!(self.known.get(&name), Some(Ok(known)) if known == text) {
+        // Not by what it says: it may have said something else in between, and each attempt is tried again.
+        if self.latest.get(&name) != Some(&change) {
             return None;
         }
         match made {
             Ok(client) => Some((name, Some(client))),
             Err(why) => {
                 Self::refuse(&name, &why);
-                self.connect(&name, text, AGAIN);
+                if let Some(Ok(text)) = self.known.get(&name) {
+                    self.connect(&name, text, change, AGAIN);
+                }
                 None
             }
         }

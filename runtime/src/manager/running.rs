@@ -8,6 +8,7 @@ use tokio::{
     task::{JoinHandle, JoinSet},
     time::{Instant, timeout, timeout_at},
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::after,
@@ -58,6 +59,8 @@ pub struct Running {
     campaign: Option<JoinHandle<()>>,
     terms: Terms,
     stops: ControllerStops,
+    /// Cancelled once there is work that does not wait for the caches of the first controllers.
+    has_more: CancellationToken,
     /// What controllers get that are added; `None` if the manager could not be started.
     supply: Option<Arc<ControllerSupply>>,
     in_flight: WorkInFlight,
@@ -80,18 +83,20 @@ impl Running {
     ) -> Self {
         let supply = supply.into().map(Arc::new);
         let leftovers = supply.as_ref().map(|supply| supply.leftovers.clone()).unwrap_or_default();
-        let (stop, grace_period) = (end.stop.clone(), end.grace_period);
+        let (stop, grace_period, has_more) = (end.stop.clone(), end.grace_period, CancellationToken::new());
         let tasks: Vec<_> = tasks.into_iter().map(|task| task.noting(&leftovers)).collect();
         let in_flight = WorkInFlight::new(inspector.clone(), &tasks, leftovers);
         let (campaign, terms) = match candidate {
             None => (None, Terms::endless(&stop)),
             Some(candidate) => {
                 // A leader's task waits for no cache.
-                let starts_at_once = tasks.iter().any(Task::leads);
-                let waits = planned.iter().filter(|_| !starts_at_once);
-                let waits = waits.map(|controller| controller.core().waits.clone()).collect();
+                if tasks.iter().any(Task::leads) {
+                    has_more.cancel();
+                }
+                let waits = planned.iter().map(|controller| controller.core().waits.clone()).collect();
+                let (more, in_flight) = (has_more.clone(), in_flight.clone());
                 let (campaign, terms) =
-                    Campaign::new(candidate, waits, stop.clone(), grace_period, in_flight.clone());
+                    Campaign::new(candidate, waits, more, stop.clone(), grace_period, in_flight);
                 (Some(tokio::spawn(campaign.run())), terms)
             }
         };
@@ -101,6 +106,7 @@ impl Running {
             failed: None,
             inspector,
             campaign,
+            has_more,
             terms,
             stops: ControllerStops::default(),
             supply,
@@ -133,6 +139,7 @@ impl Running {
     /// Runs the controllers of a set, as they come and go.
     pub(super) fn attend(&mut self, set: ControllerSet, client: &kube::Client) {
         let Some(manager) = self.set_supply(client) else { return };
+        self.has_more.cancel();
         let (stop, ended) = self.stops.add(set.plan().name().clone(), &self.end.stop);
         let attended = async move {
             let _ended = ended.drop_guard();
@@ -144,6 +151,7 @@ impl Running {
     /// Runs controllers for the clusters of a fleet, as they come and go.
     pub(super) fn attend_fleet(&mut self, fleet: Fleet, client: &kube::Client, connect: Connect) {
         let Some(manager) = self.set_supply(client) else { return };
+        self.has_more.cancel();
         let attended = fleet.attend(manager, connect, self.end.stop.child());
         self.controllers.spawn(self.end.live.track_future(attended.map(Ok)));
     }
@@ -205,6 +213,7 @@ impl Running {
         self.inspector.add(controller.core());
         clusters.start();
         self.launch(controller);
+        self.has_more.cancel();
         Ok(())
     }
 
@@ -213,6 +222,8 @@ impl Running {
     /// Its runs end first, for which they have the grace period; then they are dropped. Queued keys are dropped. Informers
     /// that nobody else uses end. Nothing is cleaned up in the cluster: objects keep the controller's finalizer and what it
     /// made. Its counters stay in the metrics as they are. Its name is free again.
+    ///
+    /// If the future is dropped, the controller ends all the same, and its name stays taken: call this once more.
     ///
     /// # Errors
     /// No controller has this name. Or a run outlived the grace period and was aborted ([`Error::PastGracePeriod`]): the

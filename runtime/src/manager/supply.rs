@@ -91,9 +91,10 @@ impl ControllerStops {
         }
     }
 
-    /// Stops a controller, and waits until it has ended: for the grace period, and for what is aborted then.
+    /// Stops a controller, and waits until it has ended: for the grace period, and for what is aborted then. Its name is
+    /// free after that, and not before, also if this is dropped.
     pub(super) async fn stop(&mut self, name: &str, period: Duration, abort: Duration) -> Result<(), Error> {
-        let Some(ControllerStop { stop, ended }) = self.0.remove(name) else {
+        let Some(ControllerStop { stop, ended }) = self.0.get(name) else {
             let mut names: Vec<_> = self.0.keys().map(|name| &**name).collect();
             names.sort_unstable();
             let known = names.join(", ");
@@ -101,11 +102,15 @@ impl ControllerStops {
         };
         stop.finish.cancel();
         let until = after(Instant::now(), period.saturating_add(abort));
-        if timeout(period, ended.cancelled()).await.is_ok() {
-            return Ok(());
+        let is_late = timeout(period, ended.cancelled()).await.is_err();
+        if is_late {
+            stop.abort.cancel();
+            let _blocked = timeout_at(until, ended.cancelled()).await;
         }
-        stop.abort.cancel();
-        let _blocked = timeout_at(until, ended.cancelled()).await;
-        Err(Error::PastGracePeriod { period, reconciles: name.to_owned() })
+        self.0.remove(name);
+        match is_late {
+            false => Ok(()),
+            true => Err(Error::PastGracePeriod { period, reconciles: name.to_owned() }),
+        }
     }
 }

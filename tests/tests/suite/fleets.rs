@@ -1,10 +1,15 @@
 //! Clusters that come and go while the manager runs.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicUsize, Ordering},
+    task::Poll,
+};
 
 use futures::{
     StreamExt,
     channel::mpsc::{UnboundedSender, unbounded},
+    stream,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{CustomResource, config::AuthInfo, core::ObjectMeta};
@@ -122,6 +127,40 @@ async fn controllers_run_for_each_cluster_from_its_coming_to_its_leaving() {
     assert!(kept(&one, "c").await);
     running.stop().await.unwrap();
     assert_eq!((one.watches("secrets").open(), three.watches("secrets").open()), (0, 0));
+}
+
+// P31
+#[tokio::test(start_paused = true)]
+async fn a_controller_of_a_cluster_may_watch_one_of_the_managers_and_clusters_stay_when_the_stream_ends() {
+    let (hub, other, one, two) = (cluster().await, cluster().await, cluster().await, cluster().await);
+    let manager = Manager::new(hub.client());
+    let (settings, record) = (manager.cluster("settings", other.client()), Record::default());
+    let recorded = record.clone();
+    let make = move |cluster: &FleetCluster| {
+        let keeps = Keeps { cluster: cluster.name().to_owned(), record: recorded.clone() };
+        let watch = Watch::<ConfigMap>::new().in_cluster(&settings);
+        Controller::new(keeps).watch(watch.mapped(|map| vec![ObjectKey::new("shop", map.name_any())]))
+    };
+    // It must not be polled once it has ended.
+    let mut clusters =
+        VecDeque::from([("one", Some(one.client())), ("two", Some(two.client())), ("two", None)]);
+    let changes = stream::poll_fn(move |_| {
+        let change = clusters.pop_front().map(|(name, client)| Some((name.to_owned(), client)));
+        Poll::Ready(change.unwrap_or_else(|| {
+            assert!(clusters.capacity() > 0, "it is polled after its end");
+            clusters = VecDeque::new();
+            None
+        }))
+    });
+    manager.fleet(Fleet::stream(changes)).controller(make);
+    let running = manager.spawn();
+    sleep(SOON).await;
+    assert_eq!((ran(&record, "one"), other.watches("configmaps").open()), (1, 1));
+    let metadata = ObjectMeta { name: Some("a".into()), ..ObjectMeta::default() };
+    other.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
+    sleep(SOON).await;
+    assert_eq!(ran(&record, "one"), 2);
+    running.stop().await.unwrap();
 }
 
 // P31

@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 use kube::{CustomResourceExt, core::ObjectMeta};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use watchkeeper::{Error, leader_election::LeaderElection, prelude::*};
 use watchkeeper_apiserver::{ApiServer, Verb};
 use watchkeeper_tests::{Does, Record, Website, does, website};
@@ -127,6 +127,58 @@ async fn a_removed_controller_ends_its_runs_within_the_grace_period() {
     server.create(&map("b")).await;
     sleep(SOON).await;
     assert_eq!(record.len(), 2);
+    running.stop().await.unwrap();
+}
+
+// P28
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_nobody_waits_for_keeps_the_name_until_the_runs_have_ended() {
+    let server = shop().await;
+    let mut running = Manager::new(server.client()).grace_period(Duration::from_secs(10)).spawn();
+    let slow = || {
+        does(|_: Arc<ConfigMap>, _: Context<ConfigMap>| async {
+            sleep(Duration::from_secs(8)).await;
+            Ok(Action::await_change())
+        })
+    };
+    let (first, second) = (slow(), slow());
+    running.add(Controller::new(first.0).named("slow")).unwrap();
+    sleep(Duration::from_secs(2)).await;
+    assert!(timeout(Duration::from_secs(1), running.remove("slow")).await.is_err(), "it waits for the run");
+    // Two workers would be on one key.
+    let refused = running.add(Controller::new(second.0).named("slow")).unwrap_err();
+    assert!(matches!(&refused, Error::DuplicateController(name) if name == "slow"), "{refused}");
+    running.remove("slow").await.unwrap();
+    assert!(running.inspector().readiness().is_ok());
+    let third = slow();
+    running.add(Controller::new(third.0).named("slow")).unwrap();
+    sleep(SOON).await;
+    assert_eq!((first.1.len(), third.1.len()), (1, 1));
+    running.stop().await.unwrap();
+}
+
+// P28
+#[tokio::test(start_paused = true)]
+async fn an_election_holds_no_cache_of_a_removed_controller_and_waits_for_no_missing_kind_alone() {
+    let server = shop().await;
+    let election = || LeaderElection::new("elected").namespace("shop");
+    let (maps, of_maps) = controller::<ConfigMap>("maps");
+    let mut running = Manager::new(server.client()).leader_election(election()).controller(maps).spawn();
+    sleep(SOON * 6).await;
+    assert_eq!((of_maps.len(), server.watches("configmaps").open()), (1, 1));
+    running.remove("maps").await.unwrap();
+    sleep(SOON).await;
+    assert_eq!(server.watches("configmaps").open(), 0);
+    running.stop().await.unwrap();
+
+    // Nobody can reconcile a kind that is not served, and another controller can work.
+    let (missing, _) = controller::<Website>("missing");
+    let mut running = Manager::new(server.client()).leader_election(election()).controller(missing).spawn();
+    sleep(SOON * 6).await;
+    let (secrets, of_secrets) = controller::<Secret>("secrets");
+    running.add(secrets).unwrap();
+    sleep(SOON * 6).await;
+    assert_eq!(of_secrets.len(), 1);
     running.stop().await.unwrap();
 }
 
