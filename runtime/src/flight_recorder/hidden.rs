@@ -47,6 +47,9 @@ pub(super) fn shown<'f, 'j>(hidden: impl Iterator<Item = &'f HiddenField>, json:
         // What can't be parsed could hold anything.
         return Cow::Borrowed(if hidden.peek().is_some() { b"null" } else { json });
     };
+    if hidden.peek().is_some() {
+        hide_copies(&mut value);
+    }
     for field in hidden {
         hide(&mut value, &field.steps);
         if let Some(object) = value.get_mut("object") {
@@ -57,6 +60,17 @@ pub(super) fn shown<'f, 'j>(hidden: impl Iterator<Item = &'f HiddenField>, json:
         }
     }
     Cow::Owned(value.to_string().into_bytes())
+}
+
+/// Hides what may repeat hidden fields: the values of a JSON patch, and what a server says of an object that it refuses.
+fn hide_copies(value: &mut Value) {
+    if value["kind"] == "Status" && value["status"] == "Failure" {
+        hide(value, &["message".to_owned()]);
+        hide(value, &["details", "causes", "*", "message"].map(str::to_owned));
+    }
+    for step in value.as_array_mut().into_iter().flatten() {
+        hide(step, &["value".to_owned()]);
+    }
 }
 
 fn hide(value: &mut Value, steps: &[String]) {
@@ -99,6 +113,9 @@ mod tests {
             r#"{"type":"ADDED","object":{"data":{"a":"aHVudGVyMg=="}}}"#,
             r#"{"items":[{"stringData":{"a":"hunter2"}},{"data":{"a":"aHVudGVyMg=="}}]}"#,
             "{\"data\": hunter2",
+            r#"[{"op":"add","path":"/data/a","value":"aHVudGVyMg=="}]"#,
+            r#"{"kind":"Status","status":"Failure","message":"\"hunter2\" is invalid",
+                "details":{"causes":[{"message":"Invalid value: \"hunter2\""}]}}"#,
         ] {
             let shown = shown_as(&secrets, json);
             assert!(!shown.contains("hunter2") && !shown.contains("aHVu"), "{shown}");

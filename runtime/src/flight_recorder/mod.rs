@@ -91,13 +91,18 @@ impl FlightRecorder {
 
     /// Keeps a field out of the recording: a JSON pointer in which `*` is any key or item, such as `/spec/users/*/token`.
     ///
-    /// Each event of the kind is then parsed once more.
+    /// Each event of the kind is then parsed once more. What `kubectl apply` keeps of such an object in an annotation, the values
+    /// of JSON patches, and what the server says where it refuses one, are left out as well. The error of a run may still quote
+    /// what the server said.
     ///
     /// # Panics
     /// When the pointer does not begin with `/`.
     #[must_use]
     pub fn hide<K: kube::Resource<DynamicType = ()>>(mut self, pointer: &str) -> Self {
-        self.hidden.push(HiddenField::new(&K::group(&()), &K::plural(&()), pointer));
+        // `kubectl apply` keeps a copy of what it applied.
+        for pointer in [pointer, "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration"] {
+            self.hidden.push(HiddenField::new(&K::group(&()), &K::plural(&()), pointer));
+        }
         self
     }
 
