@@ -15,16 +15,26 @@ const HEAD: [&str; 2] = ["apiVersion", "kind"];
 ///
 /// What servers choose is left out; `None` is an object that is not there.
 pub(crate) fn lines(before: Option<&Value>, after: Option<&Value>) -> Vec<String> {
+    cut(all_lines(before, after))
+}
+
+/// Lists all that differs, however long that is.
+pub(crate) fn all_lines(before: Option<&Value>, after: Option<&Value>) -> Vec<String> {
     let (before, after) = (before.map(shown), after.map(shown));
     let empty = Value::Object(Map::new());
     let mut out = Vec::new();
     fields(before.as_ref().unwrap_or(&empty), after.as_ref().unwrap_or(&empty), 0, &mut out);
-    if out.len() > LINES {
-        let more = out.len() - LINES + 1;
-        out.truncate(LINES - 1);
-        out.push(format!("  … {more} lines more"));
-    }
     out
+}
+
+/// Cuts a difference to what somebody reads.
+pub(crate) fn cut(mut lines: Vec<String>) -> Vec<String> {
+    if lines.len() > LINES {
+        let more = lines.len() - LINES + 1;
+        lines.truncate(LINES - 1);
+        lines.push(format!("  … {more} lines more"));
+    }
+    lines
 }
 
 /// An object without what tells nothing.

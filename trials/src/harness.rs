@@ -126,6 +126,8 @@ pub(crate) struct RunState {
     pub(crate) lines: Vec<Line>,
     /// What the operator changed, if there is to be a story.
     pub(crate) effects: Vec<Effect>,
+    /// Since when others do what a recording says; their times count from here.
+    pub(crate) played_since: Option<Instant>,
     /// The last version of each object that a watch or a read has shown to the operator.
     pub(crate) seen: HashMap<String, (u64, Instant)>,
     /// The version before each write.
@@ -294,6 +296,7 @@ impl Harness {
             tell,
             lines: Vec::new(),
             effects: Vec::new(),
+            played_since: None,
             seen: HashMap::new(),
             before_writes: Vec::new(),
             written: HashMap::new(),
@@ -337,8 +340,9 @@ impl Harness {
 
     /// Keeps what the operator changed.
     pub(crate) fn keep_effect(&self, request: &str, lines: Vec<String>) {
-        let (at, request) = (self.began.elapsed(), request.to_owned());
-        self.state().effects.push(Effect { at, request, lines });
+        let mut state = self.state();
+        let (at, request) = (state.played_since.unwrap_or(self.began).elapsed(), request.to_owned());
+        state.effects.push(Effect { at, request, lines });
     }
 
     /// Adds to the last line that tells of somebody.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::diff;
 use crate::life::Version;
 use crate::oracle::{Violation, run_schedule};
 use crate::plan::Plan;
@@ -40,7 +41,8 @@ pub struct ReplayDifference {
     pub at: Duration,
     /// The request in words, e.g. `patch websites/status shop/a`.
     pub request: String,
-    /// What it changed: `-` was there, `+` is there.
+    /// What it changed: `-` was there, `+` is there. Where the other build made the same request and changed something else
+    /// by it, only the lines that differ.
     pub change: Vec<String>,
 }
 
@@ -48,7 +50,7 @@ impl fmt::Display for ReplayDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = if self.made_now { "made now, and not recorded" } else { "recorded, and not made now" };
         write!(f, "{what}, at {:.3}s: {}", self.at.as_secs_f64(), self.request)?;
-        self.change.iter().try_for_each(|line| write!(f, "\n    {line}"))
+        diff::cut(self.change.clone()).iter().try_for_each(|line| write!(f, "\n    {line}"))
     }
 }
 
@@ -87,7 +89,7 @@ pub(crate) fn replay(plan: &Plan, recording: &Recording) -> Replayed {
     Replayed {
         recorded: recorded.len(),
         replayed: outcome.effects.len(),
-        differences: differences(recorded, &outcome.effects),
+        differences: differences(recorded, &outcome.effects, *took),
         faults: outcome.faults,
         took: *took,
         missing: *missing,
@@ -95,34 +97,44 @@ pub(crate) fn replay(plan: &Plan, recording: &Recording) -> Replayed {
     }
 }
 
-/// Lists the writes that only one of the two made; what they changed counts, and how often, not when.
-fn differences(recorded: &[Effect], now: &[Effect]) -> Vec<ReplayDifference> {
-    let only = |these: &[Effect], those: &[Effect], made_now: bool| {
-        let mut left: Vec<(&str, &[String])> =
-            those.iter().map(|one| (one.request.as_str(), one.lines.as_slice())).collect();
-        let mut only = Vec::new();
-        for Effect { at, request, lines } in these {
-            match left.iter().position(|other| *other == (request.as_str(), lines.as_slice())) {
-                Some(found) => drop(left.swap_remove(found)),
-                None => only.push(ReplayDifference {
-                    made_now,
-                    at: *at,
-                    request: request.clone(),
-                    change: lines.clone(),
-                }),
-            }
-        }
-        only
-    };
+/// Lists the writes that only one of the two made; what they changed counts, and how often, not when. What was made after the end of
+/// the recording can't be missing there.
+fn differences(recorded: &[Effect], now: &[Effect], took: Duration) -> Vec<ReplayDifference> {
     let mut all = only(recorded, now, false);
-    all.extend(only(now, recorded, true));
+    all.extend(only(now, recorded, true).into_iter().filter(|difference| difference.at <= took));
     all.sort_by_key(|difference| difference.at);
     all
+}
+
+/// Lists the writes that only these made.
+fn only(these: &[Effect], those: &[Effect], made_now: bool) -> Vec<ReplayDifference> {
+    let mut left: Vec<&Effect> = those.iter().collect();
+    let is_same = |one: &Effect, other: &Effect| one.request == other.request && one.lines == other.lines;
+    let alone: Vec<_> = these
+        .iter()
+        .filter(|one| match left.iter().position(|other| is_same(one, other)) {
+            Some(found) => {
+                left.swap_remove(found);
+                false
+            }
+            None => true,
+        })
+        .collect();
+    let alone = alone.into_iter().map(|Effect { at, request, lines }| {
+        let mut change = lines.clone();
+        if let Some(other) = left.iter().find(|other| other.request == *request) {
+            change.retain(|line| !other.lines.contains(line));
+        }
+        let change = if change.is_empty() { lines.clone() } else { change };
+        ReplayDifference { made_now, at: *at, request: request.clone(), change }
+    });
+    alone.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recording::ForeignEvent;
 
     // T31
     #[test]
@@ -142,10 +154,53 @@ mod tests {
             effect(10, "patch maps a", "+ y: 1"),
             effect(11, "patch maps b", "+ x: 1"),
         ];
-        let found = differences(&recorded, &now);
+        let long = Duration::from_secs(60);
+        let found = differences(&recorded, &now, long);
         let found: Vec<_> =
             found.iter().map(|one| (one.made_now, one.at.as_secs(), one.change[0].as_str())).collect();
         assert_eq!(found, [(false, 1, "+ x: 1"), (true, 10, "+ y: 1")]);
-        assert_eq!(differences(&recorded, &recorded), []);
+        assert_eq!(differences(&recorded, &recorded, long), []);
+        // What comes after the end of the recording may match what was recorded, and can't be missing there.
+        assert_eq!(differences(&recorded, &now, Duration::from_secs(9)).len(), 1);
+    }
+
+    // T31
+    #[test]
+    fn a_difference_far_below_counts_and_is_what_is_shown() {
+        let effect = |image: &str| {
+            let lines = (0..40).map(|line| format!("+ line-{line}: x")).chain([format!("+ image: {image}")]);
+            Effect { at: Duration::ZERO, request: "create maps a".to_owned(), lines: lines.collect() }
+        };
+        let found = differences(&[effect("web:1")], &[effect("web:2")], Duration::from_secs(1));
+        let texts: Vec<_> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "recorded, and not made now, at 0.000s: create maps a\n    + image: web:1",
+                "made now, and not recorded, at 0.000s: create maps a\n    + image: web:2"
+            ]
+        );
+    }
+
+    // T31
+    #[test]
+    fn what_others_changed_is_not_made_where_this_build_has_not_made_it() {
+        let map = |data: &str| {
+            serde_json::json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "a", "namespace": "shop"}, "data": {"of": data},
+            })
+        };
+        let event = |name: &str, before: Option<&str>| ForeignEvent {
+            at: Duration::from_secs(5),
+            path: format!("/api/v1/namespaces/shop/configmaps/{name}"),
+            before: before.map(map),
+            after: Some(map("others")),
+        };
+        let others = vec![event("a", Some("the operator")), event("b", None)];
+        let recording = Recording { others, took: Duration::from_secs(60), ..Recording::default() };
+        let idle = crate::Trials::of(|_| std::future::pending::<()>());
+        let story = crate::Replay::of(recording, idle).run().story;
+        assert!(story.contains("creates configmaps") && !story.contains("changes configmaps"), "{story}");
     }
 }

@@ -368,7 +368,8 @@ impl Oracle<'_> {
         if faults.is_empty() {
             self.claims(faults).await;
         }
-        if faults.is_empty() && schedule.is_calm() {
+        // What a recorded operator does on its own, for example every five minutes, is no mistake.
+        if faults.is_empty() && schedule.is_calm() && self.plan.initial.is_none() {
             self.stays_at_rest(faults).await;
         }
         end

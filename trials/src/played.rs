@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep_until};
 use watchkeeper_apiserver::inside::{self, RequestInfo, object};
 
+use crate::diff;
 use crate::harness::Harness;
 use crate::recording::{ForeignEvent, Recording, effect};
 use crate::timeline::Actor;
@@ -19,6 +20,7 @@ pub(crate) fn set_up(harness: &Harness, recording: &Recording) {
 /// Lets others do what they did, at the same times.
 pub(crate) async fn play(visit: &Visit, recording: &Recording) {
     let (harness, began) = (&visit.harness, Instant::now());
+    harness.state().played_since = Some(began);
     for event in &recording.others {
         sleep_until(began + event.at).await;
         harness.up();
@@ -42,7 +44,7 @@ fn told(event: &ForeignEvent) -> String {
         _ => "changes",
     };
     let differences = effect(before.as_ref(), after.as_ref().unwrap_or(&Value::Null));
-    let differences = if after.is_some() { differences } else { Vec::new() };
+    let differences = if after.is_some() { diff::cut(differences) } else { Vec::new() };
     let lines: String = differences.iter().map(|line| format!("\n{line}")).collect();
     format!("{verb} {resource} {key}{lines}")
 }
@@ -58,8 +60,9 @@ fn change(harness: &Harness, event: &ForeignEvent) -> bool {
             let held = object::is_deleting(&there) && !object::finalizers(&there).is_empty();
             !held && inside::put(&harness.server, path, None)
         }
-        (None, None) => false,
-        (None, Some(after)) => inside::put(&harness.server, path, Some(after.clone())),
+        (None, Some(after)) if before.is_none() => inside::put(&harness.server, path, Some(after.clone())),
+        // This build has not made what others changed or deleted then.
+        (None, _) => false,
         (Some(there), Some(after)) => {
             let patch = difference(before.as_ref().unwrap_or(&there), after);
             let mut changed = there.clone();

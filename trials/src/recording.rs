@@ -437,9 +437,9 @@ fn version(object: &Value) -> u64 {
     object::text(object, "resourceVersion").parse().unwrap_or_default()
 }
 
-/// Says what a write changed, so that two runs of one operator say the same.
+/// Says what a write changed, all of it, so that two runs of one operator say the same.
 pub(crate) fn effect(before: Option<&Value>, after: &Value) -> Vec<String> {
-    let lines = diff::lines(before, Some(after));
+    let lines = diff::all_lines(before, Some(after));
     lines.iter().map(|line| settled(line)).collect()
 }
 

@@ -7,41 +7,52 @@ use std::path::PathBuf;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use serde_json::json;
-use watchkeeper::{FlightRecorder, prelude::*, reflector::ReflectorConfig};
+use watchkeeper::{FlightRecorder, controller::Reason, prelude::*, reflector::ReflectorConfig};
 use watchkeeper_apiserver::{ApiServer, Kit};
 use watchkeeper_trials::Trials;
 
 use crate::boards::{Board, board};
 
-/// Keeps a note for each board; a wrong one forgets the size once a board has been changed.
-struct Notes {
-    forgets: bool,
+/// Keeps a note for each board.
+#[derive(Clone, Copy, PartialEq)]
+enum Build {
+    Right,
+    /// It forgets the size once a board has been changed.
+    Wrong,
+    /// It does something on its own every five minutes.
+    Beats,
 }
 
-impl Reconciler<Board> for Notes {
+impl Reconciler<Board> for Build {
     type Error = watchkeeper::Error;
 
     async fn reconcile(&self, board: Arc<Board>, cx: &Context<Board>) -> Result<Action, Self::Error> {
         let generation = board.metadata.generation.unwrap_or_default();
         let mut data = std::collections::BTreeMap::from([("text".to_owned(), board.spec.text.clone())]);
-        if !(self.forgets && generation > 1) {
+        if !(*self == Self::Wrong && generation > 1) {
             data.insert("size".to_owned(), board.spec.size.to_string());
+        }
+        if *cx.reason() == Reason::Due {
+            data.insert("beat".to_owned(), "on".to_owned());
         }
         let mut note = ConfigMap { data: Some(data), ..ConfigMap::default() };
         note.metadata.name = Some(format!("{}-note", board.name_any()));
         cx.apply(note).await?;
-        Ok(Action::await_change())
+        Ok(match self {
+            Self::Beats => Action::requeue(Duration::from_secs(300)),
+            Self::Right | Self::Wrong => Action::await_change(),
+        })
     }
 }
 
-fn manager(client: Client, forgets: bool) -> Manager {
+fn manager(client: Client, build: Build) -> Manager {
     let config = ReflectorConfig { seed: Some(1), ..ReflectorConfig::default() };
-    let controller = Controller::new(Notes { forgets }).owns::<ConfigMap>().watches::<Secret>(|_| Vec::new());
+    let controller = Controller::new(build).owns::<ConfigMap>().watches::<Secret>(|_| Vec::new());
     Manager::with_config(client, config).controller(controller)
 }
 
-async fn run(client: Client, forgets: bool) -> Result<(), watchkeeper::Error> {
-    manager(client, forgets).run().await
+async fn run(client: Client, build: Build) -> Result<(), watchkeeper::Error> {
+    manager(client, build).run().await
 }
 
 fn file(name: &str) -> PathBuf {
@@ -92,35 +103,35 @@ async fn many_changes(kit: &Kit) {
 }
 
 /// Records ten minutes of an operator.
-async fn record(file: &PathBuf, forgets: bool, at_most: u64, life: impl AsyncFnOnce(&Kit)) -> String {
+async fn record(file: &PathBuf, build: Build, at_most: u64, life: impl AsyncFnOnce(&Kit)) -> String {
     let server = ApiServer::in_memory().crd::<Board>().namespace("shop").start().await;
     server.create(&board("early")).await;
     server.create(&secret("quiet", "hunter2")).await;
     let recorder = FlightRecorder::new(file).at_most(at_most);
-    let running = manager(server.client(), forgets).flight_recorder(recorder).spawn();
+    let running = manager(server.client(), build).flight_recorder(recorder).spawn();
     tokio::time::sleep(Duration::from_secs(5)).await;
     life(server.kit()).await;
     running.stop().await.unwrap();
     std::fs::read_to_string(file).unwrap()
 }
 
-fn recorded(name: &str, forgets: bool) -> (PathBuf, String) {
-    recorded_in(name, forgets, 64 << 20, ten_minutes)
+fn recorded(name: &str, build: Build) -> (PathBuf, String) {
+    recorded_in(name, build, 64 << 20, ten_minutes)
 }
 
-fn recorded_in(name: &str, forgets: bool, at_most: u64, life: impl AsyncFnOnce(&Kit)) -> (PathBuf, String) {
+fn recorded_in(name: &str, build: Build, at_most: u64, life: impl AsyncFnOnce(&Kit)) -> (PathBuf, String) {
     let file = file(name);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    let text = runtime.block_on(record(&file, forgets, at_most, life));
+    let text = runtime.block_on(record(&file, build, at_most, life));
     (file, text)
 }
 
 // T31
 #[test]
 fn a_recording_is_played_again_without_a_difference() {
-    let (file, _) = recorded("same.wkr", false);
-    let replay = || Trials::replay(&file, |client| run(client, false)).crd::<Board>();
+    let (file, _) = recorded("same.wkr", Build::Right);
+    let replay = || Trials::replay(&file, |client| run(client, Build::Right)).crd::<Board>();
     replay().expect_no_differences();
     // What came later comes later again.
     replay().expect(|replayed| {
@@ -132,9 +143,19 @@ fn a_recording_is_played_again_without_a_difference() {
 
 // T31
 #[test]
+fn what_an_operator_does_on_its_own_after_the_end_of_a_recording_is_no_difference() {
+    let (file, text) = recorded("beats.wkr", Build::Beats);
+    assert!(text.contains("beat"));
+    let replay = || Trials::replay(&file, |client| run(client, Build::Beats)).crd::<Board>();
+    replay().expect(|replayed| assert_eq!(replayed.faults, [], "{replayed}"));
+    replay().expect_no_differences();
+}
+
+// T31
+#[test]
 fn the_mended_build_shows_what_the_incident_was() {
-    let (file, _) = recorded("wrong.wkr", true);
-    let replay = || Trials::replay(&file, |client| run(client, false)).crd::<Board>();
+    let (file, _) = recorded("wrong.wkr", Build::Wrong);
+    let replay = || Trials::replay(&file, |client| run(client, Build::Right)).crd::<Board>();
     replay().expect(|replayed| {
         let told = replayed.to_string();
         assert_eq!(replayed.faults, [], "{told}");
@@ -143,15 +164,15 @@ fn the_mended_build_shows_what_the_incident_was() {
         assert!(replayed.differences.iter().all(|one| one.request.contains("-note")), "{told}");
     });
     // The build that had it does the same again.
-    Trials::replay(&file, |client| run(client, true)).crd::<Board>().expect_no_differences();
+    Trials::replay(&file, |client| run(client, Build::Wrong)).crd::<Board>().expect_no_differences();
 }
 
 // T31
 #[test]
 fn the_last_part_of_a_long_recording_is_played_again() {
-    let (file, _) = recorded_in("long.wkr", true, 1 << 20, many_changes);
-    let replay = |forgets| Trials::replay(&file, move |client| run(client, forgets)).crd::<Board>();
-    replay(true).expect(|replayed| {
+    let (file, _) = recorded_in("long.wkr", Build::Wrong, 1 << 20, many_changes);
+    let replay = |build| Trials::replay(&file, move |client| run(client, build)).crd::<Board>();
+    replay(Build::Wrong).expect(|replayed| {
         let told = replayed.to_string();
         assert_eq!(
             (replayed.faults.len(), replayed.differences.len(), replayed.missing),
@@ -165,21 +186,21 @@ fn the_last_part_of_a_long_recording_is_played_again() {
         assert!(!replayed.story.contains("creates boards shop/early"), "{}", replayed.story);
         assert!(!replayed.story.contains("creates secrets shop/quiet"), "{}", replayed.story);
     });
-    replay(false).expect(|replayed| assert!(!replayed.differences.is_empty(), "{replayed}"));
+    replay(Build::Right).expect(|replayed| assert!(!replayed.differences.is_empty(), "{replayed}"));
 }
 
 // T31
 #[test]
 fn troubles_are_tried_around_a_recording() {
-    let (file, _) = recorded("around.wkr", false);
-    let trials = Trials::replay(&file, |client| run(client, false)).crd::<Board>().with_troubles();
+    let (file, _) = recorded("around.wkr", Build::Right);
+    let trials = Trials::replay(&file, |client| run(client, Build::Right)).crd::<Board>().with_troubles();
     trials.pairs(0).part(1, 40).check();
 }
 
 // P25
 #[test]
 fn no_secret_is_in_a_recording() {
-    let (_, text) = recorded("secret.wkr", false);
+    let (_, text) = recorded("secret.wkr", Build::Right);
     assert!(text.contains("\"name\":\"b0\"") && text.contains("/api/v1/secrets"), "{text}");
     assert!(!text.contains("hunter2") && !text.contains("aHVudGVyMg"), "a password is there");
     assert!(text.contains("\"run\":{") && !text.contains("\"state\":\"leads\""), "no election");
