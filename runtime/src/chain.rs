@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use http::StatusCode;
-use kube::core::Status;
+use kube::{client::AuthError, core::Status};
 
 use crate::plain::said;
 
@@ -24,20 +24,47 @@ pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item 
 /// Returns an error and its causes in one line, each cause once.
 pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut line = String::new();
+    let plugin = chain(error).find_map(|cause| {
+        let cause = cause.downcast_ref::<AuthError>()?;
+        Some((cause.to_string(), format!("the credentials plugin {}", of_plugin(cause)?)))
+    });
     for cause in chain(error) {
+        let mut text = text_of(cause);
+        let is_plugins = plugin.as_ref().is_some_and(|(said, _)| text == *said);
+        if let Some((said, shown)) = &plugin {
+            // The errors above it repeat what it says.
+            text = text.replace(said, shown);
+        }
         // A log entry is one line.
-        let text = text_of(cause).lines().collect::<Vec<_>>().join(" ");
+        let text = text.lines().collect::<Vec<_>>().join(" ");
         let text = said(&text).to_string();
         let text = without_noise(&text);
         // hyper names only its part that failed; its cause says why.
         let says_nothing = text.starts_with("client error (") && cause.source().is_some();
-        if says_nothing || line.contains(text) {
-            continue;
+        if !(says_nothing || line.contains(text)) {
+            let separator = if line.is_empty() { "" } else { ": " };
+            line = format!("{line}{separator}{text}");
         }
-        let separator = if line.is_empty() { "" } else { ": " };
-        line = format!("{line}{separator}{text}");
+        if is_plugins {
+            break;
+        }
     }
     line
+}
+
+/// Says how a plugin for credentials failed, without its environment, and what it printed for us: that may be credentials. `None`:
+/// the error has nothing of these.
+pub(crate) fn of_plugin(cause: &AuthError) -> Option<String> {
+    match cause {
+        AuthError::AuthExecRun { out, .. } => {
+            let said = String::from_utf8_lossy(&out.stderr).trim().replace('\n', " ");
+            Some(format!("failed ({}): {said}", out.status))
+        }
+        AuthError::AuthExecParse(_) | AuthError::AuthExecSerialize(_) => {
+            Some("printed something that is not an ExecCredential".to_owned())
+        }
+        _ => None,
+    }
 }
 
 /// Returns what an error says without its causes; of a server's refusal the code and the message.
@@ -105,5 +132,19 @@ mod tests {
         assert_eq!(one_line(&error), "403 Forbidden: leases is forbidden");
         let error = kube::Error::Api(Status { code: 0, ..*status }.boxed());
         assert_eq!(one_line(&error), "leases is forbidden");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_line_has_nothing_of_what_a_credentials_plugin_printed_and_was_given() {
+        use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
+        let out = std::process::Output {
+            status: ExitStatus::from_raw(256),
+            stdout: b"{\"token\": \"hunter2\"}".to_vec(),
+            stderr: b"no session\n".to_vec(),
+        };
+        let failed = AuthError::AuthExecRun { cmd: "KEY=hunter2 plugin".to_owned(), out: Box::new(out) };
+        let line = one_line(&crate::Error::Client(kube::Error::Service(Box::new(failed))));
+        assert_eq!(line, "the credentials plugin failed (exit status: 1): no session");
     }
 }

@@ -8,7 +8,10 @@ use kube::{
     config::{Kubeconfig, KubeconfigError},
 };
 
-use crate::{chain::one_line, error::Error};
+use crate::{
+    chain::{self, one_line},
+    error::Error,
+};
 
 /// Where a kubeconfig is looked for.
 #[derive(Debug)]
@@ -102,7 +105,7 @@ pub(in crate::manager) fn why_no_client(plugin: Option<&str>, cause: &kube::Erro
     }
 }
 
-/// Says how a plugin failed, without what it printed for us: that may be credentials.
+/// Says how a plugin failed.
 fn of_plugin(plugin: &str, cause: &AuthError) -> String {
     match cause {
         AuthError::AuthExecStart(error) => {
@@ -110,14 +113,10 @@ fn of_plugin(plugin: &str, cause: &AuthError) -> String {
                 "its credentials plugin `{plugin}` can't be run: {error}; install it, or correct its path"
             )
         }
-        AuthError::AuthExecRun { out, .. } => {
-            let said = String::from_utf8_lossy(&out.stderr).trim().replace('\n', " ");
-            format!("its credentials plugin `{plugin}` failed ({}): {said}", out.status)
-        }
-        AuthError::AuthExecParse(_) | AuthError::AuthExecSerialize(_) => {
-            format!("its credentials plugin `{plugin}` printed something that is not an ExecCredential")
-        }
-        _ => format!("its credentials plugin `{plugin}` gave no credentials: {}", one_line(cause)),
+        _ => match chain::of_plugin(cause) {
+            Some(how) => format!("its credentials plugin `{plugin}` {how}"),
+            None => format!("its credentials plugin `{plugin}` gave no credentials: {}", one_line(cause)),
+        },
     }
 }
 
