@@ -7,6 +7,7 @@ use watchkeeper_apiserver::inside::{RequestInfo, object};
 
 use crate::diff::{self, changed_fields};
 use crate::harness::{DELETED, Harness, RunState};
+use crate::hidden;
 use crate::life::Version;
 use crate::recording;
 use crate::timeline::Actor;
@@ -58,7 +59,12 @@ impl Exchange<'_> {
             let kind = |value: &Value| value["kind"].clone();
             let alike = before.is_none_or(|before| answer.is_some_and(|after| kind(after) == kind(before)));
             let lines = match after.filter(|_| !deletes) {
-                Some(after) if alike => recording::effect(before, after),
+                Some(after) if alike => {
+                    let not_recorded = self.harness.state().not_recorded.clone();
+                    let shown =
+                        |object| hidden::shown(&not_recorded, &self.info.group, &self.info.resource, object);
+                    recording::effect(before.map(shown).as_ref(), &shown(after))
+                }
                 Some(_) => Vec::new(),
                 None => vec!["- the whole object".to_owned()],
             };

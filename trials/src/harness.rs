@@ -14,6 +14,7 @@ use watchkeeper_apiserver::{ApiServer, Verb, inside};
 
 use crate::diff::changed_fields;
 
+use crate::hidden::HiddenField;
 use crate::life::{Life, Lives, Version};
 use crate::recording::Effect;
 use crate::records::Records;
@@ -126,6 +127,8 @@ pub(crate) struct RunState {
     pub(crate) lines: Vec<Line>,
     /// What the operator changed, if there is to be a story.
     pub(crate) effects: Vec<Effect>,
+    /// The fields that the recording that is played does not have.
+    pub(crate) not_recorded: Vec<HiddenField>,
     /// Since when others do what a recording says; their times count from here.
     pub(crate) played_since: Option<Instant>,
     /// The last version of each object that a watch or a read has shown to the operator.
@@ -296,6 +299,7 @@ impl Harness {
             tell,
             lines: Vec::new(),
             effects: Vec::new(),
+            not_recorded: Vec::new(),
             played_since: None,
             seen: HashMap::new(),
             before_writes: Vec::new(),

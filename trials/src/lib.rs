@@ -57,6 +57,7 @@ mod oracle;
 mod plan;
 mod played;
 mod recorded_lines;
+mod hidden;
 mod recording;
 mod records;
 mod replace;

@@ -12,6 +12,7 @@ use crate::visit::Visit;
 
 /// Puts the objects in place that were there at first.
 pub(crate) fn set_up(harness: &Harness, recording: &Recording) {
+    harness.state().not_recorded = recording.hidden.clone();
     for (path, value) in &recording.initial {
         let _unknown_kinds_are_left_out = inside::put(&harness.server, path, Some(value.clone()));
     }

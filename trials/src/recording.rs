@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::mem;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use watchkeeper_apiserver::Verb;
 use watchkeeper_apiserver::inside::{RequestInfo, object};
 
 use crate::diff;
+use crate::hidden::HiddenField;
 use crate::recorded_lines::{self, RecordedLine, RecordedLines};
 use crate::schedule::describe;
 use crate::world::MACHINERY;
@@ -49,6 +51,8 @@ pub(crate) struct Recording {
     /// Lines that the recorder left out.
     pub(crate) missing: u64,
     pub(crate) took: Duration,
+    /// What its lines do not have.
+    pub(crate) hidden: Vec<HiddenField>,
 }
 
 /// A request of the operator.
@@ -178,11 +182,11 @@ struct Reading {
 impl Reading {
     /// What the lines so far have shown was there at first. What follows is played.
     fn begin(&mut self, asked: &HashMap<u64, RecordedRequest>) {
-        let missing = self.recording.missing;
+        let (missing, hidden) = (self.recording.missing, mem::take(&mut self.recording.hidden));
         let initial = self.known.iter().map(|(path, value)| (path.clone(), value.clone()));
         let mut initial: Vec<_> = initial.collect();
         initial.sort_by(|(one, _), (other, _)| one.cmp(other));
-        self.recording = Recording { initial, missing, ..Recording::default() };
+        self.recording = Recording { initial, missing, hidden, ..Recording::default() };
         let reads = asked.values().filter(|asked| asked.method == Method::GET);
         self.listed.extend(reads.map(|asked| asked.uri.path().to_owned()));
     }
@@ -208,6 +212,9 @@ impl Reading {
             self.names_again = part > 1;
         }
         self.names_again &= !value["settings"].is_object();
+        if let Some(hidden) = HiddenField::all(value) {
+            self.recording.hidden = hidden;
+        }
         note_request(asked, value);
         if let Some((id, of)) = value["request"].as_u64().and_then(|id| Some((id, asked.get(&id)?))) {
             let asks = |what: &str| of.uri.query().is_some_and(|query| query.contains(what));

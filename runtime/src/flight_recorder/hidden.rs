@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use serde::Serialize;
 use serde_json::Value;
 
 /// A field of a kind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct HiddenField {
     group: String,
     plural: String,

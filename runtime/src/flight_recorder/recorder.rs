@@ -140,7 +140,7 @@ impl Recording {
     ) {
         let (manager, mut state, mut spare) = (Arc::new(manager), None, Vec::with_capacity(2 * SOON));
         let mut ends = pin!(is_over);
-        self.line(&SettingsLine { settings: manager.settings() });
+        self.line(&SettingsLine { settings: manager.settings(), hidden: &self.0.hidden });
         loop {
             let is_over = tokio::select! {
                 () = &mut ends => true,
@@ -227,7 +227,7 @@ impl Recording {
             }
         }
         self.missing(&mut text, missing);
-        add_line(&mut text, t, &SettingsLine { settings: manager.settings() });
+        add_line(&mut text, t, &SettingsLine { settings: manager.settings(), hidden: &self.0.hidden });
         add_line(&mut text, t, &StateLine::of(manager.state()));
         part.ring.append(&mut text)?;
         Ok(missing == 0)
@@ -478,8 +478,10 @@ struct MissingLine {
 }
 
 #[derive(Serialize)]
-struct SettingsLine {
+struct SettingsLine<'a> {
     settings: serde_json::Value,
+    /// A replay compares nothing of these.
+    hidden: &'a [HiddenField],
 }
 
 #[derive(Serialize)]

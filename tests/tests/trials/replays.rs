@@ -21,6 +21,8 @@ enum Build {
     Wrong,
     /// It does something on its own every five minutes.
     Beats,
+    /// It makes a Secret as well.
+    Hides,
 }
 
 impl Reconciler<Board> for Build {
@@ -38,9 +40,15 @@ impl Reconciler<Board> for Build {
         let mut note = ConfigMap { data: Some(data), ..ConfigMap::default() };
         note.metadata.name = Some(format!("{}-note", board.name_any()));
         cx.apply(note).await?;
+        if *self == Self::Hides {
+            let text = [("text".to_owned(), board.spec.text.clone())];
+            let mut secret = Secret { string_data: Some(text.into()), ..Secret::default() };
+            secret.metadata.name = Some(format!("{}-secret", board.name_any()));
+            cx.apply(secret).await?;
+        }
         Ok(match self {
             Self::Beats => Action::requeue(Duration::from_secs(300)),
-            Self::Right | Self::Wrong => Action::await_change(),
+            Self::Right | Self::Wrong | Self::Hides => Action::await_change(),
         })
     }
 }
@@ -149,6 +157,13 @@ fn what_an_operator_does_on_its_own_after_the_end_of_a_recording_is_no_differenc
     let replay = || Trials::replay(&file, |client| run(client, Build::Beats)).crd::<Board>();
     replay().expect(|replayed| assert_eq!(replayed.faults, [], "{replayed}"));
     replay().expect_no_differences();
+}
+
+// T31
+#[test]
+fn what_a_recording_does_not_show_is_no_difference() {
+    let (file, _) = recorded("hides.wkr", Build::Hides);
+    Trials::replay(&file, |client| run(client, Build::Hides)).crd::<Board>().expect_no_differences();
 }
 
 // T31
