@@ -2,6 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    future::pending,
+    mem,
     panic::resume_unwind,
     sync::Arc,
     time::Duration,
@@ -140,6 +142,8 @@ impl ControllerSet {
                 ends.spawn(manager.run(member.clone(), controller, stop.clone()));
                 running.insert(member, stop);
             }
+            // Its first members are shown by now.
+            manager.inspector.decided(&name, true);
         }
     }
 }
@@ -161,7 +165,7 @@ impl Place {
         let settings = &mut plan.definition.settings;
         if let Self::Namespace = self {
             let name = format!("{}/{member}", settings.name).into();
-            settings.author = Some(std::mem::replace(&mut settings.name, name));
+            settings.author = Some(mem::replace(&mut settings.name, name));
             settings.namespaces = vec![member.clone()];
         }
     }
@@ -225,9 +229,15 @@ fn matching(namespaces: SharedInformer<Namespace>) -> BoxStream<'static, Members
     let (came, went) = (changed.clone(), changed.clone());
     let handler = namespaces.handler().on_add(move |_, _| came.notify_one());
     let registration = handler.on_delete(move |_| went.notify_one()).register();
-    let following = (namespaces, registration, changed);
-    let members = stream::unfold(following, |following| async {
-        following.2.notified().await;
+    let following = (namespaces, registration, changed, false);
+    let members = stream::unfold(following, |mut following| async {
+        // The first list of all, also where none matches; then each change.
+        match mem::replace(&mut following.3, true) {
+            // One that is stopped never syncs.
+            false if following.0.wait_for_sync(Duration::MAX).await.is_err() => pending().await,
+            false => {}
+            true => following.2.notified().await,
+        }
         let found = following.0.lister().list();
         let named = found.iter().filter_map(|namespace| namespace.metadata.name.as_deref().map(Arc::from));
         Some((named.collect(), following))

@@ -2,6 +2,7 @@
 
 use std::{
     any::TypeId,
+    collections::BTreeSet,
     sync::{Arc, OnceLock, Weak},
 };
 
@@ -49,6 +50,8 @@ pub struct Inspector {
 #[derive(Default)]
 pub(super) struct InspectedManager {
     controllers: Mutex<Vec<StartedController>>,
+    /// The sets of controllers of which nobody knows yet where they work.
+    undecided: Mutex<BTreeSet<Arc<str>>>,
     process: OnceLock<ManagerProcess>,
     pub(super) health_checks: ProgramChecks,
     pub(super) readiness_checks: ProgramChecks,
@@ -193,6 +196,20 @@ impl Inspector {
     }
 
     /// Forgets a controller.
+    /// Notes whether it is known where the controllers of a set work.
+    pub(super) fn decided(&self, set: &Arc<str>, is_decided: bool) {
+        let mut undecided = self.manager.undecided.lock();
+        match is_decided {
+            true => undecided.remove(set),
+            false => undecided.insert(set.clone()),
+        };
+    }
+
+    /// Names the sets of controllers of which nobody knows yet where they work.
+    pub(super) fn undecided(&self) -> Vec<Arc<str>> {
+        self.manager.undecided.lock().iter().cloned().collect()
+    }
+
     pub(super) fn remove(&self, name: &str) {
         self.manager.controllers.lock().retain(|known| *known.name != *name);
     }

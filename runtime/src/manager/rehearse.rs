@@ -54,7 +54,9 @@ async fn rest(inspector: &Inspector, at_most: Duration) -> Vec<String> {
     let began = Instant::now();
     let mut quiet_since = None;
     loop {
-        let moving: Vec<String> = inspector.overviews(0).iter().filter_map(moving).collect();
+        let undecided = inspector.undecided().into_iter();
+        let undecided = undecided.map(|name| format!("{name} does not know yet where it works"));
+        let moving = inspector.overviews(0).iter().filter_map(moving).chain(undecided).collect::<Vec<_>>();
         let now = Instant::now();
         if moving.is_empty() {
             if now.duration_since(*quiet_since.get_or_insert(now)) >= QUIET {

@@ -140,6 +140,7 @@ impl Running {
     pub(super) fn attend(&mut self, set: ControllerSet, client: &kube::Client) {
         let Some(manager) = self.set_supply(client) else { return };
         self.has_more.cancel();
+        self.inspector.decided(set.plan().name(), false);
         let (stop, ended) = self.stops.add(set.plan().name().clone(), &self.end.stop);
         let attended = async move {
             let _ended = ended.drop_guard();

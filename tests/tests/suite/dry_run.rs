@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use http::Method;
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{ConfigMap, Secret},
+    core::v1::{ConfigMap, Namespace, Secret},
 };
 use kube::{
     Api,
@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing_subscriber::layer::SubscriberExt as _;
 use watchkeeper::prelude::*;
-use watchkeeper_apiserver::ApiServer;
+use watchkeeper_apiserver::{ApiServer, Fault};
 use watchkeeper_tests::{Bodies, Keeper, Record, Website, deployment_for, does, hear, website};
 
 /// Keeps what is said of a dry run, by object.
@@ -237,6 +237,61 @@ async fn no_verb_writes_through_any_clone_of_the_client_whenever_it_was_made() {
         assert_eq!(wrote, [200; 9], "the server takes all of them");
     }
     assert_eq!(server.resource_version(), before, "and stores none");
+}
+
+// W30
+#[tokio::test(start_paused = true)]
+async fn a_rehearsal_waits_until_it_knows_where_controllers_work() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    server.patch_merge::<Namespace>("shop", json!({ "metadata": { "labels": { "tenant": "a" } } })).await;
+    let metadata = ObjectMeta { name: Some("a".into()), ..ObjectMeta::default() };
+    server.create(&Secret { metadata, ..Secret::default() }).await;
+    let rehearse = async |selector: &str| {
+        let make = || {
+            let maps = does(|secret: Arc<Secret>, cx: Context<Secret>| async move {
+                let metadata = ObjectMeta { name: secret.metadata.name.clone(), ..ObjectMeta::default() };
+                cx.apply(ConfigMap { metadata, ..ConfigMap::default() }).await?;
+                Ok(Action::await_change())
+            });
+            Controller::new(maps.0).named("maps")
+        };
+        let manager = Manager::new(server.client()).controller_in_namespaces(selector, make).unwrap();
+        manager.rehearse(Duration::from_secs(60)).await.unwrap()
+    };
+    // The list of namespaces is late.
+    server.faults().on_any("namespaces").times(3).then(Fault::Status(500));
+    let rehearsal = rehearse("tenant").await;
+    assert!(rehearsal.is_whole() && rehearsal.would_write(), "{rehearsal}");
+    // No namespace matches: it knows that, too.
+    let rehearsal = rehearse("nobody").await;
+    assert!(rehearsal.is_whole() && !rehearsal.would_write(), "{rehearsal}");
+    // It never comes to know.
+    server.faults().on_any("namespaces").always().then(Fault::Status(403));
+    let rehearsal = rehearse("tenant").await;
+    assert!(!rehearsal.is_whole() && rehearsal.to_string().contains("maps does not know yet"), "{rehearsal}");
+}
+
+// W30
+#[tokio::test(start_paused = true)]
+async fn a_rehearsal_lists_no_change_that_is_none() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    let deployment = deployment_for(&website("a"));
+    server.create(&deployment).await;
+    let metadata = ObjectMeta { name: Some("a".into()), ..ObjectMeta::default() };
+    server.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
+    let reconcile = |_: Arc<ConfigMap>, cx: Context<ConfigMap>| async move {
+        let secrets = Api::<Secret>::namespaced(cx.client().clone(), "shop");
+        secrets.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+        let deployments = Api::<Deployment>::namespaced(cx.client().clone(), "shop");
+        let scale = deployments.get_scale("a").await?;
+        let spec = json!({ "spec": { "replicas": scale.spec.and_then(|spec| spec.replicas) } });
+        deployments.patch_scale("a", &PatchParams::default(), &Patch::Merge(spec)).await?;
+        Ok::<_, anyhow::Error>(Action::await_change())
+    };
+    let (reconciler, record) = does(reconcile);
+    let manager = Manager::new(server.client()).controller(Controller::new(reconciler));
+    let rehearsal = manager.rehearse(Duration::from_secs(60)).await.unwrap();
+    assert!(record.len() == 1 && rehearsal.is_whole() && !rehearsal.would_write(), "{rehearsal}");
 }
 
 // W27

@@ -110,7 +110,13 @@ impl DryRun {
         trial: Request<Body>,
     ) -> kube::Result<Response<Body>> {
         let before = match write.path.object() {
-            Some(object) => find(send, &object.url(), head).await,
+            Some(mut object) => {
+                // It is answered in a form of its own.
+                if write.path.subresource.as_deref() == Some("scale") {
+                    object.subresource.clone_from(&write.path.subresource);
+                }
+                find(send, &object.url(), head).await
+            }
             None => Some(Value::Null),
         };
         let (answered, body) = send(trial).await?.into_parts();
@@ -268,7 +274,11 @@ async fn is_stored(send: &SendRequest<'_>, write: &ApiRequest, head: &Parts, mad
 fn diff_of(write: &ApiRequest, before: Option<&Value>, after: Option<Value>) -> Option<Vec<String>> {
     let before = before?;
     match write.verb {
-        ApiVerb::DeleteCollection => return Some(vec!["- all that is selected".to_owned()]),
+        ApiVerb::DeleteCollection => {
+            let found = after.as_ref().and_then(|after| after["items"].as_array());
+            let is_empty = found.is_some_and(Vec::is_empty);
+            return Some(if is_empty { Vec::new() } else { vec!["- all that is selected".to_owned()] });
+        }
         ApiVerb::Delete => return Some(diff::lines(&write.path, before, &Value::Null)),
         _ => {}
     }
