@@ -6,7 +6,7 @@ use super::{admit::Admit, calls::Calls};
 use crate::object::Kind;
 
 /// The path of conversions.
-pub(super) const CONVERSION_PATH: &str = "/convert";
+pub(crate) const CONVERSION_PATH: &str = "/convert";
 
 /// The subresource that webhooks may decide about.
 pub(super) const STATUS: &str = "status";

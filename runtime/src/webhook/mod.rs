@@ -41,6 +41,7 @@ mod issue;
 
 pub(crate) use authority::{Generation, LOOK_SOON, Rotation, Seen, StoredGenerations};
 pub(crate) use handle::most_bytes;
+pub(crate) use hooks::CONVERSION_PATH;
 pub(crate) use issue::issue;
 pub(crate) use policy::GeneratedPolicy;
 

@@ -1,34 +1,43 @@
 //! The answer to one HTTP request on the webhook port: limits, then the webhooks.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
+use tower::BoxError;
 
-use crate::webhook::{WebhookResponse, Webhooks, most_bytes};
+use crate::{
+    chain::one_line,
+    webhook::{CONVERSION_PATH, WebhookResponse, Webhooks, most_bytes},
+};
 
 /// How long a body may take to arrive, and how long it may wait for room.
 const BODY: Duration = Duration::from_secs(15);
-/// Most KiB of all bodies at once.
-const ROOM: u32 = 256 << 10;
+/// Most KiB of the bodies of all conversions at once, and most of all others: objects that are converted hold up no other call.
+const ROOM: usize = 256 << 10;
 
 /// Answers requests; clones are the same.
 #[derive(Clone, Debug)]
 pub(super) struct WebhookService {
     webhooks: Webhooks,
-    room: Arc<Semaphore>,
+    conversions: Arc<Semaphore>,
+    others: Arc<Semaphore>,
     /// After this is cancelled, connections end after their next answer.
     closing: CancellationToken,
 }
 
 impl WebhookService {
     pub(super) fn new(webhooks: Webhooks, closing: CancellationToken) -> Self {
-        Self { webhooks, room: Arc::new(Semaphore::new(ROOM as usize)), closing }
+        let [conversions, others] = [(); 2].map(|()| Arc::new(Semaphore::new(ROOM)));
+        Self { webhooks, conversions, others, closing }
     }
 
     async fn answer(self, request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -57,17 +66,37 @@ impl WebhookService {
         let Some(length) = length.ok().filter(|length| *length <= most) else {
             return refused(StatusCode::PAYLOAD_TOO_LARGE, &format!("a review has {most} bytes at most"));
         };
-        // A value takes several times the memory of its text.
-        let share = u32::try_from(length >> 10).unwrap_or(ROOM).clamp(1, ROOM);
-        let Ok(Ok(_room)) = timeout(BODY, self.room.acquire_many(share)).await else {
-            return refused(StatusCode::SERVICE_UNAVAILABLE, "too many requests are answered at once");
-        };
-        match timeout(BODY, Limited::new(request.into_body(), most).collect()).await {
-            Ok(Ok(body)) => self.webhooks.handle(&path, &query, &body.to_bytes()).await,
-            Ok(Err(error)) => refused(StatusCode::BAD_REQUEST, &format!("the body can't be read: {error}")),
+        let room = if path == CONVERSION_PATH { &self.conversions } else { &self.others };
+        match timeout(BODY, read(request.into_body(), length, room)).await {
+            Ok(Ok((body, _room))) => self.webhooks.handle(&path, &query, &body).await,
+            Ok(Err(why)) => {
+                refused(StatusCode::BAD_REQUEST, &format!("the body can't be read: {}", one_line(&*why)))
+            }
+            Err(_) if room.available_permits() == 0 => {
+                refused(StatusCode::SERVICE_UNAVAILABLE, "too many requests are answered at once")
+            }
             Err(_) => refused(StatusCode::REQUEST_TIMEOUT, "the body takes too long"),
         }
     }
+}
+
+/// Reads a body. It takes a KiB of room for each that has arrived, not for what it says that will: nobody can take all of it by a
+/// promise. The room is free again once the request has been answered.
+async fn read<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>>(
+    body: B,
+    most: usize,
+    room: &Semaphore,
+) -> Result<(Vec<u8>, SemaphorePermit<'_>), BoxError> {
+    let (mut body, mut bytes) = (pin!(Limited::new(body, most)), Vec::new());
+    let taken = |length: usize| u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
+    let mut held = room.acquire_many(1).await?;
+    while let Some(frame) = body.frame().await {
+        let Ok(chunk) = frame?.into_data() else { continue };
+        let more = taken(bytes.len() + chunk.len()).saturating_sub(taken(bytes.len()).max(1));
+        held.merge(room.acquire_many(more).await?);
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok((bytes, held))
 }
 
 impl tower::Service<Request<Incoming>> for WebhookService {
@@ -81,5 +110,42 @@ impl tower::Service<Request<Incoming>> for WebhookService {
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         self.clone().answer(request).map(Ok).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{StreamExt, stream};
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    /// A body of chunks, which ends or hangs behind them.
+    fn body(chunks: &[usize], hangs: bool) -> impl http_body::Body<Data = Bytes, Error = Infallible> + use<> {
+        let chunks: Vec<_> = chunks.iter().map(|length| Bytes::from(vec![b' '; *length])).collect();
+        let chunks = stream::iter(chunks).map(|chunk| Ok(Frame::data(chunk)));
+        let rest = if hangs { stream::pending().boxed() } else { stream::empty().boxed() };
+        StreamBody::new(chunks.chain(rest))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_takes_room_for_what_has_arrived_and_not_for_what_it_promises() {
+        let (room, most) = (Semaphore::new(8), 1 << 20);
+        // Hanging ones have little room, and leave the rest to others.
+        let hanging: Vec<_> = (0..3).map(|_| Box::pin(read(body(&[100], true), most, &room))).collect();
+        let (late, _) = tokio::join!(timeout(BODY, futures::future::join_all(hanging)), async {
+            let (bytes, held) = read(body(&[1_000, 2_000], false), most, &room).await.unwrap();
+            assert_eq!((bytes.len(), held.num_permits(), room.available_permits()), (3_000, 3, 2));
+        });
+        assert!(late.is_err());
+        assert_eq!(room.available_permits(), 8, "all is given back");
+        // What does not fit waits until there is room.
+        let first = read(body(&[6 << 10], false), most, &room).await.unwrap();
+        assert!(timeout(BODY, read(body(&[4 << 10], false), most, &room)).await.is_err());
+        drop(first);
+        assert!(timeout(BODY, read(body(&[4 << 10], false), most, &room)).await.is_ok());
+        let refused = read(body(&[2_000], false), 1_000, &room).await.unwrap_err();
+        assert!(refused.to_string().contains("limit"), "{refused}");
     }
 }
