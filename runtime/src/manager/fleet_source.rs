@@ -1,6 +1,12 @@
 //! Where the clusters of a fleet come from: kubeconfigs in Secrets, ClusterProfiles, or a stream.
 
-use std::{collections::BTreeMap, mem, sync::Arc, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use futures::{
     Stream, StreamExt,
@@ -15,6 +21,7 @@ use kube::{
         NamedCluster, NamedContext,
     },
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::{
@@ -263,7 +270,8 @@ where
     let handler = objects.handler().on_add(move |_, _| came()).on_update(move |_, _| moved());
     let registration = handler.on_delete(move |_| went()).register();
     let (known, latest, connecting) = (BTreeMap::new(), BTreeMap::new(), FuturesUnordered::new());
-    let following = Following { objects, read, known, latest, changes: 0, connecting };
+    let plugins = RunningPlugins::default();
+    let following = Following { objects, read, known, latest, changes: 0, connecting, plugins };
     let following = (following, registration, changed);
     let changes = stream::unfold(following, |(mut following, registration, changed)| async move {
         let changes = tokio::select! {
@@ -289,6 +297,7 @@ struct Following<W: Watched, R> {
     /// How many changes there were.
     changes: u64,
     connecting: FuturesUnordered<BoxFuture<'static, Connected>>,
+    plugins: RunningPlugins,
 }
 
 /// A cluster's name, the change of its object, and the client that was made of what it says since.
@@ -329,10 +338,11 @@ where
     fn connect(&self, name: &Arc<str>, text: &[u8], change: u64, after: Duration) {
         match self.read.kubeconfig(text) {
             Ok(kubeconfig) => {
-                let name = name.clone();
+                let (name, plugins) = (name.clone(), self.plugins.clone());
                 self.connecting.push(Box::pin(async move {
                     sleep(after).await;
-                    (name, change, connected(kubeconfig).await)
+                    let client = connected(kubeconfig, &name, &plugins).await;
+                    (name, change, client)
                 }));
             }
             Err(why) => Self::refuse(name, &why),
@@ -368,8 +378,37 @@ where
     }
 }
 
-/// Makes a client of a kubeconfig, or says why that fails.
-async fn connected(kubeconfig: Kubeconfig) -> Result<kube::Client, String> {
+/// The clusters whose credentials plugins run; clones are the same.
+#[derive(Clone, Default)]
+struct RunningPlugins(Arc<Mutex<BTreeSet<Arc<str>>>>);
+
+impl RunningPlugins {
+    /// Notes that a cluster's plugin runs until what is returned is dropped; `None`: it runs already.
+    fn begin(&self, cluster: &Arc<str>) -> Option<impl Sized + Send + use<>> {
+        let begins = self.0.lock().insert(cluster.clone());
+        let (running, cluster) = (self.0.clone(), cluster.clone());
+        begins.then(|| {
+            CallOnDrop(move || {
+                running.lock().remove(&cluster);
+            })
+        })
+    }
+}
+
+struct CallOnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for CallOnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Makes a client of a cluster's kubeconfig, or says why that fails.
+async fn connected(
+    kubeconfig: Kubeconfig,
+    cluster: &Arc<str>,
+    plugins: &RunningPlugins,
+) -> Result<kube::Client, String> {
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let config = config.map_err(|error| one_line(&error))?;
     let url = &config.cluster_url;
@@ -380,10 +419,15 @@ async fn connected(kubeconfig: Kubeconfig) -> Result<kube::Client, String> {
     let Some(plugin) = plugin else {
         return client::client(config).map_err(|error| why_no_client(None, &error));
     };
+    // One that hangs can't be ended from here, and must not become many.
+    let Some(run) = plugins.begin(cluster) else {
+        return Err(format!("its credentials plugin `{plugin}` still runs since an earlier attempt"));
+    };
     // It runs the program and waits for it. A thread of its own keeps nobody waiting, not even the end of this program.
     let (made, client) = oneshot::channel();
     let runtime = Handle::current();
     thread::spawn(move || {
+        let _run = run;
         let _inside = runtime.enter();
         let _nobody_waits = made.send(client::client(config));
     });
@@ -429,7 +473,8 @@ mod tests {
     }
 
     async fn reached(text: &[u8]) -> Result<(), String> {
-        connected(KubeconfigKey(KEY.to_owned()).kubeconfig(text)?).await.map(drop)
+        let kubeconfig = KubeconfigKey(KEY.to_owned()).kubeconfig(text)?;
+        connected(kubeconfig, &"a".into(), &RunningPlugins::default()).await.map(drop)
     }
 
     // P31
@@ -531,7 +576,8 @@ mod tests {
                 Some(AuthInfo { exec: Some(exec()), ..AuthInfo::default() })
             }));
             let provider = json!({"name": "any", "cluster": {"server": "http://127.0.0.1:1"}});
-            connected(access.kubeconfig(provider.to_string().as_bytes()).unwrap()).await.map(drop)
+            let kubeconfig = access.kubeconfig(provider.to_string().as_bytes()).unwrap();
+            connected(kubeconfig, &"a".into(), &RunningPlugins::default()).await.map(drop)
         };
         let credential = "echo '{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io/v1\",\
                           \"status\":{\"token\":\"a\"}}'";
@@ -540,5 +586,21 @@ mod tests {
         assert!(why.contains("`sh` failed") && why.contains("no luck") && !why.contains("hunter2"), "{why}");
         let why = reached("echo $TOKEN").await.unwrap_err();
         assert!(why.contains("not an ExecCredential") && !why.contains("hunter2"), "{why}");
+    }
+
+    // P31
+    #[cfg(unix)]
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_that_hangs_is_not_run_again_and_holds_up_no_other() {
+        let exec = "exec: {command: sleep, args: ['3'], apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}";
+        let plugins = RunningPlugins::default();
+        let reached = async |cluster: &str| {
+            let kubeconfig = Kubeconfig::from_yaml(&kubeconfig("", exec)).unwrap();
+            connected(kubeconfig, &cluster.into(), &plugins).await.map(drop).unwrap_err()
+        };
+        for (cluster, why) in [("a", "takes more than"), ("a", "still runs"), ("b", "takes more than")] {
+            let said = reached(cluster).await;
+            assert!(said.contains(why) && said.contains("`sleep`"), "{said}");
+        }
     }
 }

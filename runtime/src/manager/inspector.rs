@@ -50,7 +50,7 @@ pub struct Inspector {
 #[derive(Default)]
 pub(super) struct InspectedManager {
     controllers: Mutex<Vec<StartedController>>,
-    /// The sets of controllers of which nobody knows yet where they work.
+    /// The sets of controllers that do not know yet where they work.
     undecided: Mutex<BTreeSet<Arc<str>>>,
     process: OnceLock<ManagerProcess>,
     pub(super) health_checks: ProgramChecks,
@@ -205,7 +205,7 @@ impl Inspector {
         };
     }
 
-    /// Names the sets of controllers of which nobody knows yet where they work.
+    /// Names the sets of controllers that do not know yet where they work.
     pub(super) fn undecided(&self) -> Vec<Arc<str>> {
         self.manager.undecided.lock().iter().cloned().collect()
     }
