@@ -168,16 +168,19 @@ mod tests {
     #[test]
     fn a_difference_far_below_counts_and_is_what_is_shown() {
         let effect = |image: &str| {
-            let lines = (0..40).map(|line| format!("+ line-{line}: x")).chain([format!("+ image: {image}")]);
-            Effect { at: Duration::ZERO, request: "create maps a".to_owned(), lines: lines.collect() }
+            let mut data: serde_json::Map<_, _> =
+                (0..40).map(|line| (format!("line-{line}"), "x".into())).collect();
+            data.insert("the-image".to_owned(), image.into());
+            let lines = crate::recording::effect(None, &serde_json::json!({ "data": data }));
+            Effect { at: Duration::ZERO, request: "create maps a".to_owned(), lines }
         };
         let found = differences(&[effect("web:1")], &[effect("web:2")], Duration::from_secs(1));
         let texts: Vec<_> = found.iter().map(ToString::to_string).collect();
         assert_eq!(
             texts,
             [
-                "recorded, and not made now, at 0.000s: create maps a\n    + image: web:1",
-                "made now, and not recorded, at 0.000s: create maps a\n    + image: web:2"
+                "recorded, and not made now, at 0.000s: create maps a\n    +   the-image: web:1",
+                "made now, and not recorded, at 0.000s: create maps a\n    +   the-image: web:2"
             ]
         );
     }
