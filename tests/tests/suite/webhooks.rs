@@ -457,6 +457,25 @@ async fn an_object_that_the_server_refuses_keeps_its_version_in_the_definition()
     running.stop().await.unwrap();
 }
 
+// An API server that has not seen a definition yet answers 404: that says nothing of the objects.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_listed_yet_is_not_migrated() {
+    let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+    let old = Api::<v1alpha1::Stall>::namespaced(server.client(), "default");
+    for name in ["first", "second", "third"] {
+        old.create(&PostParams::default(), &old_stall(name, name)).await.unwrap();
+    }
+    server.faults().on(Verb::List, "stalls").once().then(Fault::Status(404));
+    let (running, metrics) = counted(&server);
+    tokio::time::sleep(Duration::from_secs(900)).await;
+    let definitions = Api::<CustomResourceDefinition>::all(server.client());
+    let stored = definitions.get(Stall::crd_name()).await.unwrap().status.unwrap().stored_versions.unwrap();
+    let of = [("crd", "stalls.market.example.dev")];
+    let rewritten = sum(&metrics.encode(), "watchkeeper_storage_migration_objects_total", &of);
+    assert_eq!((stored, rewritten), (vec!["v1".to_owned()], 3.0));
+    running.stop().await.unwrap();
+}
+
 /// Bounds the replicas in a status, and completes it.
 struct Statuses;
 

@@ -67,7 +67,12 @@ impl WebhookService {
             return refused(StatusCode::PAYLOAD_TOO_LARGE, &format!("a review has {most} bytes at most"));
         };
         let room = if path == CONVERSION_PATH { &self.conversions } else { &self.others };
-        match timeout(BODY, read(request.into_body(), length, room)).await {
+        // Large conversions wait for each other as a whole: of those that have half their room, none could go on.
+        let first = if path == CONVERSION_PATH { kib(length) } else { 1 };
+        let Ok(Ok(held)) = timeout(BODY, room.acquire_many(first)).await else {
+            return refused(StatusCode::SERVICE_UNAVAILABLE, "too many requests are answered at once");
+        };
+        match timeout(BODY, read(request.into_body(), length, room, held)).await {
             Ok(Ok((body, _room))) => self.webhooks.handle(&path, &query, &body).await,
             Ok(Err(why)) => {
                 refused(StatusCode::BAD_REQUEST, &format!("the body can't be read: {}", one_line(&*why)))
@@ -80,23 +85,27 @@ impl WebhookService {
     }
 }
 
-/// Reads a body. It takes a KiB of room for each that has arrived, not for what it says that will: nobody can take all of it by a
-/// promise. The room is free again once the request has been answered.
-async fn read<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>>(
+/// Reads a body. What has arrived takes room, beyond what is held, and not what is promised: two connections that send nothing
+/// would hold up all others. The room is free again once the request has been answered.
+async fn read<'r, B: http_body::Body<Data = Bytes, Error: Into<BoxError>>>(
     body: B,
     most: usize,
-    room: &Semaphore,
-) -> Result<(Vec<u8>, SemaphorePermit<'_>), BoxError> {
+    room: &'r Semaphore,
+    mut held: SemaphorePermit<'r>,
+) -> Result<(Vec<u8>, SemaphorePermit<'r>), BoxError> {
     let (mut body, mut bytes) = (pin!(Limited::new(body, most)), Vec::new());
-    let taken = |length: usize| u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
-    let mut held = room.acquire_many(1).await?;
     while let Some(frame) = body.frame().await {
         let Ok(chunk) = frame?.into_data() else { continue };
-        let more = taken(bytes.len() + chunk.len()).saturating_sub(taken(bytes.len()).max(1));
-        held.merge(room.acquire_many(more).await?);
+        let has = u32::try_from(held.num_permits()).unwrap_or(u32::MAX);
+        held.merge(room.acquire_many(kib(bytes.len() + chunk.len()).saturating_sub(has)).await?);
         bytes.extend_from_slice(&chunk);
     }
     Ok((bytes, held))
+}
+
+/// Returns the room that bytes take: a value takes several times the memory of its text.
+fn kib(length: usize) -> u32 {
+    u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX).clamp(1, ROOM as u32)
 }
 
 impl tower::Service<Request<Incoming>> for WebhookService {
@@ -133,19 +142,20 @@ mod tests {
     async fn a_body_takes_room_for_what_has_arrived_and_not_for_what_it_promises() {
         let (room, most) = (Semaphore::new(8), 1 << 20);
         // Hanging ones have little room, and leave the rest to others.
-        let hanging: Vec<_> = (0..3).map(|_| Box::pin(read(body(&[100], true), most, &room))).collect();
+        let read = async |body, most| read(body, most, &room, room.acquire_many(1).await?).await;
+        let hanging: Vec<_> = (0..3).map(|_| Box::pin(read(body(&[100], true), most))).collect();
         let (late, _) = tokio::join!(timeout(BODY, futures::future::join_all(hanging)), async {
-            let (bytes, held) = read(body(&[1_000, 2_000], false), most, &room).await.unwrap();
+            let (bytes, held) = read(body(&[1_000, 2_000], false), most).await.unwrap();
             assert_eq!((bytes.len(), held.num_permits(), room.available_permits()), (3_000, 3, 2));
         });
         assert!(late.is_err());
         assert_eq!(room.available_permits(), 8, "all is given back");
         // What does not fit waits until there is room.
-        let first = read(body(&[6 << 10], false), most, &room).await.unwrap();
-        assert!(timeout(BODY, read(body(&[4 << 10], false), most, &room)).await.is_err());
+        let first = read(body(&[6 << 10], false), most).await.unwrap();
+        assert!(timeout(BODY, read(body(&[4 << 10], false), most)).await.is_err());
         drop(first);
-        assert!(timeout(BODY, read(body(&[4 << 10], false), most, &room)).await.is_ok());
-        let refused = read(body(&[2_000], false), 1_000, &room).await.unwrap_err();
+        assert!(timeout(BODY, read(body(&[4 << 10], false), most)).await.is_ok());
+        let refused = read(body(&[2_000], false), 1_000).await.unwrap_err();
         assert!(refused.to_string().contains("limit"), "{refused}");
     }
 }
