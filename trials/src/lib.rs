@@ -253,7 +253,8 @@ impl Trials {
     /// Parts of the file that are next to it, with `.old` and `.oldest` behind the name, are read as well. Once the recorder has
     /// written over the first part, the replay begins where the rest shows all that was there.
     ///
-    /// Kinds that the recorded operator did not watch are not there, nor are what Secrets hold and what was hidden. Who
+    /// Kinds that the recorded operator did not watch are not there, nor are what Secrets hold and what was hidden: nothing of
+    /// these is compared. What this build writes after the recording's end is not a difference. Who
     /// deleted what belonged to something that is gone, the server, does so again.
     ///
     /// ```no_run

@@ -368,7 +368,7 @@ impl Oracle<'_> {
         if faults.is_empty() {
             self.claims(faults).await;
         }
-        // What a recorded operator does on its own, for example every five minutes, is no mistake.
+        // A recorded operator may do something on its own, for example every five minutes.
         if faults.is_empty() && schedule.is_calm() && self.plan.initial.is_none() {
             self.stays_at_rest(faults).await;
         }

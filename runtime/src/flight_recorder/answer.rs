@@ -125,7 +125,7 @@ impl RecordedRequest {
             false => Cow::Borrowed(line),
             true => self.recorder.shown(&self.path.group, &self.path.plural, line),
         };
-        // What was there at once has one time: to read it for each event is a tenth of the cost.
+        // What was there at once has one time: reading the clock costs as much as the rest of the head.
         if self.head.is_empty() || self.same_time == SAME_TIME {
             self.head.clear();
             self.recorder.begin_event(self.id, &mut self.head);

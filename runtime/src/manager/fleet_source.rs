@@ -1,9 +1,9 @@
 //! Where the clusters of a fleet come from: kubeconfigs in Secrets, ClusterProfiles, or a stream.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     mem,
-    sync::Arc,
+    sync::{Arc, Weak},
     thread,
     time::Duration,
 };
@@ -378,28 +378,20 @@ where
     }
 }
 
-/// The clusters whose credentials plugins run; clones are the same.
+/// The credentials plugins that were run, by cluster; clones are the same.
 #[derive(Clone, Default)]
-struct RunningPlugins(Arc<Mutex<BTreeSet<Arc<str>>>>);
+struct RunningPlugins(Arc<Mutex<BTreeMap<Arc<str>, Weak<()>>>>);
 
 impl RunningPlugins {
     /// Notes that a cluster's plugin runs until what is returned is dropped; `None`: it runs already.
-    fn begin(&self, cluster: &Arc<str>) -> Option<impl Sized + Send + use<>> {
-        let begins = self.0.lock().insert(cluster.clone());
-        let (running, cluster) = (self.0.clone(), cluster.clone());
-        begins.then(|| {
-            CallOnDrop(move || {
-                running.lock().remove(&cluster);
-            })
-        })
-    }
-}
-
-struct CallOnDrop<F: FnMut()>(F);
-
-impl<F: FnMut()> Drop for CallOnDrop<F> {
-    fn drop(&mut self) {
-        (self.0)();
+    fn begin(&self, cluster: &Arc<str>) -> Option<Arc<()>> {
+        let mut plugins = self.0.lock();
+        if plugins.get(cluster).is_some_and(|run| run.strong_count() > 0) {
+            return None;
+        }
+        let run = Arc::new(());
+        plugins.insert(cluster.clone(), Arc::downgrade(&run));
+        Some(run)
     }
 }
 

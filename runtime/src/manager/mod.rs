@@ -356,7 +356,8 @@ impl Manager {
     /// Runs as a [dry run](Self::dry_run) until all is at rest, then stops, and reports what it would have written.
     ///
     /// At rest is what has synced, has run for each of its objects, and has had nothing to do for two seconds; what waits for
-    /// a timer or a retry counts as at rest. After `at_most` it stops all the same: the report says what was still moving.
+    /// a timer or a retry counts as at rest. A set of controllers moves until its namespaces, or whether its kinds are served,
+    /// are known; a fleet does not. After `at_most` it stops all the same: the report says what was still moving.
     /// If one write builds on another, only the first is shown: what is not stored is not there.
     ///
     /// Next to a running older version that is at rest itself, what would change is where the two disagree; the report names

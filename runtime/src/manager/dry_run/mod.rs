@@ -289,7 +289,7 @@ fn diff_of(write: &ApiRequest, before: Option<&Value>, after: Option<Value>) -> 
         // The server generates a new name each time.
         meta.remove("name");
     }
-    // A scale is another form of its object.
+    // A subresource may be another form of its object.
     let same_form = before.is_null() || before["kind"] == after["kind"];
     same_form.then(|| diff::lines(&write.path, before, &after))
 }
