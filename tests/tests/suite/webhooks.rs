@@ -465,14 +465,19 @@ async fn a_kind_that_is_not_listed_yet_is_not_migrated() {
     for name in ["first", "second", "third"] {
         old.create(&PostParams::default(), &old_stall(name, name)).await.unwrap();
     }
-    server.faults().on(Verb::List, "stalls").once().then(Fault::Status(404));
+    let late = server.faults().on(Verb::List, "stalls").always().then(Fault::Status(404));
     let (running, metrics) = counted(&server);
-    tokio::time::sleep(Duration::from_secs(900)).await;
     let definitions = Api::<CustomResourceDefinition>::all(server.client());
-    let stored = definitions.get(Stall::crd_name()).await.unwrap().status.unwrap().stored_versions.unwrap();
+    let stored =
+        async || definitions.get(Stall::crd_name()).await.unwrap().status.unwrap().stored_versions.unwrap();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(stored().await, ["v1alpha1", "v1"]);
+    drop(late);
+    server.faults().clear();
+    tokio::time::sleep(Duration::from_secs(900)).await;
     let of = [("crd", "stalls.market.example.dev")];
     let rewritten = sum(&metrics.encode(), "watchkeeper_storage_migration_objects_total", &of);
-    assert_eq!((stored, rewritten), (vec!["v1".to_owned()], 3.0));
+    assert_eq!((stored().await, rewritten), (vec!["v1".to_owned()], 3.0));
     running.stop().await.unwrap();
 }
 
