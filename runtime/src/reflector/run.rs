@@ -495,6 +495,8 @@ impl ReflectorLoop {
     fn drop_list(&mut self) {
         self.gathered = Gathered::new();
         self.reporter.listing = None;
+        // Otherwise its next page would count as a whole list.
+        self.state.end_chain();
     }
 
     /// Reports lost history to the other reflectors, unless they reported it.

@@ -361,7 +361,14 @@ impl ReflectorState {
                 self.relist(now, error);
             }
             // The version is refused, not the list.
-            Fault::Expired | Fault::TooLarge if at_version || streamed => self.relist_at_present(now),
+            Fault::Expired | Fault::TooLarge if at_version => self.relist_at_present(now),
+            Fault::Expired | Fault::TooLarge if streamed => {
+                // Without a version as well: perhaps a list in pages is answered, which needs no cache of the server.
+                if self.reads_present {
+                    self.streaming = Streaming::NotThisCycle;
+                }
+                self.relist_at_present(now);
+            }
             Fault::Rejected if at_version => self.relist_at_present(now),
             Fault::Rejected | Fault::NotAllowed if streamed => self.never_stream(),
             Fault::Suspended => self.relist_after(Duration::ZERO),
@@ -412,7 +419,7 @@ impl ReflectorState {
     }
 
     /// Forgets the pages of the list under way; returns whether there were any.
-    fn end_chain(&mut self) -> bool {
+    pub(super) fn end_chain(&mut self) -> bool {
         self.paging.followed.clear();
         self.paging.next.take().is_some()
     }

@@ -329,6 +329,16 @@ async fn a_list_that_begins_again_while_a_page_waits_forgets_the_pages_before() 
         ["list limit=500", "list limit=500 continue=c1", "list limit=500", "watch rv=7"]
     );
     assert_eq!(*rig.told().last().unwrap(), "replace@7 [n/b@7]");
+    // The same before anything was listed.
+    let rig = Plan::paged()
+        .configured(|config| config.backoff = BackoffSchedule::custom(|_| Duration::from_secs(10)))
+        .lists([page_before("a@5", "5", "c1"), Err(refused()), page("b@7", "7")])
+        .start();
+    rig.pass(5).await;
+    rig.store.wants_list.notify_one();
+    rig.pass(30).await;
+    assert_eq!(rig.calls()[1..3], ["list limit=500 continue=c1", "list limit=500"]);
+    assert_eq!(*rig.told().last().unwrap(), "replace@7 [n/b@7]");
 }
 
 // R57
