@@ -268,6 +268,8 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Keeps to a part of the rates from now on: other queues have the rest.
     pub(crate) fn share_rates(&self, part: u32, of: u32) {
         self.shared.change(|queue, clock| queue.schedule.share_rates(part, of, clock));
+        // A run that waits for a token may get it sooner now.
+        self.shared.rate_changed.notify_one();
     }
 
     /// Takes keys again after [`discard`](Self::discard), once no key is in flight. The rates go on as they are.

@@ -337,11 +337,12 @@ impl<K: QueueKey> Schedule<K> {
 
     /// Sets the back-off of a retry that does not count: several in a row take further steps, up to the floor.
     fn back_off_uncounted(&mut self, id: Id, clock: &impl TimeSource) {
-        let first = self.first_step.unwrap_or_else(|| self.ask(1));
+        // A limiter that all keys share may ask for a long wait now, and for a short one later.
+        let first = self.first_step.unwrap_or_else(|| self.ask(1).min(self.floor));
         self.first_step = Some(first);
         let uncounted = self.entries[id].setback().uncounted.into();
         let step = if uncounted == 1 { first } else { self.ask(uncounted) };
-        let step = step.min(self.floor.max(first));
+        let step = step.min(self.floor);
         let (now, entry) = (clock.now(), &mut self.entries[id]);
         entry.delay = At::START;
         let setback = entry.set_back();

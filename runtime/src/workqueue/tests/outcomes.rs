@@ -204,6 +204,15 @@ async fn a_minimum_wait_lengthens_a_back_off_but_never_shortens_it() {
     assert_eq!(timed(&queue).await.1, secs(3));
 }
 
+// Q15
+#[tokio::test(start_paused = true)]
+async fn an_uncounted_retry_comes_by_the_floor_whatever_a_shared_limiter_asked_for_first() {
+    let queue = failing_for(secs(40));
+    queue.add("a");
+    next(&queue).await.retry_uncounted();
+    assert!(timed(&queue).await.1 <= secs(1));
+}
+
 // Q20
 #[tokio::test(start_paused = true)]
 async fn a_retry_without_a_token_holds_up_nobody() {

@@ -212,3 +212,20 @@ async fn mixed_load(callers: Vec<(u8, u32, u64)>, endings: Vec<u8>) -> Vec<u64> 
     }
     std::mem::take(&mut *log.lock().unwrap())
 }
+
+// C11
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_waits_profits_from_a_larger_part_of_the_rate() {
+    let queue = configured::<u8>(WorkQueueConfig {
+        rate: Some(RateLimit::per_second(1).burst(1)),
+        ..WorkQueueConfig::default()
+    });
+    queue.share_rates(1, 64);
+    queue.claim().await.unwrap().0.pay();
+    let (waiting, began) = (queue.clone(), Instant::now());
+    let claim = tokio::spawn(async move { waiting.claim().await.map(drop) });
+    tokio::time::sleep(secs(2)).await;
+    queue.share_rates(64, 64);
+    claim.await.unwrap().unwrap();
+    assert!(began.elapsed() < secs(5), "{:?}", began.elapsed());
+}
