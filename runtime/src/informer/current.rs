@@ -18,7 +18,10 @@ use std::{
 
 use futures::{FutureExt, future::join_all};
 use parking_lot::Mutex;
-use tokio::{sync::OnceCell, time::sleep};
+use tokio::{
+    sync::OnceCell,
+    time::{sleep, timeout},
+};
 
 use super::core::InformerCore;
 use crate::{
@@ -29,6 +32,8 @@ use crate::{
 
 /// How long a watch may take to show what the server has.
 const SHOWS_WITHIN: Duration = Duration::from_secs(2);
+/// How long an answer may take.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// How soon a question that was not answered is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// No limit: a list that fails is tried again.
@@ -87,9 +92,18 @@ async fn part_current(
     loop {
         let losses = server.losses();
         let version = start.version(kind, losses);
-        let Some(version) = *version.get_or_init(|| told(kind, &**source)).await else {
-            tracing::debug!(%kind, "can't tell whether the cache is current: it is taken as it is");
-            return;
+        let version = match version.get_or_try_init(|| told(&**source)).await {
+            Ok(Some(version)) => *version,
+            // Only this part: another namespace may be readable.
+            Ok(None) | Err(AskError::Refused) => {
+                tracing::debug!(%kind, "can't tell whether the cache is current: it is taken as it is");
+                return;
+            }
+            Err(AskError::Failed(error)) => {
+                tracing::warn!(%kind, %error, "can't ask how old the cache is: asking again");
+                sleep(ASK_AGAIN).await;
+                continue;
+            }
         };
         if shows(version, SHOWS_WITHIN).await {
             return;
@@ -104,16 +118,20 @@ async fn part_current(
     }
 }
 
-/// Asks until the server answers: the version that it has, if that can be compared.
-async fn told(kind: &Kind, source: &dyn AnySource) -> Option<Version> {
-    loop {
-        match source.latest_version().await {
-            Ok(version) => return version?.parse().ok(),
-            Err(error) if error.is_forbidden() || error.is_not_found() => return None,
-            Err(error) => {
-                tracing::warn!(%kind, %error, "can't ask how old the cache is: asking again");
-                sleep(ASK_AGAIN).await;
-            }
-        }
+/// Why the server did not say what version it has.
+enum AskError {
+    Refused,
+    Failed(String),
+}
+
+/// Asks the server once for the version that it has; `None`: it can't be compared.
+///
+/// Other parts of the cache wait for the answer meanwhile, and ask by themselves after a failure.
+async fn told(source: &dyn AnySource) -> Result<Option<Version>, AskError> {
+    match timeout(ANSWERS_WITHIN, source.latest_version()).await {
+        Ok(Ok(version)) => Ok(version.and_then(|version| version.parse().ok())),
+        Ok(Err(error)) if error.is_forbidden() || error.is_not_found() => Err(AskError::Refused),
+        Ok(Err(error)) => Err(AskError::Failed(error.to_string())),
+        Err(_) => Err(AskError::Failed(format!("no answer within {ANSWERS_WITHIN:?}"))),
     }
 }
