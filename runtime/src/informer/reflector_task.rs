@@ -62,6 +62,7 @@ impl InformerSink {
 
 impl ReflectorStore<dyn AnyObject> for InformerSink {
     fn replace(&self, list: List<dyn AnyObject>) {
+        self.reliability.listed(self.sink.extent());
         self.transforming(|| self.sink.replace(list));
     }
 

@@ -1,6 +1,6 @@
 //! Whether an informer's cache can be relied on, and when it lists to compare.
 
-use std::{future::pending, time::Duration};
+use std::{collections::VecDeque, future::pending, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -47,14 +47,16 @@ struct PartState {
     /// When it is to list.
     due: Option<Instant>,
     /// How often a list was asked for, how many of these were to be answered by the list that began last, and how many
-    /// are answered.
+    /// the cache has answered.
     lists: ListCounts,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct ListCounts {
     asked: u64,
     begun: u64,
+    /// What the lists answer that the cache has not taken yet, the oldest first.
+    queued: VecDeque<u64>,
     done: u64,
 }
 
@@ -149,11 +151,21 @@ impl Reliability {
         }
     }
 
-    /// A list has replaced what the cache showed of an extent.
+    /// A list of an extent is about to be queued for the cache.
+    pub(super) fn listed(&self, extent: &Extent) {
+        if let Some(part) = self.part(extent) {
+            let lists = &mut part.state.lock().lists;
+            // Another list may begin before the cache takes this one.
+            lists.queued.push_back(lists.begun);
+        }
+    }
+
+    /// The list of an extent that was queued first has replaced what the cache showed.
     pub(super) fn replaced(&self, extent: &Extent) {
         if let Some(part) = self.part(extent) {
             let mut state = part.state.lock();
-            state.lists.done = state.lists.begun;
+            let lists = &mut state.lists;
+            lists.done = lists.queued.pop_front().unwrap_or(lists.done);
             drop(state);
             self.listed.send_replace(());
         }
@@ -214,6 +226,8 @@ fn is_due(last: &mut Option<Instant>, now: Instant) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
     use crate::reflector::DoubtCause;
 
@@ -261,5 +275,27 @@ mod tests {
         assert_eq!(server.change_count(), told + 1);
         tokio::time::advance(ONCE_IN).await;
         assert!(reliability.compare(&key));
+    }
+
+    // H7
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_began_before_it_was_asked_for_answers_nothing() {
+        let ((_, cache), all) = (reliability(), Extent::All);
+        let first = cache.listed_anew();
+        tokio::pin!(first);
+        assert!(first.as_mut().now_or_never().is_none());
+        cache.wants_list(&all).await;
+        let second = cache.listed_anew();
+        tokio::pin!(second);
+        assert!(second.as_mut().now_or_never().is_none());
+        // The first list waits for the cache as the second one begins.
+        cache.listed(&all);
+        cache.wants_list(&all).await;
+        cache.replaced(&all);
+        assert!(first.now_or_never().is_some());
+        assert!(second.as_mut().now_or_never().is_none());
+        cache.listed(&all);
+        cache.replaced(&all);
+        assert!(second.now_or_never().is_some());
     }
 }
