@@ -37,8 +37,8 @@ impl Waits {
         feeding: &[AnyInformer],
     ) -> Self {
         let name = |fed: &AnyInformer| {
-            let (place, informer) = awaited.iter().find(|(_, informer)| informer.is_same(fed))?;
-            name_in(place, informer).filter(|_| !informer.is_part())
+            let (_, informer) = awaited.iter().find(|(_, informer)| informer.is_same(fed))?;
+            informer.cached().filter(|_| !informer.is_part())
         };
         let fed_by = feeding.iter().map(name).collect();
         Self { namespaces, awaited, fed_by }
@@ -84,8 +84,8 @@ impl Waits {
         let written =
             written.filter_map(|(source, version)| Some((self.fed_by.get(source.0)?.clone()?, version.0)));
         let whole = self.awaited.iter().filter(|(_, informer)| !informer.is_part());
-        let shown = whole.filter_map(|(of, informer)| {
-            Some((name_in(of, informer)?, informer.newest().map_or(0, |newest| newest.0)))
+        let shown = whole.filter_map(|(_, informer)| {
+            Some((informer.cached()?, informer.newest().map_or(0, |newest| newest.0)))
         });
         let mut versions = ShownVersions::new();
         for (name, version) in shown.chain(written) {
@@ -99,11 +99,11 @@ impl Waits {
     /// as fresh as a term needs them.
     pub(super) async fn as_fresh_as(&self, shown: &ShownVersions, start: &TermStart) {
         let awaited = self.awaited.iter().filter(|(of, informer)| of.is_none() || informer.has_synced());
-        let fresh = awaited.map(|(of, informer)| async move {
+        let fresh = awaited.map(|(_, informer)| async move {
             if informer.is_part() {
                 return informer.listed_anew().await;
             }
-            let version = name_in(of, informer).and_then(|name| shown.get(&name).copied());
+            let version = informer.cached().and_then(|name| shown.get(&name).copied());
             let is_fresh = match version {
                 Some(version) => informer.shows(Version(version), SHOWS_WITHIN).await,
                 // A program of another version may not have had this cache.
@@ -153,12 +153,6 @@ impl Waits {
         let own = key.namespace().into_iter().flat_map(|namespace| self.of(Some(namespace)));
         lagging(self.of(None).chain(own))
     }
-}
-
-/// Names a cache of this cluster as all replicas do.
-fn name_in(place: &Place, informer: &AnyInformer) -> Option<String> {
-    let SyncState { kind, cluster, .. } = informer.state();
-    cluster.is_none().then(|| format!("{kind} {}", place.as_deref().unwrap_or_default()))
 }
 
 /// A new leader has to see what the last one wrote: that is here, and nothing in another cluster, which may be away.

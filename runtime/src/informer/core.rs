@@ -38,6 +38,8 @@ pub(super) struct InformerCore {
     pub(super) kind: Kind,
     /// Whether it keeps this replica's part of the objects alone.
     pub(super) is_part: bool,
+    /// Which objects are asked for, in one line; empty: all.
+    pub(super) selector: String,
     /// The type of the objects, for messages.
     pub(super) object: &'static str,
     /// The cluster that it is read from; `None`: the manager's own.
@@ -95,6 +97,8 @@ pub(super) struct InformerParts {
     pub(super) kind: Kind,
     /// Whether it keeps this replica's part of the objects alone.
     pub(super) is_part: bool,
+    /// Which objects are asked for, in one line; empty: all.
+    pub(super) selector: String,
     /// The cluster that it is read from; `None`: the manager's own.
     pub(super) cluster: Option<Arc<str>>,
     pub(super) indexes: Vec<ObjectIndex>,
@@ -118,6 +122,7 @@ impl InformerParts {
             object: StoredType::of::<W::Object>(),
             kind,
             is_part: false,
+            selector: String::new(),
             cluster: None,
             indexes: W::indexes().into_iter().map(IndexDefinition::erased).collect(),
             feeds: Vec::new(),
@@ -159,6 +164,7 @@ impl InformerCore {
         let core = Arc::new(Self {
             kind,
             is_part: parts.is_part,
+            selector: parts.selector,
             object: parts.object.object.name,
             cluster: parts.cluster,
             indexer,

@@ -517,6 +517,7 @@ impl InformerRequest {
             stop: shared.stop.child_token(),
             fleet: shared.tasks.clone(),
             is_part: self.keeps.is_some(),
+            selector: self.query.selector(),
             ..self.parts
         };
         let informer = factory.find_or_build(&self.query, parts).hearing(self.on_error);

@@ -158,6 +158,17 @@ impl AnyInformer {
         self.newest() >= Some(version) || self.lister().wait_for_version(version, within).await.is_ok()
     }
 
+    /// Names what it caches of this cluster as every replica does; `None`: it reads from another cluster.
+    pub(crate) fn cached(&self) -> Option<String> {
+        let core = &self.handle.core;
+        let extents = core.sources.iter().map(|(extent, _)| match extent {
+            Extent::All => "",
+            Extent::Namespace(namespace) => namespace,
+        });
+        let extents = extents.collect::<Vec<_>>().join(",");
+        core.cluster.is_none().then(|| format!("{} {extents} {}", core.kind, core.selector))
+    }
+
     /// Returns whether it keeps this replica's part of the objects alone.
     pub(crate) fn is_part(&self) -> bool {
         self.handle.core.is_part
