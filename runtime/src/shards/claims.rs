@@ -61,8 +61,9 @@ impl SlotRecord {
         match said {
             None => (Self { claims: all(), ..Self::default() }, true),
             Some(said) if (said.slots, said.by_name) == (of.slots, of.by_name) => (said, false),
-            Some(Self { number, claims, takes_part, .. }) => {
-                let claims = if claims.is_empty() && !takes_part { claims } else { all() };
+            // One that waits for the others must not keep them from the slots of those that stop.
+            Some(Self { number, claims, .. }) => {
+                let claims = if claims.is_empty() { claims } else { all() };
                 (Self { number, claims, ..Self::default() }, false)
             }
         }

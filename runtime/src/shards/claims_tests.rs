@@ -106,6 +106,19 @@ async fn a_slot_is_worked_on_once_a_list_after_its_claim_shows_no_other_one() {
     assert_eq!(bench.claims.record().claims.len(), 3, "one withdraws");
 }
 
+// H3
+#[test]
+fn who_puts_keys_into_slots_in_another_way_claims_all_once_it_claims_any() {
+    let of = SlotOf { by_name: false, slots: 4 };
+    let read = |claims: &[u16]| {
+        let said = SlotRecord { slots: 8, ..other(1, claims.iter().copied()) }.sealed("other");
+        SlotRecord::read(Some(said), "other", of).0
+    };
+    assert_eq!(read(&[7]).claims.len(), 4);
+    // It waits for the others, and must not keep them from the slots of those that stop.
+    assert!(read(&[]).claims.is_empty() && !read(&[]).takes_part);
+}
+
 // H2
 #[tokio::test(start_paused = true)]
 async fn only_who_has_watched_for_a_lease_duration_takes_what_nobody_hands_over() {
