@@ -9,6 +9,8 @@ use std::{
 
 use tokio::time::sleep;
 
+use crate::object::ObjectKey;
+
 /// How often those who wait look again.
 const LOOK: Duration = Duration::from_millis(100);
 /// How many are named in one line.
@@ -32,18 +34,20 @@ struct KnownLeftovers {
 #[derive(Debug)]
 struct Leftover {
     who: String,
+    /// The key whose run left it; `None`: a task's.
+    key: Option<ObjectKey>,
     held: Weak<dyn Any + Send + Sync>,
 }
 
 impl Leftovers {
     /// Notes what goes on for as long as somebody holds something.
-    pub(crate) fn add(&self, who: String, held: Weak<dyn Any + Send + Sync>) {
+    pub(crate) fn add(&self, who: String, key: Option<ObjectKey>, held: Weak<dyn Any + Send + Sync>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.all.len() >= known.most.max(FEW) {
             known.forget_ended();
             known.most = known.all.len() * 2;
         }
-        known.all.push(Leftover { who, held });
+        known.all.push(Leftover { who, key, held });
     }
 
     /// Names what goes on, in one line; `None` if nothing does.
@@ -56,6 +60,13 @@ impl Leftovers {
         names.truncate(NAMED);
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         (!names.is_empty()).then(|| names.join(", ") + &more)
+    }
+
+    /// Returns whether something goes on of some keys, or of a task.
+    pub(crate) fn goes_on_of(&self, is_of: impl Fn(&ObjectKey) -> bool) -> bool {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.forget_ended();
+        known.all.iter().any(|leftover| leftover.key.as_ref().is_none_or(&is_of))
     }
 
     /// Ends once nothing goes on.
@@ -85,12 +96,16 @@ mod tests {
         assert_eq!(leftovers.named(), None);
         let held: Vec<Arc<dyn Any + Send + Sync>> = (0..1_000).map(|at| Arc::new(at) as _).collect();
         for (at, held) in held.iter().enumerate() {
-            leftovers.add(format!("maps shop/{at}"), Arc::downgrade(held));
+            let key = ObjectKey::new("shop", at.to_string());
+            leftovers.add(format!("maps {key}"), Some(key), Arc::downgrade(held));
         }
         let [first, ..] = &held[..] else { unreachable!() };
         let first = first.clone();
         drop(held);
         assert_eq!(leftovers.named().as_deref(), Some("maps shop/0"));
+        assert!(
+            leftovers.goes_on_of(|key| key.name() == "0") && !leftovers.goes_on_of(|key| key.name() == "1")
+        );
         let ended = leftovers.ended();
         tokio::pin!(ended);
         assert!(tokio::time::timeout(Duration::from_secs(60), &mut ended).await.is_err());

@@ -87,6 +87,7 @@ impl<'a> Run<'a> {
         if let Some(ended) = ended {
             core.metrics.ended(ended, took);
         }
+        self.note_leftover();
         let mut table = core.keys.table();
         info.moments.finish(&mut table, key, info.id);
         let done = table.end(key);
@@ -203,7 +204,9 @@ impl<'a> Run<'a> {
             }
             FailureAction::RetryAfter(asked) => {
                 tracing::warn!(error, failures = item.attempt(), "reconcile failed: retrying");
-                item.retry_at_least(asked.left());
+                let (now, left) = (Instant::now(), asked.left());
+                keys.table().hold(item.key(), HoldReason::RetryAfter, now + left, now);
+                item.retry_at_least(left);
             }
             FailureAction::RetryAtLeast(delay) => {
                 tracing::warn!(error, failures = item.attempt(), "reconcile failed: retrying");
@@ -220,6 +223,17 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Notes what goes on although the run is over: before its key counts as idle, so that its slot does not move meanwhile.
+    fn note_leftover(&self) {
+        let Self { core, info, .. } = self;
+        // Each context has a clone of the information.
+        if let Some(leftovers) = core.leftovers.as_ref().filter(|_| Arc::strong_count(info) > 1) {
+            let held: Arc<dyn Any + Send + Sync> = info.clone();
+            let who = format!("{} {}", core.settings.name, info.key);
+            leftovers.add(who, Some(info.key.clone()), Arc::downgrade(&held));
+        }
+    }
+
     /// Holds back a key that has used up its budget; retries are slowed by their back-off.
     fn pace(&self, key: &ObjectKey, wait: Duration, now: Instant) {
         if !wait.is_zero() {
@@ -231,19 +245,15 @@ impl<'a> Run<'a> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        let Self { core, info, item, .. } = self;
-        core.metrics.counts.active_workers.dec();
-        if let Some(item) = item.take() {
+        self.core.metrics.counts.active_workers.dec();
+        if let Some(item) = self.item.take() {
+            self.note_leftover();
+            let Self { core, info, .. } = self;
             let mut table = core.keys.table();
             table.end(item.key());
             table.reads.finish(item.key(), info.id, 0);
             drop(table);
             item.put_back();
-        }
-        // Each context has a clone of the information.
-        if let Some(leftovers) = core.leftovers.as_ref().filter(|_| Arc::strong_count(info) > 1) {
-            let held: Arc<dyn Any + Send + Sync> = info.clone();
-            leftovers.add(format!("{} {}", core.settings.name, info.key), Arc::downgrade(&held));
         }
     }
 }

@@ -9,10 +9,10 @@ use super::{
     budget::SpentBudget,
     sources::SourceId,
     tombstones::{StoredState, Tombstones},
-    why::LastError,
+    why::{LastError, Why},
     writes::WriteRecord,
 };
-use crate::object::Version;
+use crate::{clock::Moment, object::Version};
 
 /// One key. What most keys do not have is boxed: after a start, many keys wait at once.
 #[derive(Debug, Default)]
@@ -70,8 +70,13 @@ impl KeyRecord {
 
     /// Forgets what only runs of the key need, but not what it waits for: it is to run in another replica.
     pub(super) fn leave(&mut self) {
+        // The queue goes on to hold the key until somebody says that a hold is over, or its time is.
+        let holds = self.known().map(|details| std::mem::take(&mut details.holds));
         self.end_term();
         self.last_read = None;
+        if let (Some(details), Some(holds)) = (self.known(), holds) {
+            details.holds = holds;
+        }
     }
 
     /// Forgets what is over, and what belongs to an object that is gone.
@@ -111,8 +116,22 @@ pub(crate) enum HoldReason {
     StaleCache,
     /// Caches do not show its own writes yet.
     OwnWrites,
+    /// The server asked for a wait before it runs again, whatever changes.
+    RetryAfter,
     /// Its runs write too often.
     Pace,
+}
+
+impl HoldReason {
+    /// Says why a key is held back; `None`: that was for a cache in which there is no doubt any more.
+    pub(super) fn why(self, until: Moment, failures: u32) -> Option<Why> {
+        match self {
+            Self::StaleCache => None,
+            Self::OwnWrites => Some(Why::AwaitsOwnWrites { at_most_until: until }),
+            Self::RetryAfter => Some(Why::BackingOff { until, failures }),
+            Self::Pace => Some(Why::Paced { until }),
+        }
+    }
 }
 
 /// A run under way.
@@ -152,5 +171,24 @@ impl RunRecord {
     pub(super) fn note(&mut self, activity: RunActivity) {
         self.done.activity = self.done.activity.max(activity);
         self.done.writes = self.done.writes.saturating_add((activity == RunActivity::Wrote).into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    // H4
+    #[test]
+    fn a_key_that_leaves_keeps_its_holds_as_the_queue_does() {
+        let mut record = KeyRecord { asked: Some(Reason::Changed), ..KeyRecord::default() };
+        let until = Instant::now() + Duration::from_secs(310);
+        record.details = Some(Box::default());
+        record.known().unwrap().holds.insert(HoldReason::OwnWrites, until);
+        record.leave();
+        assert_eq!(record.known().unwrap().holds.get(&HoldReason::OwnWrites), Some(&until));
+        assert_eq!(record.asked, None);
     }
 }

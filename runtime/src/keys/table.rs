@@ -283,17 +283,12 @@ impl KeyTable {
             KeyState::InFlight { since, attempt } => {
                 Why::InFlight { since: since.map(Moment::from), attempt }
             }
-            KeyState::Held { .. } => stale().unwrap_or(match held {
-                Some((HoldReason::OwnWrites, until)) => {
-                    Why::AwaitsOwnWrites { at_most_until: (*until).into() }
-                }
-                Some((HoldReason::Pace, until)) => Why::Paced { until: (*until).into() },
-                // The hold is over, and the queue lets it go when it looks next.
-                Some((HoldReason::StaleCache, _)) | None => {
-                    self.asked(key)?;
-                    Why::Queued
-                }
-            }),
+            KeyState::Held { .. } => {
+                let failures = self.last_error(key).map_or(1, |last| last.attempt);
+                let why = held.and_then(|(reason, until)| reason.why((*until).into(), failures));
+                // If the hold is over, the queue lets it go when it looks next.
+                stale().or(why).or_else(|| self.asked(key).map(|_| Why::Queued))?
+            }
         })
     }
 

@@ -1007,8 +1007,8 @@ impl Manager {
         let candidate = candidate.transpose()?.zip(Some(member.transpose()?));
         let leftovers = Arc::new(Leftovers::default());
         if let Some(slots) = &slots {
-            let leftovers = leftovers.clone();
-            slots.wait_while(move || leftovers.named().is_some());
+            let (leftovers, of) = (leftovers.clone(), slots.of());
+            slots.wait_while(move |slot| leftovers.goes_on_of(|key| of.slot(key) == slot));
         }
         let supply = ControllerSupply {
             sender: Sender::new(self.client.clone()),

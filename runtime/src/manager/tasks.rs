@@ -196,7 +196,7 @@ impl Drop for TaskScope<'_> {
             && Arc::strong_count(&self.held) > 1
         {
             let held: Arc<dyn Any + Send + Sync> = self.held.clone();
-            leftovers.add(format!("task {}", self.task.name), Arc::downgrade(&held));
+            leftovers.add(format!("task {}", self.task.name), None, Arc::downgrade(&held));
         }
     }
 }

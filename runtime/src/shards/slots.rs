@@ -47,9 +47,11 @@ struct SlotsShared {
     changed: watch::Sender<()>,
     /// By slot: whether this replica has anything to do with it. Asked for each object that comes.
     kept: Box<[AtomicBool]>,
-    /// Whether something goes on that a run or a task has left behind.
-    goes_on: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// Whether something of a slot goes on that a run has left behind, or anything that a task has.
+    goes_on: OnceLock<GoesOn>,
 }
+
+type GoesOn = Box<dyn Fn(Slot) -> bool + Send + Sync>;
 
 struct SlotsState {
     claims: Claims,
@@ -183,10 +185,10 @@ impl Slots {
         SlotUser { slots: self.clone(), id, shown: Box::new(shown) }
     }
 
-    /// No slot moves while something goes on that a run or a task has left behind.
+    /// A slot does not move while something of it goes on that a run has left behind, or anything that a task has.
     ///
     /// Nobody says when that ends: it is asked for at each change, and at each list of the Leases.
-    pub(crate) fn wait_while(&self, goes_on: impl Fn() -> bool + Send + Sync + 'static) {
+    pub(crate) fn wait_while(&self, goes_on: impl Fn(Slot) -> bool + Send + Sync + 'static) {
         let _made_once = self.shared.goes_on.set(Box::new(goes_on));
     }
 
@@ -219,8 +221,8 @@ impl Slots {
     fn follow_up(&self, state: &mut SlotsState) {
         let mut is_changed = state.refresh();
         let mut free = state.free_to_move();
-        if !free.is_empty() && self.shared.goes_on.get().is_some_and(|goes_on| goes_on()) {
-            free.clear();
+        if let Some(goes_on) = self.shared.goes_on.get() {
+            free.retain(|slot| !goes_on(*slot));
         }
         for slot in free {
             state.claims.drained(slot, Instant::now());

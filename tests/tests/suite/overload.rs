@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{client::Body, core::ObjectMeta};
+use serde_json::json;
 use tokio::time::Instant;
-use watchkeeper::{WriteError, prelude::*};
+use watchkeeper::{WriteError, controller::Why, prelude::*};
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{Website, does, website};
 
@@ -63,6 +64,29 @@ async fn a_write_is_not_sent_again_before_the_server_wants_it() {
     assert_eq!(sent.seconds(began, "configmaps"), [0, 10, 20, 30]);
     let attempts: Vec<_> = record.starts().iter().map(|start| start.attempt).collect();
     assert_eq!(attempts, [1, 2, 3, 4], "each was a failure");
+}
+
+// W11
+#[tokio::test(start_paused = true)]
+async fn a_change_does_not_send_a_write_before_the_server_wants_it() {
+    let server = shop().await;
+    server.faults().on(Verb::Patch, "configmaps").times(1).then(Fault::Status(429).retry_after(30));
+    let (reconciler, _record) = does(|_: Arc<Website>, cx: Context<Website>| async move {
+        cx.apply(config_map("child")).await?;
+        Ok(Action::await_change())
+    });
+    let (sent, client) = Sent::by(server.client());
+    let began = Instant::now();
+    let controller = Controller::new(reconciler).owns::<ConfigMap>();
+    let running = Manager::new(client).controller(controller).spawn();
+    server.create(&website("a")).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    server.patch_merge::<Website>("shop/a", json!({"spec": {"replicas": 3}})).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let why = running.why::<Website>(&ObjectKey::new("shop", "a")).remove(0).why;
+    assert!(matches!(why, Why::BackingOff { failures: 1, .. }), "{why:?}");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(sent.seconds(began, "configmaps"), [0, 30]);
 }
 
 // W11
