@@ -27,6 +27,7 @@ use super::{
     stream_source::StreamSource,
     term::{Stop, Term, Terms},
     waits::{Waits, explained},
+    watch::Place,
     worker::Worker,
 };
 use crate::{
@@ -47,26 +48,28 @@ pub(crate) struct RunningController {
     enqueuer: Enqueuer,
     /// Starts a worker.
     work: Box<dyn Fn(CancellationToken) -> BoxFuture<'static, ()> + Send + Sync>,
-    connects: Vec<Connect>,
+    connects: Vec<(Place, Connect)>,
     streams: Vec<StreamSource>,
     /// Those of the first term, if nothing is waited for before it.
     connections: Option<Connections>,
+    /// How the last term began.
+    start: Option<Arc<TermStart>>,
 }
 
-/// What a controller keeps connected while it works.
-type Connections = Vec<ObserverRegistration>;
+/// What a controller keeps connected while it works, and whose keys wait for it.
+type Connections = Vec<(Place, ObserverRegistration)>;
 
 impl RunningController {
     pub(super) fn new<K: Watched, R: Reconciler<K>>(
         core: Arc<ControllerCore>,
         worker: Arc<Worker<K, R>>,
-        connects: Vec<Connect>,
+        connects: Vec<(Place, Connect)>,
         streams: Vec<StreamSource>,
     ) -> Self {
         let ContextBase { kind, writer, .. } = &*core.base;
         let enqueuer = Enqueuer { keys: core.keys.clone(), writer: writer.clone(), kind: kind.clone() };
         let work = Box::new(move |stop| -> BoxFuture<'static, ()> { Box::pin(worker.clone().work(stop)) });
-        let mut new = Self { core, enqueuer, work, connects, streams, connections: None };
+        let mut new = Self { core, enqueuer, work, connects, streams, connections: None, start: None };
         // Before the informers start: what they list first comes in one go.
         new.connections = new.core.leftovers.is_none().then(|| new.connect());
         new
@@ -78,7 +81,7 @@ impl RunningController {
     }
 
     fn connect(&self) -> Connections {
-        self.connects.iter().map(|connect| connect(&self.enqueuer)).collect()
+        self.connects.iter().map(|(place, connect)| (place.clone(), connect(&self.enqueuer))).collect()
     }
 
     /// Waits for the caches, then works in every term until stopped; ends when the last run has ended, or was dropped.
@@ -122,8 +125,11 @@ impl RunningController {
     async fn work(&mut self, term: Term) {
         let core = self.core.clone();
         core.keys.table().slots = AdmittedSlots::new(term.slots.clone());
+        let goes_on =
+            term.start.as_ref().zip(self.start.as_ref()).is_some_and(|(new, last)| Arc::ptr_eq(new, last));
+        self.start = term.start.clone();
         let connections = self.connections.take().unwrap_or_else(|| {
-            core.base.writer.begin_term();
+            core.base.writer.begin_term(goes_on);
             self.connect()
         });
         core.stands_by.store(false, Ordering::Relaxed);
@@ -148,11 +154,7 @@ impl RunningController {
         let (core, start) = (&*self.core, start.as_deref());
         let (mut running, mut listening) = (JoinSet::new(), JoinSet::new());
         let panicking = async {
-            core.waits.ready(None, start).await;
-            if start.is_some() {
-                // All that the caches held when it was connected must have been seen.
-                join_all(connections.iter().map(ObserverRegistration::synced)).await;
-            }
+            ready(core, &connections, None, start).await;
             let (name, workers) = (&core.settings.name, core.settings.workers);
             tracing::info!(controller = %name, workers, "caches have synced: reconciling");
             core.metrics.counts.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
@@ -164,7 +166,7 @@ impl RunningController {
             tokio::select! {
                 biased;
                 panic = panicked(&mut running) => panic,
-                never = open_each_namespace(core, start) => match never {},
+                never = open_each_namespace(core, &connections, start) => match never {},
             }
         };
         let panic = tokio::select! {
@@ -176,18 +178,14 @@ impl RunningController {
         // Nothing more is handed out, also if a panic ends all: callers learn that it has stopped.
         core.keys.table().discard();
         drop((connections, listening));
+        let panic = match panic {
+            Some(panic) => Some(panic),
+            None => stop.abort.run_until_cancelled(first_panic(&mut running)).await.flatten(),
+        };
+        // A panic ends the term as well: first all runs must be over, so that no other replica works at the same time.
+        running.shutdown().await;
         if let Some(panic) = panic {
             resume_unwind(panic);
-        }
-        let ended = async {
-            while let Some(ended) = running.join_next().await {
-                if let Some(panic) = panic_in(ended) {
-                    resume_unwind(panic);
-                }
-            }
-        };
-        if stop.abort.run_until_cancelled(ended).await.is_none() {
-            running.shutdown().await;
         }
     }
 }
@@ -230,13 +228,30 @@ fn rounded(duration: Duration) -> Duration {
 }
 
 /// Lets in the keys of each namespace once its caches have synced, or are as fresh as a term needs them.
-async fn open_each_namespace(core: &ControllerCore, start: Option<&TermStart>) -> Infallible {
+async fn open_each_namespace(
+    core: &ControllerCore,
+    connections: &Connections,
+    start: Option<&TermStart>,
+) -> Infallible {
     join_all(core.waits.namespaces.iter().map(async |namespace| {
-        core.waits.ready(Some(namespace), start).await;
+        ready(core, connections, Some(namespace), start).await;
         core.open(Some(namespace));
     }))
     .await;
     pending().await
+}
+
+/// Waits for the caches of a namespace, or for those that every key waits for, until the controller has seen all that they held
+/// when it was connected.
+async fn ready(
+    core: &ControllerCore,
+    connections: &Connections,
+    place: Option<&str>,
+    start: Option<&TermStart>,
+) {
+    core.waits.ready(place, start).await;
+    let of_place = connections.iter().filter(|(of, _)| of.as_deref() == place);
+    join_all(of_place.map(|(_, connection)| connection.synced())).await;
 }
 
 /// Removes idle entries while the controller runs.
@@ -249,12 +264,20 @@ async fn sweep_periodically(core: &ControllerCore) -> Infallible {
 
 /// Ends when a worker has ended of itself, which only a propagated panic makes it do.
 async fn panicked(running: &mut JoinSet<()>) -> WorkerPanic {
+    match first_panic(running).await {
+        Some(panic) => panic,
+        None => pending().await,
+    }
+}
+
+/// Ends when all workers have ended, or one has panicked.
+async fn first_panic(running: &mut JoinSet<()>) -> Option<WorkerPanic> {
     while let Some(ended) = running.join_next().await {
         if let Some(panic) = panic_in(ended) {
-            return panic;
+            return Some(panic);
         }
     }
-    pending().await
+    None
 }
 
 type WorkerPanic = Box<dyn Any + Send>;

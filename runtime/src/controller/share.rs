@@ -8,6 +8,7 @@ use super::core::ControllerCore;
 use crate::{
     informer::TermStart,
     keys::Reason,
+    object::ObjectKey,
     shards::{SlotUser, Slots},
 };
 
@@ -97,6 +98,9 @@ async fn let_in(core: &ControllerCore, slots: &Slots) -> Infallible {
             Some(shown) => core.waits.as_fresh_as(&shown, &start).await,
             None => core.waits.fresh(&start).await,
         }
+        // A child is in its owner's slot, unless names decide that.
+        let comes = |child: &ObjectKey| gained.iter().any(|(slot, _)| *slot == slots.slot(child));
+        core.base.writer.forget_applied(|child| slots.of().by_name || comes(child));
         let mut admitted = Vec::new();
         {
             let mut table = core.keys.table();

@@ -144,7 +144,8 @@ pub(super) struct ControllerSources<'a> {
     /// Those that feed it more than once.
     pub(super) shared: Vec<SourceId>,
     pub(super) views: Vec<CacheView>,
-    pub(super) connects: Vec<Connect>,
+    /// With whose keys wait for each: those of a namespace, or all.
+    pub(super) connects: Vec<(Place, Connect)>,
     /// The caches that runs may read.
     pub(super) reads: Vec<ReadCacheEntry>,
     pub(super) owned: Vec<OwnedCache>,
@@ -203,7 +204,7 @@ impl<'a> ControllerSources<'a> {
             let informer = watch.informer(self.factory, place.as_deref(), keeps.as_ref());
             let source = self.feed(&informer, K::form(), place.as_deref(), selection.selects(), keeps);
             let (predicate, finalizer) = (predicate.clone(), finalizer.clone());
-            self.connect(&informer, move |enqueuer| {
+            self.connect(place.clone(), &informer, move |enqueuer| {
                 EnqueueObject::new(enqueuer, source, predicate.clone(), finalizer.clone())
             });
             self.awaited.push((place.clone(), informer.clone()));
@@ -255,12 +256,12 @@ impl<'a> ControllerSources<'a> {
             let informer = (source.informer)(self.factory, place.as_deref(), keeps.as_ref());
             let selects = narrowing.selection().selects();
             let id = self.feed(&informer, source.form, place.as_deref(), selects, keeps);
-            match is_read {
-                true => self.read(&informer, &source, Some(id), place.clone()),
-                false => self.relate(&informer, &source, Some(id)),
-            }
             // If it has a namespace of its own, it is for all keys.
             let waiting = place.filter(|_| narrowing.namespace.is_none());
+            match is_read {
+                true => self.read(&informer, &source, Some(id), waiting.clone()),
+                false => self.relate(&informer, &source, Some(id), waiting.clone()),
+            }
             if is_owned {
                 let (marker, place, informer) = (source.marker, waiting.clone(), informer.clone());
                 self.owned.push(OwnedCache { marker, place, informer });
@@ -276,7 +277,7 @@ impl<'a> ControllerSources<'a> {
                 self.has_reads = true;
                 self.read(&informer, source, None, None);
             }
-            _ => self.relate(&informer, source, None),
+            _ => self.relate(&informer, source, None, None),
         }
         self.awaited.push((None, informer));
     }
@@ -302,10 +303,10 @@ impl<'a> ControllerSources<'a> {
     }
 
     /// Maps the changes of an informer to keys. Those of another cluster have no source.
-    fn relate(&mut self, informer: &AnyInformer, source: &Source, id: Option<SourceId>) {
+    fn relate(&mut self, informer: &AnyInformer, source: &Source, id: Option<SourceId>, place: Place) {
         let kind: Arc<str> = name_of(informer.kind(), informer.cluster().as_deref()).into();
         let (enqueues, predicate) = (source.enqueues.clone(), source.predicate.clone());
-        self.connect(informer, move |enqueuer| {
+        self.connect(place, informer, move |enqueuer| {
             EnqueueRelated::new(enqueuer, id, kind.clone(), enqueues.clone(), predicate.clone())
         });
     }
@@ -316,28 +317,30 @@ impl<'a> ControllerSources<'a> {
         let cluster = informer.cluster();
         let name: Arc<str> = name_of(informer.kind(), cluster.as_deref()).into();
         let (shared, lister) = (Arc::new(ReadFeed::new(kind, id, name)), informer.lister());
-        // A narrower one has the namespace in its narrowing.
-        let place = place.filter(|_| source.narrowing.namespace.is_none());
         let entry = ReadCacheEntry {
             marker: source.marker,
             kind: source.kind.clone(),
             narrowing: source.narrowing.clone(),
             cluster,
-            place,
+            place: place.clone(),
             lister: lister.clone(),
             shared: shared.clone(),
         };
         self.reads.push(entry);
-        self.connect(informer, move |enqueuer| EnqueueReaders::new(enqueuer, shared.clone(), lister.clone()));
+        self.connect(place, informer, move |enqueuer| {
+            EnqueueReaders::new(enqueuer, shared.clone(), lister.clone())
+        });
     }
 
     fn connect<O: Observer>(
         &mut self,
+        place: Place,
         informer: &AnyInformer,
         observer: impl Fn(&Enqueuer) -> O + Send + Sync + 'static,
     ) {
         let informer = informer.clone();
-        self.connects.push(Box::new(move |enqueuer| informer.observe(Arc::new(observer(enqueuer)))));
+        let connect: Connect = Box::new(move |enqueuer| informer.observe(Arc::new(observer(enqueuer))));
+        self.connects.push((place, connect));
     }
 
     /// Returns what keys wait for: with one place all for the same, with several each for its own.

@@ -201,11 +201,22 @@ impl Writer {
     }
 
     /// Begins another term. If the server lost its history meanwhile, all is forgotten that was written before.
-    pub(crate) fn begin_term(&self) {
-        if self.keys.begin_term() {
-            self.applied.forget_all();
+    ///
+    /// What was applied is forgotten in any case, unless nobody else has led since: another program may have applied more to
+    /// the same objects under the same name, and only an apply takes that away.
+    pub(crate) fn begin_term(&self, goes_on: bool) {
+        let is_lost = self.keys.begin_term();
+        if is_lost {
             *self.open.lock() = OpenQuestions::default();
         }
+        if is_lost || !goes_on {
+            self.forget_applied(|_| true);
+        }
+    }
+
+    /// Forgets what was applied to some objects: others may have applied since.
+    pub(crate) fn forget_applied(&self, is_of: impl Fn(&ObjectKey) -> bool) {
+        self.applied.forget_if(is_of);
     }
 
     // --- what is remembered of an object

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use k8s_openapi::api::{
     coordination::v1::Lease,
-    core::v1::{ConfigMap, Service},
+    core::v1::{ConfigMap, Secret, Service},
 };
 use kube::core::ObjectMeta;
 use serde_json::json;
@@ -466,4 +466,60 @@ async fn a_take_over_fetches_a_quiet_cache_once_whichever_controllers_read_it() 
     assert_eq!(probes, 1, "{asked:?}");
     assert!(asked.len() - probes <= 2, "{asked:?}");
     two.stop().await.unwrap();
+}
+
+// A rollback must take away what the later release has applied.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_comes_back_applies_again_what_another_one_has_applied_meanwhile() {
+    let server = shop().await;
+    server.create(&config_map("a")).await;
+    let start = |client, name: &'static str, more: bool| {
+        let (applies, _) =
+            does::<ConfigMap, _, _>(move |_: Arc<ConfigMap>, cx: Context<ConfigMap>| async move {
+                let mut labels = std::collections::BTreeMap::from([("of".to_owned(), "all".to_owned())]);
+                labels.extend(more.then(|| ("more".to_owned(), "true".to_owned())));
+                let metadata =
+                    ObjectMeta { name: Some("child".into()), labels: Some(labels), ..Default::default() };
+                cx.apply(Secret { metadata, ..Default::default() }).await?;
+                Ok(Action::await_change())
+            });
+        let controller = Controller::new(applies).named("maps").owns::<Secret>();
+        Manager::new(client).leader_election(election(name)).controller(controller).spawn()
+    };
+    let has_more = async || {
+        let secret = server.get::<Secret>("shop/child").await.unwrap();
+        secret.metadata.labels.unwrap().contains_key("more")
+    };
+    let (cable, client) = Cable::of(server.client());
+    let _first = start(client, "first", false);
+    sleep(Duration::from_secs(60)).await;
+    assert!(!has_more().await);
+    cable.set(Passes::Nothing);
+    let second = start(server.client(), "second", true);
+    sleep(Duration::from_secs(60)).await;
+    assert!(has_more().await);
+    cable.set(Passes::Both);
+    second.stop().await.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(holder(&server).await.as_deref(), Some("first"));
+    assert!(!has_more().await);
+}
+
+// L9 C38
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_waits_for_no_namespace_whose_server_does_not_answer() {
+    let server = ApiServer::in_memory().namespace("open").namespace("shop").start().await;
+    server.kit().in_namespace("open").create(&config_map("a")).await;
+    let set =
+        |controller: Controller<ConfigMap, watchkeeper_tests::Does<ConfigMap>>| controller.namespace("open");
+    let mut first = Replica::start_with(&server, "first", set);
+    first.leads().await;
+    let mut second = Replica::start_with(&server, "second", set);
+    sleep(Duration::from_secs(30)).await;
+    server.faults().on(Verb::List, "configmaps").namespace("shop").always().then(Fault::Silence);
+    first.running.stop().await.unwrap();
+    second.leads().await;
+    let before = second.record.starts().len();
+    sleep(Duration::from_secs(60)).await;
+    assert!(second.record.starts().len() > before, "it works in the other namespace");
 }

@@ -8,6 +8,7 @@ use watchkeeper::prelude::*;
 use watchkeeper::{
     controller::Why,
     informer::{Dynamic, Metadata},
+    leader_election::LeaderElection,
     object::Kind,
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
@@ -281,6 +282,30 @@ async fn a_namespace_whose_lists_hang_holds_up_no_other() {
     server.faults().clear();
     record.reaches(6).await;
     running.stop().await.unwrap();
+}
+
+// C38
+#[tokio::test(start_paused = true)]
+async fn a_leader_works_in_the_namespaces_that_it_can_read() {
+    for is_silent in [false, true] {
+        let server = ApiServer::in_memory().namespace("closed").namespace("shop").start().await;
+        server.kit().in_namespace("shop").create(&config_map("a")).await;
+        server.kit().in_namespace("closed").create(&config_map("b")).await;
+        let closed = server.faults().on_any("configmaps").namespace("closed").always();
+        match is_silent {
+            false => closed.then(Fault::Status(403)),
+            true => closed.then(Fault::Silence),
+        };
+        let record = Record::default();
+        let controller = noting(&record).namespace("closed").namespace("shop");
+        let lease = LeaderElection::new("maps").namespace("shop");
+        let running = Manager::new(server.client()).leader_election(lease).controller(controller).spawn();
+        record.reaches(1).await;
+        assert_eq!(record.names(), ["a"]);
+        server.faults().clear();
+        record.reaches(2).await;
+        running.stop().await.unwrap();
+    }
 }
 
 // C33
