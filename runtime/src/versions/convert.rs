@@ -9,7 +9,7 @@ use kube::core::{CustomResourceExt, crd::merge_crds};
 use serde_json::Value;
 
 use super::{
-    lost::{LOST_ANNOTATION, LostValues, losses, restore},
+    lost::{LOST_ANNOTATION, LostValues, loses_no_more, losses, restore},
     schema::{COMMON, carry_unknown, of as schema_of, own_members, with_unknown},
     spoke::{Read, Spoke, Versioned, WrongField},
 };
@@ -132,19 +132,30 @@ impl<H> Conversions<H> {
         to: &ServedVersion<H>,
         object: &Value,
     ) -> Result<Value, WrongField> {
-        let Read { typed, hub } = from.read(&without_managed_fields(object))?;
+        let read = as_read(object);
+        let Read { typed, hub } = from.read(&read)?;
         let mut made = to.write(hub)?;
         let mut lost_values = LostValues::of(object);
         let whole = with_unknown(&own_members(&typed), &own_members(object), &from.schema);
         let mut converted = own_members(&made);
         carry_unknown(&whole, &own_members(&typed), &mut converted, &to.schema);
-        let unrestored = converted.clone();
-        restore(&mut converted, lost_values.take(&to.name));
-        set_common(&mut made, object, &to.api_version);
-        let (mut result, back) = match self.back(from, to, &made, converted) {
-            Ok(both) => both,
-            // What an old conversion kept may not fit what was changed since.
-            Err(_) => self.back(from, to, &made, unrestored)?,
+        let lost = lost_values.take(&to.name);
+        set_common(&mut made, object, &read, &to.api_version);
+        let plain = self.back(from, to, &made, converted.clone());
+        let restored = (!lost.is_empty()).then(|| {
+            restore(&mut converted, lost);
+            self.back(from, to, &made, converted)
+        });
+        // What an old conversion kept may not fit what was changed since. And anybody can write it who can write the object:
+        // it must not change what the object shows.
+        let shows_the_same = |back: &Value| match &plain {
+            Ok((_, plain)) => loses_no_more(&whole, plain, back),
+            Err(_) => true,
+        };
+        let restored = restored.and_then(Result::ok).filter(|(_, back)| shows_the_same(back));
+        let (mut result, back) = match restored {
+            Some(both) => both,
+            None => plain?,
         };
         lost_values.set(&from.name, losses(&whole, &own_members(&back)));
         annotate(&mut result, lost_values.text());
@@ -164,7 +175,7 @@ impl<H> Conversions<H> {
         for (name, value) in common {
             result[name] = value.clone();
         }
-        let back = from.write(to.read(&without_managed_fields(&result))?.hub)?;
+        let back = from.write(to.read(&as_read(&result))?.hub)?;
         Ok((result, back))
     }
 }
@@ -212,18 +223,20 @@ fn key(object: &Value) -> ObjectKey {
     ObjectKey::new(text("namespace"), text("name"))
 }
 
-/// Leaves out what only the API server reads, and what is long.
-fn without_managed_fields(object: &Value) -> Value {
+/// Leaves out what only the API server reads, and what is long. An object that is being created gets a UID: by that it is seen
+/// whether a conversion passes metadata on.
+fn as_read(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
+        metadata.entry("uid").or_insert_with(|| "being-created".into());
     }
     object
 }
 
-/// Sets what is the same in both versions, except labels and annotations if the conversion passes metadata on.
-fn set_common(made: &mut Value, object: &Value, api_version: &str) {
-    let same = |name: &str| made["metadata"].get(name) == object["metadata"].get(name);
+/// Sets what is the same in both versions, except labels and annotations if the conversion of what was read passes metadata on.
+fn set_common(made: &mut Value, object: &Value, read: &Value, api_version: &str) {
+    let same = |name: &str| made["metadata"].get(name) == read["metadata"].get(name);
     let passes_on = same("name") && same("uid");
     let mut metadata = object["metadata"].clone();
     if let Some(metadata) = metadata.as_object_mut().filter(|_| passes_on) {

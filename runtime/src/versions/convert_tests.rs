@@ -58,6 +58,22 @@ fn metadata_is_copied_but_for_labels_and_annotations() {
     let other = converted(&object, "v1beta1");
     assert_eq!(other["metadata"], object["metadata"]);
     assert_eq!(other["spec"]["legacy"], json!(null));
+    // While an object is being created it has no UID, and perhaps no name.
+    object["metadata"].as_object_mut().unwrap().remove("uid");
+    object["metadata"]["name"] = "".into();
+    assert_eq!(converted(&object, "v1beta1")["metadata"], object["metadata"]);
+}
+
+/// Whoever may write the old version may write the annotation as well.
+#[test]
+fn an_annotation_changes_nothing_that_the_object_shows() {
+    let mut old = converted(&shop(), "v1alpha1");
+    let honest = old["metadata"]["annotations"][LOST_ANNOTATION].as_str().unwrap().to_owned();
+    let size = r#"{"path":"/spec/size","lost":{"least":7,"most":7},"back":{"least":2,"most":2}}"#;
+    old["metadata"]["annotations"][LOST_ANNOTATION] = format!(r#"{{"v1":[{size}]}}"#).into();
+    assert_eq!(converted(&old, "v1")["spec"]["size"], json!({"least": 2, "most": 2}));
+    old["metadata"]["annotations"][LOST_ANNOTATION] = honest.into();
+    assert_eq!(converted(&old, "v1")["spec"]["size"], json!({"least": 2, "most": 5}));
 }
 
 #[test]

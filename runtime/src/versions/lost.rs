@@ -70,6 +70,18 @@ pub(super) fn losses(before: &Value, back: &Value) -> Vec<LostValue> {
     found
 }
 
+/// Returns whether one way back loses nothing that another way does not lose as well.
+pub(super) fn loses_no_more(before: &Value, other: &Value, back: &Value) -> bool {
+    let lost = losses(before, other);
+    let is_lost = |path: &str| {
+        let within = |known: &LostValue| {
+            path.strip_prefix(&known.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        lost.iter().any(within)
+    };
+    losses(before, back).iter().all(|value| is_lost(&value.path))
+}
+
 fn note_losses(before: &Value, back: &Value, path: &mut String, found: &mut Vec<LostValue>) {
     let (Value::Object(had), Value::Object(has)) = (before, back) else { return };
     let added = has.keys().filter(|name| !had.contains_key(*name));
