@@ -51,7 +51,9 @@ use crate::{
 /// - A cluster that can't be reached keeps what was cached, and holds up no other. One that has never been listed is there without
 ///   a lister: nobody knows what it has.
 /// - When a cluster leaves, its objects are gone from here, and their keys run.
-/// - If replicas [share the work](super::Manager::sharded), a replica sees the clusters of its own share alone.
+/// - If replicas [share the work](super::Manager::sharded), a replica sees the clusters of its own share alone, and runs the keys of
+///   its own share alone: a key that a cluster of its share names may be another replica's, which does not see that cluster. So
+///   elect a leader if a controller adds up all clusters.
 /// - What a run reads here is not noted: no other change than that of `keys` runs it again.
 ///
 /// Clones are the same view.

@@ -39,6 +39,13 @@ pub(crate) struct Generation {
     pub(crate) expires: i64,
 }
 
+impl Generation {
+    /// Returns whether the certificate is for these names.
+    pub(crate) fn is_for(&self, names: &[String]) -> bool {
+        names.iter().all(|name| self.names.contains(name))
+    }
+}
+
 /// What the Secret holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredGenerations {
@@ -112,15 +119,22 @@ impl Rotation {
         &mut self,
         seen: Seen<'_>,
         names: &[String],
-        make: impl FnOnce() -> Result<Generation, E>,
+        make: impl FnOnce(&[String]) -> Result<Generation, E>,
     ) -> Result<NextStep, E> {
         let Seen { stored, served, published, now } = seen;
+        // Replicas of two releases may need different names: none takes away what another one needs.
+        let both = |others: &[String]| {
+            let more = others.iter().filter(|other| !names.contains(other));
+            names.iter().chain(more).cloned().collect::<Vec<_>>()
+        };
         let soon = |store| NextStep { store: Some(store), publish: None, look_again: 0 };
         let Some(stored) = stored else {
             return Ok(soon(match served.filter(|served| served.expires > now) {
                 // Somebody deleted or broke what was stored. The configurations trust what is served, and not yet another.
-                Some(served) => StoredGenerations { current: served.clone(), next: Some(make()?), old: None },
-                None => StoredGenerations { current: make()?, next: None, old: None },
+                Some(served) => {
+                    StoredGenerations { current: served.clone(), next: Some(make(names)?), old: None }
+                }
+                None => StoredGenerations { current: make(names)?, next: None, old: None },
             }));
         };
         let bundle = stored.bundle();
@@ -128,9 +142,10 @@ impl Rotation {
         let publish = (!is_published).then(|| bundle.clone());
         let since = self.confirm(is_published, bundle, now);
         if let Some(next) = &stored.next {
-            let is_usable = next.expires > now && next.names == names;
+            let is_usable = next.expires > now && next.is_for(names);
             if !is_usable {
-                let stored = StoredGenerations { next: Some(make()?), ..stored.clone() };
+                let made = make(&both(&next.names))?;
+                let stored = StoredGenerations { next: Some(made), ..stored.clone() };
                 return Ok(NextStep { publish, ..soon(stored) });
             }
             let is_dead = stored.current.expires <= now;
@@ -141,8 +156,10 @@ impl Rotation {
         }
         let Generation { made, expires, names: of, .. } = &stored.current;
         let is_old = now >= made + (expires - made) / 3 * 2;
-        if is_old || of != names {
-            let stored = StoredGenerations { next: Some(make()?), ..stored.clone() };
+        if is_old || !stored.current.is_for(names) {
+            // With its age, names go that nobody needs any more.
+            let made = make(&if is_old { names.to_vec() } else { both(of) })?;
+            let stored = StoredGenerations { next: Some(made), ..stored.clone() };
             return Ok(NextStep { publish, ..soon(stored) });
         }
         if stored.old.as_ref().is_some_and(|old| now - old.replaced >= KEPT || now < old.replaced - KEPT) {

@@ -30,7 +30,7 @@ fn stored(current: i64) -> StoredGenerations {
 fn step(stored: Option<&StoredGenerations>, published: &[Option<&str>], now: i64) -> NextStep {
     let published: Vec<_> = published.iter().map(|bundle| bundle.map(str::to_owned)).collect();
     let seen = Seen { stored, served: None, published: &published, now };
-    Rotation::default().step(seen, &names(), || Ok::<_, ()>(generation(9, now))).unwrap()
+    Rotation::default().step(seen, &names(), |_| Ok::<_, ()>(generation(9, now))).unwrap()
 }
 
 #[test]
@@ -63,6 +63,27 @@ fn each_state_has_one_next_step() {
         let kept = StoredGenerations { old: Some(old(replaced)), ..fresh.clone() };
         assert_eq!(step(Some(&kept), &[Some("ca0\nca1\n")], now).store.is_some(), goes, "{replaced}");
     }
+}
+
+#[test]
+fn replicas_that_need_different_names_do_not_take_them_from_each_other() {
+    let now = 1_000_000_000;
+    let [one, other] = ["one", "other"].map(|name| vec![format!("{name}.shop.svc")]);
+    let step = |stored: &StoredGenerations, names: &[String], now| {
+        let published = [Some(stored.bundle())];
+        let seen = Seen { stored: Some(stored), served: None, published: &published, now };
+        let make = |names: &[String]| Ok::<_, ()>(Generation { names: names.to_vec(), ..generation(9, now) });
+        Rotation::default().step(seen, names, make).unwrap().store
+    };
+    let current = Generation { names: one.clone(), ..generation(1, now) };
+    let stored = StoredGenerations { current, next: None, old: None };
+    let renewed = step(&stored, &other, now).unwrap();
+    let both = [other.clone(), one.clone()].concat();
+    assert_eq!(renewed.next.as_ref().unwrap().names, both);
+    assert_eq!((step(&renewed, &one, now), step(&renewed, &other, now)), (None, None));
+    // With its age, names go that nobody needs any more.
+    let aged = StoredGenerations { current: renewed.next.unwrap(), next: None, old: None };
+    assert_eq!(step(&aged, &other, now + LIFE / 3 * 2).unwrap().next.unwrap().names, other);
 }
 
 /// A cluster with several replicas, whose API server sees configurations late.
@@ -98,7 +119,7 @@ impl Replica {
         let (served, published) = (self.serves.as_ref(), &cluster.configurations);
         let seen = Seen { stored: stored.as_ref(), served, published, now: cluster.now };
         let (number, now) = (cluster.made, cluster.now);
-        let step = self.rotation.step(seen, &names(), || Ok::<_, ()>(generation(number, now))).unwrap();
+        let step = self.rotation.step(seen, &names(), |_| Ok::<_, ()>(generation(number, now))).unwrap();
         if let Some(bundle) = step.publish {
             cluster.configurations = [Some(bundle.clone()), Some(bundle)];
         }

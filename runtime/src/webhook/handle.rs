@@ -265,9 +265,12 @@ impl Handlers {
                 let shown =
                     |object: Option<Value>| object.map(|object| self.shown(object, &version)).transpose();
                 request.object = shown(request.object.take())?;
-                // That the old object can't be read is not a mistake of this user.
-                request.old_object = shown(request.old_object.take())
-                    .map_err(|failure| HandlerFailure { unreadable: None, ..failure })?;
+                request.old_object = match shown(request.old_object.take()) {
+                    // As one that can't be read: whoever puts it right must not be refused.
+                    Err(_) if request.operation == Operation::Update => Some("can't be converted".into()),
+                    // That it can't be read is not a mistake of this user.
+                    old => old.map_err(|failure| HandlerFailure { unreadable: None, ..failure })?,
+                };
                 let verdict = handler.admit(&request).await?;
                 whole.findings.add(verdict.findings);
                 request.object = verdict.defaulted.or(request.object);

@@ -117,7 +117,9 @@ impl Keeper {
         }
         let encoded = json!(ByteString(bundle.clone().into_bytes()));
         // After the bundle is known, which definitions need.
-        let agreed = stored.is_some() && self.look_at_peers(secret.as_mut()).await?;
+        // Nothing must call this program by a name that no certificate is for yet.
+        let is_named = stored.as_ref().is_some_and(|stored| stored.current.is_for(&self.names));
+        let agreed = self.look_at_peers(secret.as_mut(), is_named).await?;
         let (mut found, mut published, mut forbidden) = (Vec::new(), Vec::new(), None);
         for holder in &self.holders {
             match self.objects.read(holder.path()).await {
@@ -136,7 +138,7 @@ impl Keeper {
         }
         let now = self.clock.read().unix_micros() / 1_000_000;
         let seen = Seen { stored: stored.as_ref(), served: self.served.as_ref(), published: &published, now };
-        let step = self.rotation.step(seen, &self.names, || issue(&self.names, now))?;
+        let step = self.rotation.step(seen, &self.names, |names| issue(names, now))?;
         if step.publish.is_some() {
             for (holder, object) in found.iter().filter(|(holder, object)| !holder.has(object, &encoded)) {
                 holder.publish(&self.objects, object, &encoded).await?;
@@ -150,7 +152,11 @@ impl Keeper {
     }
 
     /// Enters this replica into the Secret, and finds out whether all replicas answer the same calls.
-    async fn look_at_peers(&mut self, secret: Option<&mut Value>) -> Result<bool, KeeperError> {
+    async fn look_at_peers(
+        &mut self,
+        secret: Option<&mut Value>,
+        is_named: bool,
+    ) -> Result<bool, KeeperError> {
         let Some(secret) = secret else { return Ok(false) };
         let mut changed = secret.clone();
         let mut agreed = self.peers.look(&mut changed, Instant::now());
@@ -161,6 +167,7 @@ impl Keeper {
             *secret = written;
             agreed = self.peers.look(&mut secret.clone(), Instant::now());
         }
+        let agreed = agreed && is_named;
         self.state.send_if_modified(|state| std::mem::replace(&mut state.agreed, agreed) != agreed);
         Ok(agreed)
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use kube::core::Status;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::objects::RawObjects;
 use crate::{manager::Stopping, metrics::MigrationMeter, plain::plain};
@@ -21,6 +21,10 @@ use crate::{manager::Stopping, metrics::MigrationMeter, plain::plain};
 const PAGE: usize = 200;
 /// The time between two writes.
 const PACE: Duration = Duration::from_millis(20);
+/// How long API servers may take to see which version is the storage version. One that has not seen it would store the old one.
+const SEEN_BY_ALL: Duration = Duration::from_secs(15);
+/// How often an object is read again that others write at the same time.
+const TRIES: usize = 10;
 /// How long to wait after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// How long to wait if the server refuses single objects.
@@ -52,6 +56,8 @@ pub(super) struct Migration {
 struct MigrationProgress {
     /// The generation of the definition that says what the storage version is.
     generation: i64,
+    /// Since when it is known.
+    since: Option<Instant>,
     /// The path of what asks the server to do it.
     asked: Option<String>,
     /// The server can't do it, or has failed.
@@ -129,7 +135,8 @@ impl Migration {
             if let Some(asked) = &progress.asked {
                 self.objects.delete(asked).await?;
             }
-            *progress = MigrationProgress { generation, ..MigrationProgress::default() };
+            let since = Some(Instant::now());
+            *progress = MigrationProgress { generation, since, ..MigrationProgress::default() };
         }
         let begun = Instant::now();
         if progress.token.is_empty() {
@@ -140,6 +147,8 @@ impl Migration {
             progress.asked = None;
         }
         if progress.is_ours {
+            let begun = progress.since.get_or_insert_with(Instant::now);
+            sleep_until(*begun + SEEN_BY_ALL).await;
             self.rewrite(&kind, progress).await?;
             if !progress.refused.is_empty() {
                 return Ok(());
@@ -256,21 +265,22 @@ impl Migration {
                 Err(error) => return Err(error),
             };
             for object in page["items"].as_array().into_iter().flatten() {
-                let path = format!("{base}/{}", kind.path_of(object));
+                let name = kind.path_of(object);
+                let path = format!("{base}/{name}");
                 let mut object = object.clone();
                 // Items of a list may leave out what the list says.
                 object["apiVersion"] = format!("{group}/{storage}").into();
                 object["kind"] = kind.kind.clone().into();
-                match self.objects.rewrite(&path, &object).await {
+                match self.store(&path, object).await {
                     Ok(true) => {
                         progress.written += 1;
                         self.meter.rewritten.inc();
                     }
-                    // Somebody else has written or deleted it.
+                    // Somebody has deleted it.
                     Ok(false) => {}
                     Err(kube::Error::Api(status)) if is_of_the_object(status.code) => {
                         let message = plain(&status.message).to_string();
-                        progress.refused.push(format!("{}: {message}", plain(&kind.path_of(&object))));
+                        progress.refused.push(format!("{}: {message}", plain(&name)));
                         if progress.refused.len() >= MOST_REFUSED {
                             progress.token.clear();
                             return Ok(());
@@ -286,6 +296,27 @@ impl Migration {
             }
             tracing::info!(crd = %self.name, written = progress.written, "still migrating");
         }
+    }
+}
+
+impl Migration {
+    /// Writes an object as it is; returns whether it is still there.
+    ///
+    /// Others may write it at the same time, by an API server that does not know the new storage version yet. So it is written here
+    /// in any case.
+    async fn store(&self, path: &str, mut object: Value) -> Result<bool, kube::Error> {
+        for _ in 0..TRIES {
+            if self.objects.rewrite(path, &object).await? {
+                return Ok(true);
+            }
+            sleep(PACE).await;
+            match self.objects.read(path).await? {
+                Some(found) => object = found,
+                None => return Ok(false),
+            }
+        }
+        let message = "others write it again and again".to_owned();
+        Err(kube::Error::Api(Status::failure(&message, "Conflict").with_code(409).boxed()))
     }
 }
 

@@ -55,10 +55,16 @@ use crate::{
     webhook::{GeneratedPolicy, Rotation, Webhooks, configuration},
 };
 
+/// The path of all definitions.
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// How long it may take until a replica that is ready gets calls: its probe, the endpoints of the Service, and the proxies.
+const CALLED_WITHIN: Duration = Duration::from_secs(15);
 /// How often it is looked whether caches have synced.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Most connections.
 const MOST_CONNECTIONS: usize = 1_000;
+/// How often configurations are applied again; an apply that changes nothing writes nothing.
+const REPAIR_EVERY: Duration = Duration::from_secs(30);
 /// How long it may take to say that this replica is gone.
 const LEAVES_WITHIN: Duration = Duration::from_secs(3);
 /// How the port treats connections: an API server closes them after 90 s without a call, and must be the one who does.
@@ -234,13 +240,23 @@ fn keeps_certificates(webhooks: Option<&Webhooks>) -> bool {
 /// Makes a task that installs a definition; one that is converted waits until all replicas can do that.
 fn installs(definition: CustomResourceDefinition, parts: &ApiParts, state: watch::Sender<PortState>) -> Task {
     let (client, seed, dry_run) = (parts.direct.clone(), parts.seed, parts.dry_run);
+    let inspector = parts.inspector.clone();
     let stored = definition.spec.versions.iter().find(|version| version.storage);
     let version = stored.map(|version| version.name.clone()).unwrap_or_default();
     Task::new(format!("install {}", definition.name_any()), false, move |stopping: Stopping| {
         let installer = Installer::new(client.clone(), definition.clone(), version.clone(), seed, dry_run);
-        let (state, is_converted) = (state.clone(), definition.spec.conversion.is_some());
+        let (state, conversion) = (state.clone(), definition.spec.conversion.as_ref());
+        let is_converted = conversion.is_some();
+        let client_config =
+            conversion.and_then(|conversion| conversion.webhook.as_ref()?.client_config.as_ref());
+        let is_behind_a_service = client_config.is_some_and(|config| config.service.is_some());
+        let (objects, inspector) = (RawObjects::new(client.clone()), inspector.clone());
+        let path = format!("{DEFINITIONS}/{}", definition.name_any());
         let installation = async move {
             wait_for(&state, |state| state.agreed || !is_converted).await;
+            if is_behind_a_service && !dry_run {
+                wait_for_calls(&objects, &path, &inspector).await;
+            }
             let bundle = state.borrow().bundle.clone().map(|bundle| ByteString(bundle.into_bytes()));
             installer.trusting(bundle).install().await?;
             state.send_modify(|state| state.uninstalled -= 1);
@@ -253,6 +269,19 @@ fn installs(definition: CustomResourceDefinition, parts: &ApiParts, state: watch
             }
         }
     })
+}
+
+/// Waits until an API server can call this program, before a kind is converted that was not: from then on nobody can use it
+/// otherwise.
+async fn wait_for_calls(objects: &RawObjects, path: &str, inspector: &Inspector) {
+    let is_used = |found: Value| found["spec"]["conversion"]["strategy"] != "Webhook";
+    if objects.read(path).await.ok().flatten().is_some_and(is_used) {
+        tracing::info!(path, "the CRD says that nothing converts: waiting until this replica gets calls");
+        while !inspector.readiness().is_ok() {
+            sleep(LOOK_EVERY).await;
+        }
+        sleep(CALLED_WITHIN).await;
+    }
 }
 
 /// Calls the webhooks of a manager in the process; a manager without any knows no path.
@@ -357,54 +386,68 @@ impl WebhookServer {
 
     /// Lists the objects that say whom an API server trusts.
     fn holders(&self) -> Vec<BundleHolder> {
-        let configurations =
-            self.configurations().into_iter().map(|(path, _)| BundleHolder::Configuration(path));
+        let configurations = self.configurations().into_iter().filter(|(_, wanted)| wanted.is_some());
+        let configurations = configurations.map(|(path, _)| BundleHolder::Configuration(path));
         let definitions = self.webhooks.converted().into_iter().map(|name| {
-            let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+            let path = format!("{DEFINITIONS}/{name}");
             BundleHolder::Definition(path)
         });
         configurations.chain(definitions).collect()
     }
 
-    /// Lists the configurations and their paths.
-    fn configurations(&self) -> Vec<(String, Value)> {
+    /// Returns the paths of both configurations, and those that are to be there.
+    fn configurations(&self) -> [(String, Option<Value>); 2] {
         let bundle = self.state.borrow().bundle.clone();
         let made = configuration::configurations(&self.webhooks, &self.name, bundle.as_deref());
         let path = |plural: &str| format!("/apis/admissionregistration.k8s.io/v1/{plural}/{}", self.name);
-        let mutating = made.mutating.map(|made| (path("mutatingwebhookconfigurations"), json!(made)));
-        let validating = made.validating.map(|made| (path("validatingwebhookconfigurations"), json!(made)));
-        mutating.into_iter().chain(validating).collect()
+        [
+            (path("mutatingwebhookconfigurations"), made.mutating.map(|made| json!(made))),
+            (path("validatingwebhookconfigurations"), made.validating.map(|made| json!(made))),
+        ]
     }
 
     /// Applies a configuration; webhooks that the program does not have any more go.
-    async fn configure(&self, objects: &RawObjects, path: &str, wanted: &Value) -> Result<(), kube::Error> {
-        let holder = BundleHolder::Configuration(path.to_owned());
+    async fn configure(
+        &self,
+        objects: &RawObjects,
+        path: &str,
+        wanted: Option<&Value>,
+    ) -> Result<(), kube::Error> {
         if let Some(mut found) = objects.read(path).await? {
-            let names = |object: &Value| -> Vec<Value> {
-                let webhooks = object["webhooks"].as_array().into_iter().flatten();
-                webhooks.map(|webhook| webhook["name"].clone()).collect()
+            let wanted = wanted.and_then(|wanted| wanted["webhooks"].as_array());
+            let is_wanted = |found: &Value| {
+                wanted.is_some_and(|wanted| wanted.iter().any(|wanted| wanted["name"] == found["name"]))
             };
-            let (kept, all) = (names(wanted), names(&found));
-            if let Some(webhooks) =
-                found["webhooks"].as_array_mut().filter(|_| all.iter().any(|name| !kept.contains(name)))
-            {
-                // Who owns a bundle alone would keep a webhook that has nothing else.
-                webhooks.retain(|webhook| kept.contains(&webhook["name"]));
-                let bundle = webhooks.first().map(|webhook| webhook["clientConfig"]["caBundle"].clone());
-                holder.publish(objects, &found, &bundle.unwrap_or_default()).await?;
+            let webhooks = found["webhooks"].take();
+            let all = webhooks.as_array().map(Vec::as_slice).unwrap_or_default();
+            let kept: Vec<_> = all.iter().filter(|webhook| is_wanted(webhook)).collect();
+            if kept.len() < all.len() {
+                // Who has applied manifests owns them as well, so that an apply would leave them there.
+                let version = &found["metadata"]["resourceVersion"];
+                let part = json!({"metadata": {"resourceVersion": version}, "webhooks": kept});
+                objects.merge(path, &part, OF_CONFIGURATIONS).await?;
             }
         }
-        objects.apply(path, wanted, OF_CONFIGURATIONS).await.map(drop)
+        match wanted {
+            Some(wanted) => objects.apply(path, wanted, OF_CONFIGURATIONS).await.map(drop),
+            None => Ok(()),
+        }
     }
 
-    /// Applies the configurations, at the beginning of each term: so those of the program that leads stay.
+    /// Applies the configurations at the beginning of each term, so those of the program that leads stay; and again and again,
+    /// since somebody may delete or edit them.
     async fn configure_all(self, client: kube::Client, stopping: Stopping) -> Result<(), Error> {
         let objects = RawObjects::new(client);
+        let keeps = async {
+            loop {
+                self.install(&objects).await;
+                sleep(REPAIR_EVERY).await;
+            }
+        };
         tokio::select! {
-            () = stopping.wait() => {}
-            () = self.install(&objects) => {}
+            () = stopping.wait() => Ok(()),
+            never = keeps => never,
         }
-        Ok(())
     }
 
     /// Applies the configurations, until that succeeds, once all replicas have these webhooks and the kinds are there.
@@ -412,7 +455,7 @@ impl WebhookServer {
         wait_for(&self.state, |state| state.agreed && state.uninstalled == 0).await;
         for (path, configuration) in self.configurations() {
             let [mut wait, longest] = WAITS;
-            while let Err(error) = self.configure(objects, &path, &configuration).await {
+            while let Err(error) = self.configure(objects, &path, configuration.as_ref()).await {
                 if wait == longest {
                     tracing::warn!(%error, path, "a webhook configuration can't be applied; trying again");
                 }

@@ -67,6 +67,14 @@ impl RawObjects {
         self.unless_changed(request.expect("names make a path")).await
     }
 
+    /// Merges a part into an object as it was read; `false` if somebody else was faster.
+    pub(super) async fn merge(&self, path: &str, part: &Value, manager: &str) -> Result<bool, kube::Error> {
+        let request = Request::patch(format!("{path}?fieldManager={manager}"))
+            .header("Content-Type", "application/merge-patch+json")
+            .body(part.to_string().into_bytes());
+        self.unless_changed(request.expect("names make a path")).await
+    }
+
     async fn unless_changed(&self, request: Request<Vec<u8>>) -> Result<bool, kube::Error> {
         match self.0.request::<Value>(request).await {
             Ok(_) => Ok(true),
