@@ -596,3 +596,47 @@ async fn a_services_target_is_its_port_where_none_is_given() {
         made["spec"]["ports"].as_array().into_iter().flatten().map(|port| &port["targetPort"]).collect();
     assert_eq!((code, targets), (201, vec![&json!(80), &json!(81), &json!("x")]));
 }
+
+// As the registries of kube-apiserver 1.36 say: a client may tell by that whether an object is gone.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_is_answered_with_the_object_where_the_real_server_does_so() {
+    let core = Core::new(CoreConfig::default());
+    let services = "/api/v1/namespaces/default/services";
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+        "spec": {"clusterIP": "None", "ports": [{"port": 80}]},
+    });
+    assert_eq!(call(&core, Method::POST, services, service).await.0, 201);
+    assert_eq!(call(&core, Method::POST, MAPS, config_map("a")).await.0, 201);
+    let gone = async |uri: String| call(&core, Method::DELETE, &uri, Value::Null).await.1["kind"].clone();
+    assert_eq!(gone(format!("{services}/s")).await, "Service");
+    assert_eq!(gone(format!("{MAPS}/a")).await, "Status");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_keeps_the_status_that_it_is_created_with() {
+    let core = Core::new(CoreConfig::default());
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
+        "status": {"conditions": ready, "capacity": {"cpu": "4"}},
+    });
+    let (code, made) = call(&core, Method::POST, "/api/v1/nodes", node).await;
+    assert_eq!((code, &made["status"]["capacity"]["cpu"]), (201, &json!("4")), "{made}");
+    assert_eq!(made["status"]["conditions"][0]["type"], "Ready");
+}
+
+// An operator that applies the whole object to its status must be able to take its finalizer off later.
+#[tokio::test(start_paused = true)]
+async fn an_apply_of_a_custom_status_owns_no_metadata() {
+    let core = with_widgets().await;
+    let mut whole = widget("w");
+    whole["metadata"]["finalizers"] = json!(["example.com/f"]);
+    let uri = format!("{WIDGETS}/w?fieldManager=m");
+    assert_eq!(send(&core, apply(&uri, &whole)).await.0, StatusCode::CREATED);
+    whole["status"] = json!({"ready": true});
+    let (code, shown) = send(&core, apply(&format!("{WIDGETS}/w/status?fieldManager=m"), &whole)).await;
+    assert_eq!((code.as_u16(), &shown["status"]["ready"]), (200, &json!(true)), "{shown}");
+    let (code, after) = send(&core, apply(&uri, &widget("w"))).await;
+    assert_eq!((code.as_u16(), after["metadata"].get("finalizers")), (200, None), "{after}");
+}

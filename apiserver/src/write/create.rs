@@ -110,7 +110,7 @@ pub(super) fn insert(
     let given = admit::change(state, target, options, Operation::Create, None, &mut object)?;
     if let Some(given) = &given {
         // A webhook that sends the whole object back does not write the status by that.
-        if served.offers("status") {
+        if drops_status(target) {
             object::carry_top(given, &mut object, "status");
         }
         fit_schema(target, &mut object, nulls);
@@ -197,7 +197,7 @@ fn sign(options: &WriteOptions, resource: &Resource, object: &mut Value) {
 
 /// Takes away what a new object can't have yet, and gives it its place.
 fn begin_anew(target: &Target, object: &mut Value, tracking: Tracking) {
-    let (resource, served) = (&target.resource, &target.served);
+    let resource = &target.resource;
     if !target.namespace.is_empty() {
         object::set(object, "namespace", target.namespace.clone());
     }
@@ -207,13 +207,18 @@ fn begin_anew(target: &Target, object: &mut Value, tracking: Tracking) {
     if tracking == Tracking::Update {
         object::remove(object, "managedFields");
     }
-    if served.offers("status") {
+    if drops_status(target) {
         object::map_mut(object).remove("status");
     }
     let generation = resource.built_in().map(|row| row.generation);
     if generation != Some(Generation::None) {
         object::set(object, "generation", 1);
     }
+}
+
+/// Returns whether a creation writes no status. That of a Node does, as kubelets need it.
+fn drops_status(target: &Target) -> bool {
+    target.served.offers("status") && target.resource.built_in().is_none_or(|row| row.kind != "Node")
 }
 
 fn namespace_takes(state: &State, target: &Target) -> Result<(), Status> {

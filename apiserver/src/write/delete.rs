@@ -16,6 +16,28 @@ use crate::state::State;
 use crate::status::{Cause, Status};
 use crate::store::{Scope, Stored};
 
+/// The kinds whose last state is the answer to a deletion, as their registries in kube-apiserver say; that of others is a Status.
+const RETURNED: [&str; 18] = [
+    "CSIDriver",
+    "CSINode",
+    "CustomResourceDefinition",
+    "DeviceClass",
+    "Namespace",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "PodTemplate",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "ResourceQuota",
+    "ResourceSlice",
+    "Service",
+    "ServiceAccount",
+    "StorageClass",
+    "VolumeAttachment",
+    "VolumeAttributesClass",
+];
+
 /// The finalizer that orphans dependents.
 pub(crate) const ORPHAN: &str = "orphan";
 /// The finalizer that waits for dependents.
@@ -170,7 +192,7 @@ pub(crate) fn delete(state: &mut State, target: &Target, options: &DeleteOptions
     options.check(resource, &target.name, &live.value())?;
     admit::check_deletion(state, target, options.author.as_ref(), options.keep, &live)?;
     let uid = object::uid(&live.value()).to_owned();
-    let returns_object = matches!(kind, "Pod" | "Namespace" | "CustomResourceDefinition" | "ServiceAccount");
+    let returns_object = RETURNED.contains(&kind);
     if options.keep == Keep::DryRun {
         let marked = plan(state, resource, &live.value(), options);
         return Ok(match marked {

@@ -331,10 +331,14 @@ fn other_fields(target: &Target, applied: &Value) -> Vec<String> {
     match target.subresource.as_str() {
         "" if target.served.offers("status") => vec!["status".to_owned()],
         "status" => {
+            let is_custom = target.resource.built_in().is_none();
             let keys = applied.as_object().into_iter().flat_map(|map| map.keys());
-            keys.filter(|key| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status"))
-                .cloned()
-                .collect()
+            let is_other = |key: &&String| match key.as_str() {
+                "apiVersion" | "kind" | "status" => false,
+                "metadata" => is_custom,
+                _ => true,
+            };
+            keys.filter(is_other).cloned().collect()
         }
         _ => Vec::new(),
     }
