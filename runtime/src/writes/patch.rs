@@ -58,7 +58,7 @@ pub(crate) async fn patch_status<K: Object, S: Serialize + DeserializeOwned>(
     patched: Patched<'_, K>,
     status: S,
 ) -> Result<(), WriteError> {
-    let reader = StatusReader { through_object: through_object::<K>, through_status: through_status::<S> };
+    let reader = StatusReader { through_status: through_status::<S> };
     let mut patching = Patching::of(&patched, Some(reader));
     let wanted = encode(PATCH_STATUS, &patching.target, &status)?;
     drop(status);
@@ -73,7 +73,6 @@ pub(crate) async fn patch_status<K: Object, S: Serialize + DeserializeOwned>(
 /// Reads the status of an object as the user's types have it.
 #[derive(Clone, Copy)]
 struct StatusReader {
-    through_object: fn(&Value) -> Option<Value>,
     through_status: fn(Value) -> Value,
 }
 
@@ -92,6 +91,8 @@ struct Patching<'a> {
     target: Target,
     /// `None`: the object itself is patched.
     status: Option<StatusReader>,
+    /// Reads the status of an answer through the object's type.
+    through_object: fn(&Value) -> Option<Value>,
     uid: String,
     /// The version that the patch is computed from.
     resource_version: String,
@@ -110,6 +111,7 @@ impl<'a> Patching<'a> {
             key,
             target: Target { kind: kind.clone(), key: ObjectKey::of(*object) },
             status,
+            through_object: through_object::<K>,
             uid: meta.uid.clone().unwrap_or_default(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             seen: Value::Null,
@@ -131,6 +133,12 @@ impl<'a> Patching<'a> {
         is_later.then_some(answer)
     }
 
+    /// Returns the status in an answer, if the object's type can read it.
+    fn status_in(&self, answer: &ApiResponse) -> Option<StatusSeen> {
+        let typed = (self.through_object)(&answer.object)?;
+        Some(StatusSeen { typed, raw: answer.object["status"].clone() })
+    }
+
     /// Returns what the server answered; `None` where the object reads as patched already.
     fn patch_object<'p>(&'p self, change: &'p Value) -> BoxFuture<'p, Result<Option<Value>, WriteError>> {
         Box::pin(async move {
@@ -142,7 +150,9 @@ impl<'a> Patching<'a> {
             };
             let ground = PatchGround { resource_version, raw: None };
             let (answer, ground, _) = self.send(change, ground, |_| change.clone()).await?;
-            self.writer.learn(self.key, &self.target, &answer, Some(&ground.resource_version), None);
+            // Otherwise a later status would be compared with that of before this answer.
+            let status = self.status_in(&answer);
+            self.writer.learn(self.key, &self.target, &answer, Some(&ground.resource_version), status);
             Ok(Some(answer.object))
         })
     }
@@ -171,11 +181,9 @@ impl<'a> Patching<'a> {
                 Ok(sent) => sent,
                 Err(error) => return Err(self.explain(error).await),
             };
-            let raw = &answer.object["status"];
-            let typed = (reader.through_object)(&answer.object);
-            let status = typed.map(|typed| StatusSeen { typed, raw: raw.clone() });
+            let status = self.status_in(&answer);
             self.writer.learn(self.key, &self.target, &answer, Some(&ground.resource_version), status);
-            match dropped(&patch, raw) {
+            match dropped(&patch, &answer.object["status"]) {
                 fields if fields.is_empty() => Ok(()),
                 fields => Err(WriteError::NotStored { object: Box::new(self.target.clone()), fields }),
             }
@@ -229,7 +237,7 @@ impl<'a> Patching<'a> {
         }
         let replaces_the_same = match self.status {
             None => replaces_the_same(change, &self.seen, &found),
-            Some(StatusReader { through_object, through_status }) => through_object(&found)
+            Some(StatusReader { through_status }) => (self.through_object)(&found)
                 .map(through_status)
                 .is_some_and(|status| replaces_the_same(change, &self.seen, &status)),
         };

@@ -178,3 +178,26 @@ async fn what_the_server_does_not_store_is_said() {
     assert!(text.contains("Website shop/a") && text.contains("CRD"), "{text}");
     assert_eq!(stored::<Website>(&server).await["replicas"], 5, "what it knows is stored");
 }
+
+// W9
+#[tokio::test(start_paused = true)]
+async fn a_status_goes_back_although_the_object_was_patched_meanwhile() {
+    let server = shop().await;
+    let (reconciler, record) = does(|site: Arc<Website>, cx: Context<Website>| async move {
+        let status = |replicas| WebsiteStatus { replicas, ready_replicas: 0 };
+        if site.status.is_some() {
+            cx.patch_status(&site, status(1)).await?;
+            cx.patch(&site, json!({"metadata": {"annotations": {"at": "work"}}})).await?;
+        }
+        cx.patch_status(&site, status(7)).await?;
+        Ok(Action::await_change())
+    });
+    let _running = Manager::new(server.client()).controller(Controller::new(reconciler)).spawn();
+    server.create(&website("a")).await;
+    record.reaches(1).await;
+    assert_eq!(stored::<Website>(&server).await["replicas"], 7);
+    server.patch_merge::<Website>("shop/a", json!({"spec": {"replicas": 5}})).await;
+    record.reaches(2).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(stored::<Website>(&server).await["replicas"], 7);
+}
