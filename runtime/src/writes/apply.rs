@@ -114,7 +114,10 @@ impl<C: Object> Apply<C> {
         writer.forget_answer(key, target);
         let found = writer.fetch_meta(target).await?;
         let intent = child.intent(VERB, target, found.as_ref())?;
-        self.attempt(target, &intent, found.as_ref(), None).await
+        // It names all owners: another owner's apply that came meanwhile must not be undone.
+        let shared = found.as_ref().filter(|_| child.ownership == OwnerRole::Shares);
+        let version = shared.map(|found| &*found.resource_version);
+        self.attempt(target, &intent, found.as_ref(), version).await
     }
 
     /// Returns the child if the same was applied last and it still shows what that was answered with.

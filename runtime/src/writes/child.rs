@@ -169,7 +169,9 @@ impl<C: Object> Child<C> {
             None if self.ownership != OwnerRole::Controls => Ok(()),
             Some(reference)
                 if owner.kind.is_named_by(&reference.api_version, &reference.kind)
-                    && reference.name == owner.key.name() =>
+                    && reference.name == owner.key.name()
+                    && (owner.kind.scope == Scope::Cluster
+                        || target.key.namespace() == owner.key.namespace()) =>
             {
                 Err(WriteError::EarlierOwner { object, owner: named })
             }

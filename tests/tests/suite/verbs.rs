@@ -316,6 +316,28 @@ async fn an_object_of_several_owners_keeps_them_all_and_wakes_them_all() {
     assert_eq!(owners().await, names, "they create it again");
 }
 
+// W17
+#[tokio::test(start_paused = true)]
+async fn owners_that_apply_at_the_same_time_keep_each_other() {
+    let server = shop().await;
+    let names: Vec<_> = (0..8).map(|number| format!("site-{number}")).collect();
+    for name in &names {
+        server.create(&website(name)).await;
+    }
+    let (reconciler, record) = does(|_: Arc<Website>, cx: Context<Website>| async move {
+        cx.apply(config_map("shared", &[("a", "1")])).uncontrolled().await?;
+        Ok(Action::await_change())
+    });
+    let controller = Controller::new(reconciler).workers(8);
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    record.reaches(8).await;
+    rest().await;
+    let shared = server.get::<ConfigMap>("shop/shared").await.unwrap();
+    let mut owners: Vec<_> = shared.owner_references().iter().map(|owner| owner.name.clone()).collect();
+    owners.sort();
+    assert_eq!(owners, names);
+}
+
 // W18
 #[tokio::test(start_paused = true)]
 async fn kinds_known_at_run_time_are_applied_created_and_deleted() {
