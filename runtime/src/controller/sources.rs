@@ -230,16 +230,25 @@ impl<'a> ControllerSources<'a> {
             if narrowing.is_none() && !asked.is_empty() {
                 // Dropped again unless the program asked for the same: no other shows the whole kind for sure.
                 let whole = (source.informer)(self.factory, None, None);
-                let is_readable = |informer: &&AnyInformer| informer.object_type() == source.object;
+                let is_readable =
+                    |informer: &&AnyInformer| informer.object_type() == source.object && informer.is_whole();
                 let mut readable = asked.iter().map(|(_, informer)| informer).filter(is_readable);
-                if asked.iter().any(|(_, informer)| informer.is_same(&whole)) {
+                let is_read = if asked.iter().any(|(_, informer)| informer.is_same(&whole)) {
                     let id = self.feed(&whole, source.form, None, Selects::Everything, None);
                     self.read(&whole, &source, Some(id), None);
-                } else if let Some(part) = readable.next() {
-                    let id = self.feeding.iter().position(|known| known.is_same(part)).map(SourceId);
-                    self.read(part, &source, id, None);
+                    true
+                } else if let Some(other) = readable.next() {
+                    let id = self.feeding.iter().position(|known| known.is_same(other)).map(SourceId);
+                    self.read(other, &source, id, None);
+                    true
+                } else {
+                    // They show a part, or other types: runs need a cache of their own.
+                    false
+                };
+                self.awaited.extend(asked);
+                if is_read {
+                    return;
                 }
-                return self.awaited.extend(asked);
             }
         }
         let places = match (&narrowing.namespace, kind.scope) {
@@ -339,6 +348,8 @@ impl<'a> ControllerSources<'a> {
         observer: impl Fn(&Enqueuer) -> O + Send + Sync + 'static,
     ) {
         let informer = informer.clone();
+        // With one place, all keys wait for the same.
+        let place = place.filter(|_| self.places.len() > 1);
         let connect: Connect = Box::new(move |enqueuer| informer.observe(Arc::new(observer(enqueuer))));
         self.connects.push((place, connect));
     }

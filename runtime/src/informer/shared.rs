@@ -169,6 +169,13 @@ impl AnyInformer {
         core.cluster.is_none().then(|| format!("{} {extents} {}", core.kind, core.selector))
     }
 
+    /// Returns whether it caches all objects of its kind.
+    pub(crate) fn is_whole(&self) -> bool {
+        let core = &self.handle.core;
+        let is_everywhere = core.sources.iter().all(|(extent, _)| *extent == Extent::All);
+        is_everywhere && core.selector.is_empty() && !core.is_part
+    }
+
     /// Returns whether it keeps this replica's part of the objects alone.
     pub(crate) fn is_part(&self) -> bool {
         self.handle.core.is_part

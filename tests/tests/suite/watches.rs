@@ -308,6 +308,34 @@ async fn a_leader_works_in_the_namespaces_that_it_can_read() {
     }
 }
 
+// I22
+#[tokio::test(start_paused = true)]
+async fn what_runs_read_is_the_whole_kind_although_the_program_asked_for_a_part_or_another_type() {
+    let server = shop().await;
+    server.create(&website("a")).await;
+    server.create(&config_map("there")).await;
+    for of_another_type in [false, true] {
+        let manager = Manager::new(server.client());
+        let _asked = match of_another_type {
+            false => Box::new(manager.informer::<ConfigMap>().namespace("kube-system").lister())
+                as Box<dyn std::any::Any>,
+            true => Box::new(manager.lister::<Metadata<ConfigMap>>()),
+        };
+        let (reconciler, record) =
+            watchkeeper_tests::does(|_: Arc<Website>, cx: Context<Website>| async move {
+                let found = cx.lister::<ConfigMap>().get(&ObjectKey::new("shop", "there"));
+                assert!(found.is_some());
+                Ok(Action::await_change())
+            });
+        let controller = Controller::new(reconciler).reads::<ConfigMap>();
+        let running = manager.controller(controller).spawn();
+        record.reaches(1).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(record.len(), 1, "it did not fail");
+        running.stop().await.unwrap();
+    }
+}
+
 // C33
 #[tokio::test(start_paused = true)]
 async fn with_one_cache_a_namespace_a_key_waits_for_its_own() {
