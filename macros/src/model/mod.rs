@@ -16,27 +16,30 @@ use syn::{
 use crate::attr::{self, Form, IndexKey, Kube, Mistakes, Of, Scope};
 
 /// Names that a look-up can't have: it would hide a method of every lister.
-const TAKEN: [&str; 26] = [
+const TAKEN: [&str; 29] = [
     "as_ref",
     "borrow",
     "by_index",
+    "cached",
     "clone",
+    "contains",
+    "count_by_index",
     "deref",
     "eq",
     "fmt",
     "from",
     "get",
     "has_index",
-    "held",
     "into",
     "is_empty",
     "len",
     "list",
-    "list_held",
+    "list_cached",
     "list_matching",
     "lookup",
     "name",
     "namespace",
+    "pick",
     "resource_version",
     "to_owned",
     "type_id",
