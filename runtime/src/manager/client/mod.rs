@@ -54,6 +54,8 @@ pub(super) fn infer() -> BoxFuture<'static, Result<(Client, ClientOrigin), Error
                 tracing::info!(server = %config.cluster_url, context, "using a kubeconfig");
                 config
             }
+            // A kubeconfig that is there, or named, and can't be used must not become the pod's own cluster.
+            Err(cause) if place.is_there() => return Err(place.refuse(cause)),
             Err(cause) => {
                 let config = Config::incluster().map_err(|_| place.refuse(cause))?;
                 tracing::info!(server = %config.cluster_url, "using the pod's service account");

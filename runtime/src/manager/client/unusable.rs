@@ -23,6 +23,11 @@ pub(super) struct KubeconfigPlace {
 }
 
 impl KubeconfigPlace {
+    /// Returns whether a file is named, or is in the home folder.
+    pub(super) fn is_there(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// Looks as kubectl does.
     pub(super) fn find(environment: impl Fn(&str) -> Option<String>, exists: impl Fn(&Path) -> bool) -> Self {
         let set = |name| environment(name).filter(|text| !text.is_empty());
