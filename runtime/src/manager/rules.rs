@@ -149,7 +149,7 @@ impl Rules {
         self.grant(None, migrations, &[ApiVerb::Get, ApiVerb::Create, ApiVerb::Delete]);
         if let Some((plural, group)) = name.split_once('.') {
             let objects = RuleResource::new(group, plural, None);
-            self.grant(None, objects, &[ApiVerb::List, ApiVerb::Update]);
+            self.grant(None, objects, &[ApiVerb::Get, ApiVerb::List, ApiVerb::Update]);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a manager says of its program, and manifests are made of.
 
 use std::{
+    net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -65,6 +66,13 @@ impl HttpPort {
     /// Reads where HTTP is served: in a pod it is, unless the program says otherwise.
     pub(in crate::manager) fn of(http: Option<&Http>) -> Result<Option<Self>, Error> {
         let Some(address) = http.map_or(Some(IN_A_POD), Http::address) else { return Ok(None) };
+        let host = address.trim().rsplit_once(':').map_or("", |(host, _)| host.trim_matches(['[', ']']));
+        let is_loopback = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        if is_loopback || host == "localhost" {
+            return Err(Error::Manifests(format!(
+                "probes can't reach the address {address:?} of a pod: write it as :8080 or 0.0.0.0:8080"
+            )));
+        }
         let certificate = http.and_then(Http::certificate).and_then(Path::parent).map(Path::to_owned);
         Ok(Some(Self { port: port_of(address)?, certificate }))
     }

@@ -52,13 +52,16 @@ impl Layout<'_> {
         let (chosen, api) = (&self.chosen, &self.program.api);
         let in_file = |file| move |object| Manifest { file, object };
         let mut all = Vec::new();
-        if !chosen.is_chart && chosen.namespace != "default" {
-            let namespace = json!({
-                "apiVersion": "v1", "kind": "Namespace",
-                "metadata": {
-                    "name": chosen.namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
-                },
+        let is_of_the_cluster = |name: &str| name == "default" || name.starts_with("kube-");
+        let is_system = chosen.namespace.as_str().is_some_and(is_of_the_cluster);
+        if !chosen.is_chart && !is_system {
+            let mut namespace = json!({
+                "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": chosen.namespace},
             });
+            // Other programs may be in another one, and need more.
+            if chosen.namespace == self.name {
+                namespace["metadata"]["labels"] = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+            }
             all.push(Manifest { file: "namespace.yaml", object: namespace });
         }
         if !chosen.is_chart {
@@ -128,7 +131,8 @@ impl Layout<'_> {
         let Self { name, program, chosen } = self;
         let mut pod = json!({
             "serviceAccountName": name,
-            "terminationGracePeriodSeconds": program.grace_period.as_secs() + FAREWELL_SECONDS,
+            "terminationGracePeriodSeconds":
+                program.grace_period.as_secs().saturating_add(FAREWELL_SECONDS).min(i32::MAX as u64),
             "securityContext": {
                 "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER,
                 "seccompProfile": {"type": "RuntimeDefault"},
