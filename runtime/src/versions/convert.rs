@@ -9,7 +9,7 @@ use kube::core::{CustomResourceExt, crd::merge_crds};
 use serde_json::Value;
 
 use super::{
-    lost::{LOST_ANNOTATION, LostValues, loses_no_more, losses, restore},
+    lost::{LOST_ANNOTATION, LostValues, loses_no_more, losses, restore, restored},
     schema::{COMMON, carry_unknown, of as schema_of, own_members, with_unknown},
     spoke::{Read, Spoke, Versioned, WrongField},
 };
@@ -142,17 +142,17 @@ impl<H> Conversions<H> {
         let lost = lost_values.take(&to.name);
         set_common(&mut made, object, &read, &to.api_version);
         let plain = self.back(from, to, &made, converted.clone());
-        let restored = (!lost.is_empty()).then(|| {
-            restore(&mut converted, lost);
-            self.back(from, to, &made, converted)
-        });
         // What an old conversion kept may not fit what was changed since. And anybody can write it who can write the object:
         // it must not change what the object shows.
         let shows_the_same = |back: &Value| match &plain {
             Ok((_, plain)) => loses_no_more(&whole, plain, back),
             Err(_) => true,
         };
-        let restored = restored.and_then(Result::ok).filter(|(_, back)| shows_the_same(back));
+        let restored = restored(&lost, |values| {
+            let mut converted = converted.clone();
+            restore(&mut converted, values);
+            self.back(from, to, &made, converted).ok().filter(|(_, back)| shows_the_same(back))
+        });
         let (mut result, back) = match restored {
             Some(both) => both,
             None => plain?,

@@ -72,6 +72,12 @@ fn an_annotation_changes_nothing_that_the_object_shows() {
     let size = r#"{"path":"/spec/size","lost":{"least":7,"most":7},"back":{"least":2,"most":2}}"#;
     old["metadata"]["annotations"][LOST_ANNOTATION] = format!(r#"{{"v1":[{size}]}}"#).into();
     assert_eq!(converted(&old, "v1")["spec"]["size"], json!({"least": 2, "most": 2}));
+    // Such a value takes nothing else with it.
+    let mixed = honest.replacen('[', &format!("[{size},"), 1);
+    assert_ne!(mixed, honest);
+    old["metadata"]["annotations"][LOST_ANNOTATION] = mixed.into();
+    let mixed = converted(&old, "v1");
+    assert_eq!((&mixed["spec"]["note"], &mixed["spec"]["size"]["least"]), (&json!("n"), &json!(2)));
     old["metadata"]["annotations"][LOST_ANNOTATION] = honest.into();
     assert_eq!(converted(&old, "v1")["spec"]["size"], json!({"least": 2, "most": 5}));
 }

@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use crate::writes::merge::{difference, merged};
 
+/// How often it is tried which values can be restored: a user can write any number of others into the annotation.
+const ATTEMPTS: usize = 64;
 /// The annotation with what the version of an object does not know.
 ///
 /// Its value is JSON: for each other version the lost values. It is written and read by conversions alone.
@@ -118,6 +120,26 @@ pub(super) fn restore(object: &mut Value, values: Vec<LostValue>) {
             None => drop(parent.remove(&name)),
         }
     }
+}
+
+/// Restores as many of some values as can be restored together; returns what `attempt` makes of them.
+///
+/// Most often that is all of them. Otherwise those are looked for that can't be, by halves.
+pub(super) fn restored<T>(values: &[LostValue], attempt: impl Fn(Vec<LostValue>) -> Option<T>) -> Option<T> {
+    let (mut kept, mut result, mut left) = (Vec::new(), None, vec![values]);
+    for _ in 0..ATTEMPTS {
+        let Some(part) = left.pop().filter(|part| !part.is_empty()) else { break };
+        let both = [&kept, part].concat();
+        match attempt(both.clone()) {
+            Some(made) => (kept, result) = (both, Some(made)),
+            None if part.len() > 1 => {
+                let (first, second) = part.split_at(part.len() / 2);
+                left.extend([second, first]);
+            }
+            None => {}
+        }
+    }
+    result
 }
 
 /// Applies to the lost value what was changed in the one that the way back gave.
