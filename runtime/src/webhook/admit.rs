@@ -23,8 +23,8 @@ use crate::{
 /// It may read caches: a call waits until they have synced. It must not change anything, since other webhooks, or the API
 /// server itself, may still refuse the request.
 ///
-/// It is not asked about an update of an object that is being deleted, if only the object's metadata changes: to refuse that would
-/// keep its finalizers for ever. If the type can't read what is stored, an update is shown as [`Change::Create`], and the user is
+/// It is not asked about an update that only takes finalizers off an object that is being deleted: to refuse that would keep the
+/// object for ever. If the type can't read what is stored, an update is shown as [`Change::Create`], and the user is
 /// warned: otherwise nobody could put the object right.
 pub trait Validator<K>: Send + Sync + 'static {
     /// Validates one operation.
@@ -80,9 +80,6 @@ impl<K: TypedObject, V: Validator<K>> Admit for Validates<K, V> {
 
     fn admit<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, HandlerFailure>> {
         async move {
-            if only_lets_go(request) {
-                return Ok(Verdict::default());
-            }
             let new = decoded::<K>(request, "object", request.object.as_ref());
             let old = decoded::<K>(request, "oldObject", request.old_object.as_ref());
             let mut review = Review::new(request.clone());
@@ -132,20 +129,6 @@ impl<K: TypedObject, D: Defaulter<K>> Admit for Defaults<K, D> {
         let verdict = defaulted();
         async move { verdict }.boxed()
     }
-}
-
-/// Returns whether an object is being deleted, and only its metadata changes: a finalizer is taken off. To refuse that would keep
-/// it for ever.
-fn only_lets_go(request: &Request) -> bool {
-    let (Some(new), Some(old)) = (&request.object, &request.old_object) else { return false };
-    let but_metadata = |object: &Value| {
-        let mut object = object.clone();
-        object.as_object_mut().map(|members| members.remove("metadata"));
-        object
-    };
-    request.operation == Operation::Update
-        && new["metadata"]["deletionTimestamp"].is_string()
-        && but_metadata(new) == but_metadata(old)
 }
 
 fn decoded<K: TypedObject>(

@@ -168,24 +168,36 @@ async fn every_request_gets_an_answer_with_its_uid() {
 #[tokio::test]
 async fn whoever_takes_a_finalizer_off_is_not_asked_for_anything_else() {
     let webhooks = webhooks(Calls::new());
-    let of = |deletes: bool, text: &str| {
+    let of = |finalizers: &[&str]| {
         let mut object = object(&["refuse"]);
-        object["metadata"]["finalizers"] = json!([text]);
-        if deletes {
-            object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-        }
+        object["metadata"]["finalizers"] = json!(finalizers);
+        object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         object
     };
-    let update = |new: Value| json!({"operation": "UPDATE", "object": new, "oldObject": of(true, "a")});
-    assert_eq!(
-        ask(&webhooks, VALIDATES, update(of(true, "b"))).await,
-        json!({"uid": "u-1", "allowed": true})
-    );
-    let mut edited = of(true, "b");
-    edited["data"]["b"] = "x".into();
-    for validated in [edited, of(false, "b")] {
-        assert_eq!(ask(&webhooks, VALIDATES, update(validated)).await["allowed"], false);
+    let update = |new: &Value, old: &Value| json!({"operation": "UPDATE", "object": new, "oldObject": old});
+    let (both, one) = (of(&["a", "b"]), of(&["b"]));
+    for path in [VALIDATES, DEFAULTS] {
+        let allowed = ask(&webhooks, path, update(&one, &both)).await;
+        assert_eq!(allowed, json!({"uid": "u-1", "allowed": true}));
     }
+    let edited = |change: fn(&mut Value)| {
+        let mut object = one.clone();
+        change(&mut object);
+        object
+    };
+    let smuggled = [
+        edited(|object| object["data"]["b"] = "x".into()),
+        edited(|object| object["metadata"]["labels"] = json!({"a": "b"})),
+        edited(|object| object["metadata"]["finalizers"] = json!(["c"])),
+        edited(|object| object["metadata"]["ownerReferences"] = json!([{"name": "x"}])),
+        both.clone(),
+    ];
+    for new in &smuggled {
+        assert_eq!(ask(&webhooks, VALIDATES, update(new, &both)).await["allowed"], false, "{new}");
+    }
+    let mut stays = both.clone();
+    stays["metadata"].as_object_mut().unwrap().remove("deletionTimestamp");
+    assert_eq!(ask(&webhooks, VALIDATES, update(&one, &stays)).await["allowed"], false);
 }
 
 /// Sees which subresource is changed.

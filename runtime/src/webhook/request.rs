@@ -59,6 +59,9 @@ pub struct Request {
     pub(super) old_object: Option<Value>,
 }
 
+/// What differs in the metadata of an object of which finalizers are taken off.
+const CHANGES_WITH_FINALIZERS: [&str; 4] = ["finalizers", "generation", "managedFields", "resourceVersion"];
+
 /// The kind of a request's objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct NamedKind {
@@ -78,6 +81,26 @@ impl fmt::Display for NamedKind {
 }
 
 impl Request {
+    /// Returns whether an object is being deleted, and all that happens is that finalizers are taken off.
+    pub(super) fn only_takes_finalizers_off(&self) -> bool {
+        let (Some(new), Some(old)) = (&self.object, &self.old_object) else { return false };
+        let finalizers =
+            |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        let (left, had) = (finalizers(new), finalizers(old));
+        let the_rest = |object: &Value| {
+            let mut object = object.clone();
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.retain(|name, _| !CHANGES_WITH_FINALIZERS.contains(&name.as_str()));
+            }
+            object
+        };
+        self.operation == Operation::Update
+            && old["metadata"]["deletionTimestamp"].is_string()
+            && left.len() < had.len()
+            && left.iter().all(|finalizer| had.contains(finalizer))
+            && the_rest(new) == the_rest(old)
+    }
+
     /// Returns the operation.
     pub fn operation(&self) -> Operation {
         self.operation

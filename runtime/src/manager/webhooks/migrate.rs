@@ -142,13 +142,12 @@ impl Migration {
         if progress.token.is_empty() {
             tracing::info!(crd = %self.name, to = %plain(&kind.storage), "migrating what older versions stored");
         }
+        sleep_until(*progress.since.get_or_insert_with(Instant::now) + SEEN_BY_ALL).await;
         if !progress.is_ours {
             progress.is_ours = !self.migrated_by_server(&kind, progress).await?;
             progress.asked = None;
         }
         if progress.is_ours {
-            let begun = progress.since.get_or_insert_with(Instant::now);
-            sleep_until(*begun + SEEN_BY_ALL).await;
             self.rewrite(&kind, progress).await?;
             if !progress.refused.is_empty() {
                 return Ok(());

@@ -59,6 +59,10 @@ use crate::{
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// How long it may take until a replica that is ready gets calls: its probe, the endpoints of the Service, and the proxies.
 const CALLED_WITHIN: Duration = Duration::from_secs(15);
+/// How long that is waited for.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+/// How soon it is looked again whether the replica is ready.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How often it is looked whether caches have synced.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Most connections.
@@ -275,10 +279,25 @@ fn installs(definition: CustomResourceDefinition, parts: &ApiParts, state: watch
 /// otherwise.
 async fn wait_for_calls(objects: &RawObjects, path: &str, inspector: &Inspector) {
     let is_used = |found: Value| found["spec"]["conversion"]["strategy"] != "Webhook";
-    if objects.read(path).await.ok().flatten().is_some_and(is_used) {
-        tracing::info!(path, "the CRD says that nothing converts: waiting until this replica gets calls");
-        while !inspector.readiness().is_ok() {
-            sleep(LOOK_EVERY).await;
+    let found = loop {
+        match objects.read(path).await {
+            Ok(found) => break found,
+            Err(_) => sleep(ASK_AGAIN).await,
+        }
+    };
+    if found.is_some_and(is_used) {
+        tracing::info!(path, "nothing converts this kind so far: waiting until this replica gets calls");
+        let is_ready = async {
+            while !inspector.readiness().is_ok() {
+                sleep(ASK_AGAIN).await;
+            }
+        };
+        // A check of the program's own may wait for the new version.
+        if timeout(READY_WITHIN, is_ready).await.is_err() {
+            tracing::warn!(
+                path,
+                "the replica is not ready after {READY_WITHIN:?}: the kind is converted all the same"
+            );
         }
         sleep(CALLED_WITHIN).await;
     }
@@ -413,7 +432,13 @@ impl WebhookServer {
         path: &str,
         wanted: Option<&Value>,
     ) -> Result<(), kube::Error> {
-        if let Some(mut found) = objects.read(path).await? {
+        let found = objects.read(path).await?;
+        // Without webhooks of this purpose, one of the same name is somebody else's, unless it was applied here.
+        let is_own = |found: &Value| {
+            let mut managers = found["metadata"]["managedFields"].as_array().into_iter().flatten();
+            wanted.is_some() || managers.any(|entry| entry["manager"] == OF_CONFIGURATIONS)
+        };
+        if let Some(mut found) = found.filter(is_own) {
             let wanted = wanted.and_then(|wanted| wanted["webhooks"].as_array());
             let is_wanted = |found: &Value| {
                 wanted.is_some_and(|wanted| wanted.iter().any(|wanted| wanted["name"] == found["name"]))
