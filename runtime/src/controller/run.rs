@@ -230,7 +230,9 @@ impl<'a> Run<'a> {
         if let Some(leftovers) = core.leftovers.as_ref().filter(|_| Arc::strong_count(info) > 1) {
             let held: Arc<dyn Any + Send + Sync> = info.clone();
             let who = format!("{} {}", core.settings.name, info.key);
-            leftovers.add(who, Some(info.key.clone()), Arc::downgrade(&held));
+            // The keys of a cluster of a fleet are in the slot of the cluster: then all slots wait.
+            let key = core.keys.table().slots.are_shared().then(|| info.key.clone());
+            leftovers.add(who, key, Arc::downgrade(&held));
         }
     }
 

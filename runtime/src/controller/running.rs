@@ -183,7 +183,9 @@ impl RunningController {
             None => stop.abort.run_until_cancelled(first_panic(&mut running)).await.flatten(),
         };
         // A panic ends the term as well: first all runs must be over, so that no other replica works at the same time.
-        running.shutdown().await;
+        if panic.is_none() || start.is_some() {
+            running.shutdown().await;
+        }
         if let Some(panic) = panic {
             resume_unwind(panic);
         }

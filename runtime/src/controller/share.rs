@@ -8,7 +8,6 @@ use super::core::ControllerCore;
 use crate::{
     informer::TermStart,
     keys::Reason,
-    object::ObjectKey,
     shards::{SlotUser, Slots},
 };
 
@@ -98,9 +97,8 @@ async fn let_in(core: &ControllerCore, slots: &Slots) -> Infallible {
             Some(shown) => core.waits.as_fresh_as(&shown, &start).await,
             None => core.waits.fresh(&start).await,
         }
-        // A child is in its owner's slot, unless names decide that.
-        let comes = |child: &ObjectKey| gained.iter().any(|(slot, _)| *slot == slots.slot(child));
-        core.base.writer.forget_applied(|child| slots.of().by_name || comes(child));
+        // Others may have applied more to the children meanwhile. A child may be in another slot than its owner.
+        core.base.writer.forget_applied();
         let mut admitted = Vec::new();
         {
             let mut table = core.keys.table();

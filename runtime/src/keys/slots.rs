@@ -25,6 +25,11 @@ impl AdmittedSlots {
         Self { slots, admitted: vec![None; count] }
     }
 
+    /// Returns whether replicas share the keys out by their slots.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.slots.is_some()
+    }
+
     /// Returns whether keys like this one run here.
     pub(crate) fn admits(&self, key: &ObjectKey) -> bool {
         self.slots.as_ref().is_none_or(|slots| self.admitted[usize::from(slots.slot(key))].is_some())

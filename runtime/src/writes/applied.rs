@@ -100,8 +100,8 @@ impl AppliedMemory {
         self.by_object.lock().retain(|(group, plural, _), _| *group != kind.group || *plural != kind.plural);
     }
 
-    pub(super) fn forget_if(&self, is_of: impl Fn(&ObjectKey) -> bool) {
-        self.by_object.lock().retain(|(_, _, object), _| !is_of(object));
+    pub(super) fn forget_all(&self) {
+        self.by_object.lock().clear();
     }
 
     /// Logs once what will not happen to objects of a kind that no cache shows.

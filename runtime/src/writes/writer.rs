@@ -210,13 +210,13 @@ impl Writer {
             *self.open.lock() = OpenQuestions::default();
         }
         if is_lost || !goes_on {
-            self.forget_applied(|_| true);
+            self.forget_applied();
         }
     }
 
-    /// Forgets what was applied to some objects: others may have applied since.
-    pub(crate) fn forget_applied(&self, is_of: impl Fn(&ObjectKey) -> bool) {
-        self.applied.forget_if(is_of);
+    /// Forgets what was applied: others may have applied since.
+    pub(crate) fn forget_applied(&self) {
+        self.applied.forget_all();
     }
 
     // --- what is remembered of an object

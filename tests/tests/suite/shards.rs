@@ -89,6 +89,8 @@ struct Replica {
 #[derive(Clone, Copy, PartialEq)]
 enum Divided {
     Shared,
+    /// In another number of slots.
+    SharedOtherwise,
     /// One works for all.
     Led,
 }
@@ -146,9 +148,11 @@ impl World {
             ReflectorConfig { clock, seed: Some(self.random.random()), ..ReflectorConfig::default() };
         let manager = Manager::with_config(client, config);
         let leases = LeaderElection::new("maps").namespace("shop");
+        let sharding = Sharding::from(leases.clone());
+        let sharding = if self.splits_caches { sharding.split_caches() } else { sharding };
         let manager = match divided {
-            Divided::Shared if self.splits_caches => manager.sharded(Sharding::from(leases).split_caches()),
-            Divided::Shared => manager.sharded(Sharding::from(leases)),
+            Divided::Shared => manager.sharded(sharding),
+            Divided::SharedOtherwise => manager.sharded(sharding.slots(32)),
             Divided::Led => manager.leader_election(leases),
         };
         let client = manager.client().clone();
@@ -210,7 +214,12 @@ impl World {
                 let process = self.replicas[who].process + 1;
                 // In some worlds a version that leads takes the place of one that shares, and back.
                 let leads = self.seed % 4 >= 2 && self.random.random_bool(0.5);
-                let divided = if leads { Divided::Led } else { Divided::Shared };
+                let otherwise = self.seed % 4 == 1 && self.random.random_bool(0.5);
+                let divided = match (leads, otherwise) {
+                    (true, _) => Divided::Led,
+                    (false, true) => Divided::SharedOtherwise,
+                    (false, false) => Divided::Shared,
+                };
                 self.replicas[who] = self.start(who, process, divided);
             }
         }
