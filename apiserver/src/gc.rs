@@ -89,6 +89,10 @@ fn judge(state: &mut State, place: &OwnerPlace, resource: &Arc<Resource>, stored
         let there = there.and_then(|there| find(state, &there));
         match there {
             None => dead.push(owner.uid.to_owned()),
+            // The collector asks for the owner by its name.
+            Some((_, there)) if object::name(&there.value()) != owner.name => {
+                dead.push(owner.uid.to_owned());
+            }
             Some((_, owner)) if waits_for_dependents(&owner.value()) => waiting += 1,
             Some(_) => living += 1,
         }

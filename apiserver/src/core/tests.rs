@@ -640,3 +640,75 @@ async fn an_apply_of_a_custom_status_owns_no_metadata() {
     let (code, after) = send(&core, apply(&uri, &widget("w"))).await;
     assert_eq!((code.as_u16(), after["metadata"].get("finalizers")), (200, None), "{after}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_update_is_checked_as_a_creation_is() {
+    let core = Core::new(CoreConfig::default());
+    assert_eq!(call(&core, Method::POST, MAPS, config_map("a")).await.0, 201);
+    let owner = |uid: &str, controls: bool| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid, "controller": controls});
+    for metadata in [
+        json!({"finalizers": ["cleanup"]}),
+        json!({"annotations": {"a/b/c": "d"}}),
+        json!({"ownerReferences": [owner("", false)]}),
+        json!({"ownerReferences": [owner("u-1", true), owner("u-2", true)]}),
+    ] {
+        let patch = json!({"metadata": metadata});
+        let (code, refused) = call(&core, Method::PATCH, &format!("{MAPS}/a"), patch).await;
+        assert_eq!(code, 422, "{refused}");
+    }
+    // One that is there twice counts once.
+    let (_, own) = call(&core, Method::GET, &format!("{MAPS}/a"), Value::Null).await;
+    let mut reference = owner(own["metadata"]["uid"].as_str().expect("a uid"), true);
+    reference["name"] = "a".into();
+    let twice = json!({"metadata": {"ownerReferences": [reference, reference]}});
+    let (code, after) = call(&core, Method::PATCH, &format!("{MAPS}/a"), twice).await;
+    assert_eq!(
+        (code, after["metadata"]["ownerReferences"].as_array().map(Vec::len)),
+        (200, Some(1)),
+        "{after}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dependent_goes_if_its_owner_has_another_name() {
+    let core = Core::new(CoreConfig::default());
+    let (_, owner) = call(&core, Method::POST, MAPS, config_map("owner")).await;
+    let dependent = |name: &str, of: &str| {
+        let mut map = config_map(name);
+        let uid = &owner["metadata"]["uid"];
+        map["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": of, "uid": uid}]);
+        map
+    };
+    for (name, of) in [("right", "owner"), ("wrong", "other")] {
+        assert_eq!(call(&core, Method::POST, MAPS, dependent(name, of)).await.0, 201);
+    }
+    core.settle();
+    let there = async |name: &str| call(&core, Method::GET, &format!("{MAPS}/{name}"), Value::Null).await.0;
+    assert_eq!((there("right").await, there("wrong").await), (200, 404));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_with_a_time_of_its_own_is_checked_strictly() {
+    let core = Core::new(CoreConfig::default());
+    let send = async |change: Value| {
+        let mut event = json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"generateName": "e"},
+            "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "example.com/c",
+            "reportingInstance": "i", "action": "Acts", "reason": "Done", "type": "Normal",
+            "regarding": {"kind": "ConfigMap", "namespace": "default", "name": "a"},
+        });
+        for (field, value) in change.as_object().expect("an object") {
+            event[field] = value.clone();
+        }
+        call(&core, Method::POST, "/apis/events.k8s.io/v1/namespaces/default/events", event).await.0
+    };
+    assert_eq!(send(json!({"note": "x".repeat(1_024)})).await, 201);
+    for change in [
+        json!({"note": "x".repeat(1_025)}),
+        json!({"reason": "x".repeat(129)}),
+        json!({"reportingController": "my controller"}),
+    ] {
+        assert_eq!(send(change.clone()).await, 422, "{change}");
+    }
+}

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Resource, defaults, validate};
 use crate::object::{self, child_mut, map_mut};
+use crate::selector::check_label_key;
 use crate::status::Cause;
 
 /// Whether an object's own fields hold its deletion back.
@@ -200,18 +201,43 @@ pub(crate) fn faults(resource: &Resource, object: &Value, before: Option<&Value>
     causes
 }
 
+/// Reports what is wrong with an Event. One with a time of its own, in either group, is checked strictly.
 fn event_faults(resource: &Resource, event: &Value) -> Option<Cause> {
     let text = |path: &str| object::at(event, path).and_then(Value::as_str).unwrap_or_default();
-    if resource.group().is_empty() {
-        let (about, own) = (text("involvedObject.namespace"), object::namespace(event));
-        let fits = about == own || (about.is_empty() && own == "default");
-        let why = "does not match event.namespace";
-        return (!fits).then(|| Cause::invalid("involvedObject.namespace", &format!("{about:?}"), why));
+    let is_core = resource.group().is_empty();
+    let is_strict = !is_core || !text("eventTime").is_empty();
+    let [about, controller, note] = match is_core {
+        true => ["involvedObject.namespace", "reportingComponent", "message"],
+        false => ["regarding.namespace", "reportingController", "note"],
+    };
+    let (about, own) = (text(about), object::namespace(event));
+    let fits = match (about.is_empty(), is_strict) {
+        (true, true) => matches!(own, "default" | "kube-system"),
+        (true, false) => own == "default",
+        (false, true) => true,
+        (false, false) => about == own,
+    };
+    let required = ["eventTime", controller, "reportingInstance", "action", "reason"];
+    if let Some(field) = required.into_iter().find(|field| is_strict && text(field).is_empty()) {
+        return Some(Cause::required(field, ""));
     }
-    for field in ["eventTime", "reportingController", "reportingInstance", "action", "reason"] {
-        if text(field).is_empty() {
-            return Some(Cause::required(field, ""));
-        }
+    if !fits {
+        let why = "does not match event.namespace";
+        return Some(Cause::invalid("involvedObject.namespace", &format!("{about:?}"), why));
+    }
+    if !is_strict {
+        return None;
+    }
+    if let Err(why) = check_label_key(text(controller)) {
+        return Some(Cause::invalid(controller, &format!("{:?}", text(controller)), &why));
+    }
+    let limits = [("reportingInstance", "reportingInstance", 128), ("action", "action", 128)];
+    let limits = limits.into_iter().chain([("reason", "reason", 128), (note, "message", 1_024)]);
+    if let Some((_, shown, most)) = limits.into_iter().find(|(field, _, most)| text(field).len() > *most) {
+        return Some(Cause::invalid(shown, "\"\"", &format!("can have at most {most} characters")));
+    }
+    if is_core {
+        return None;
     }
     let kind = text("type");
     let why = format!("has invalid value: {kind}");

@@ -100,7 +100,7 @@ pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
 }
 
 /// Checks the size of all annotations together.
-pub(super) fn annotation_size(object: &Value) -> Option<Cause> {
+fn annotation_size(object: &Value) -> Option<Cause> {
     let annotations = object::meta(object, "annotations").and_then(Value::as_object);
     let sizes = annotations.into_iter().flatten();
     let size: usize = sizes.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
@@ -127,6 +127,19 @@ pub(super) fn rules(target: &Target, new: &Value, old: Option<&Value>, causes: &
         return;
     }
     causes.extend(schema.rule_errors(new, old).into_iter().map(Cause::from));
+}
+
+/// Leaves out owner references that are there twice.
+pub(super) fn keep_each_owner_once(object: &mut Value) {
+    let owners = object::meta_mut(object).get_mut("ownerReferences").and_then(Value::as_array_mut);
+    let mut seen = Vec::new();
+    owners.into_iter().for_each(|owners| {
+        owners.retain(|owner| {
+            let is_new = !seen.contains(owner);
+            seen.push(owner.clone());
+            is_new
+        });
+    });
 }
 
 /// Finalizers that need no domain.

@@ -206,6 +206,7 @@ fn begin_anew(target: &Target, object: &mut Value, tracking: Tracking) {
     }
     if tracking == Tracking::Update {
         object::remove(object, "managedFields");
+        check::keep_each_owner_once(object);
     }
     if drops_status(target) {
         object::map_mut(object).remove("status");

@@ -92,6 +92,9 @@ pub(super) fn replace(
         keep_other_parts(target, &shown, &mut new);
         fit_schema(target, &mut new, nulls);
     }
+    if source != Source::Apply {
+        check::keep_each_owner_once(&mut new);
+    }
     options.check_escalation(state, Some(&shown), &new)?;
     causes.extend(faults(target, &shown, &new));
     check::rules(target, &new, Some(&shown), &mut causes);
@@ -141,10 +144,9 @@ pub(super) fn replace(
 
 /// Lists the errors of a new state, except those of CEL rules.
 fn faults(target: &Target, shown: &Value, new: &Value) -> Vec<Cause> {
-    let mut causes = match object::meta(new, "labels") == object::meta(shown, "labels") {
-        true => Vec::from_iter(check::annotation_size(new)),
-        false => check::metadata(target, new),
-    };
+    let checked = ["annotations", "finalizers", "labels", "ownerReferences"];
+    let is_same = checked.iter().all(|field| object::meta(new, field) == object::meta(shown, field));
+    let mut causes = if is_same { Vec::new() } else { check::metadata(target, new) };
     causes.extend(schema_causes(target, new, shown));
     causes.extend(prepare::update_faults(&target.resource, &target.subresource, shown, new));
     causes
