@@ -159,9 +159,10 @@ impl<C: Object> Apply<C> {
         request.query = format!("&force={forced}");
         let answer = writer.write(&child.owner.key, request).await?;
         writer.learn(&child.owner.key, target, &answer, version, None);
-        let answered = decode(VERB, target, answer.object)?;
+        let answered: C = decode(VERB, target, answer.object)?;
         // The cache says when the object is gone. A context that was made by hand has no caches.
-        if writer.is_cached(target) {
+        let labels = answered.meta().labels.clone().unwrap_or_default();
+        if writer.will_show(target, &labels) {
             writer.applied.keep(target, intent, &answered);
         } else if !writer.caches.is_empty() {
             writer.applied.warn_unwatched(target, child.ownership);

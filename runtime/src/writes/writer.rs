@@ -162,6 +162,11 @@ impl Writer {
         self.caches_of(target).next().is_some()
     }
 
+    /// Returns whether a cache shows a target, or will show it with these labels.
+    pub(super) fn will_show(&self, target: &Target, labels: &BTreeMap<String, String>) -> bool {
+        self.caches_of(target).any(|cache| cache.will_show(target, labels))
+    }
+
     fn cache_of(&self, source: SourceId) -> Option<&CacheView> {
         self.caches.iter().find(|cache| cache.source == source)
     }
