@@ -13,6 +13,10 @@ const LONGEST: usize = 253;
 #[derive(Clone, Debug)]
 pub(crate) struct SentBy(pub(crate) Arc<str>);
 
+/// Has a request sent over a new connection, by an extension of it: those that are there may be dead, and nobody knows yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OnNewConnection;
+
 /// A verb, as roles name it; in the order in which people list them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum ApiVerb {

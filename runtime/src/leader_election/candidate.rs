@@ -62,7 +62,7 @@ impl Candidate {
         };
         let candidate = Self {
             elector,
-            lease: Lease { client: client.clone(), key },
+            lease: Lease::new(client.clone(), key),
             gate: gate.clone(),
             clock,
             timing,

@@ -1,6 +1,9 @@
 //! Reads and writes the Lease at the server, each within a time limit.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use http::Request;
 use kube::{
@@ -14,12 +17,14 @@ use super::{
     elector::LeaseAnswer,
     record::{LeaseRecord, StoredLease, new_lease},
 };
-use crate::{chain::one_line, object::ObjectKey};
+use crate::{api_request::OnNewConnection, chain::one_line, object::ObjectKey};
 
 /// One Lease, through a client that is not gated.
 pub(super) struct Lease {
     pub(super) client: kube::Client,
     pub(super) key: ObjectKey,
+    /// Whether the last request had no answer in time.
+    unanswered: AtomicBool,
 }
 
 /// Why a request had no useful answer, in one line.
@@ -34,6 +39,10 @@ enum LeaseError {
 }
 
 impl Lease {
+    pub(super) fn new(client: kube::Client, key: ObjectKey) -> Self {
+        Self { client, key, unanswered: AtomicBool::new(false) }
+    }
+
     pub(super) async fn read(&self, within: Duration) -> (LeaseAnswer, Option<LeaseFailure>) {
         let request = self.leases().get(self.key.name(), &GetParams::default());
         match self.send(request, within).await {
@@ -70,8 +79,14 @@ impl Lease {
         request: Result<Request<Vec<u8>>, request::Error>,
         within: Duration,
     ) -> Result<StoredLease, LeaseError> {
-        let request = request.map_err(|error| LeaseError::Otherwise(error.to_string()))?;
-        match timeout(within, self.client.request::<Value>(request)).await {
+        let mut request = request.map_err(|error| LeaseError::Otherwise(error.to_string()))?;
+        // A term has time for two requests without an answer, and all connections may have died at once.
+        if self.unanswered.load(Ordering::Relaxed) {
+            request.extensions_mut().insert(OnNewConnection);
+        }
+        let answer = timeout(within, self.client.request::<Value>(request)).await;
+        self.unanswered.store(answer.is_err(), Ordering::Relaxed);
+        match answer {
             Ok(Ok(lease)) => Ok(StoredLease::of(lease)),
             Ok(Err(error)) => Err(match &error {
                 kube::Error::Api(status) if status.code == 409 => LeaseError::Conflict,
@@ -91,5 +106,41 @@ impl Lease {
     fn leases(&self) -> kube::core::Request {
         let namespace = self.key.namespace().unwrap_or_default();
         kube::core::Request::new(format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, future::pending, sync::Arc};
+
+    use http::Response;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use tower::service_fn;
+
+    use super::*;
+
+    // L14
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_follows_an_unanswered_one_has_a_new_connection() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let noted = seen.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let mut seen = noted.lock();
+            seen.push(request.extensions().get::<OnNewConnection>().is_some());
+            let is_answered = seen.len() > 1;
+            async move {
+                if !is_answered {
+                    pending::<()>().await;
+                }
+                let lease = br#"{"metadata":{"name":"maps"}}"#;
+                Ok::<_, Infallible>(Response::new(Body::from(lease.to_vec())))
+            }
+        });
+        let lease = Lease::new(kube::Client::new(service, "shop"), ObjectKey::new("shop", "maps"));
+        for _ in 0..3 {
+            lease.read(Duration::from_secs(2)).await;
+        }
+        assert_eq!(*seen.lock(), [false, true, false]);
     }
 }

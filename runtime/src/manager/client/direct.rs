@@ -23,12 +23,15 @@ use tower::{BoxError, Service, ServiceExt};
 use tracing::{Instrument, Span, field};
 
 use super::driven::Driven;
-use crate::{api_request::is_watch, chain::chain};
+use crate::{
+    api_request::{OnNewConnection, is_watch},
+    chain::chain,
+};
 
 /// Most bytes that are read by one call; larger buffers are given back to the system, and zeroed, each time.
 const READ_AT_ONCE: usize = 32 << 10;
 
-/// Sends watches over connections of their own, and all other requests through a pool.
+/// Sends watches, and what [asks for it](OnNewConnection), over connections of their own, and all other requests through a pool.
 ///
 /// A pool hands every chunk from the connection's task to the reader's. A watch stays open for minutes and brings each
 /// event in a chunk of its own, so its reader reads the connection itself.
@@ -59,9 +62,9 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let span = span(&request);
         let server = ServerAddress::of(request.uri());
-        if is_watch(request.uri()) {
+        if is_watch(request.uri()) || request.extensions().get::<OnNewConnection>().is_some() {
             let connector = self.connector.clone();
-            let answer = async { Ok(watch(connector, request).await?.map(Either::Right)) };
+            let answer = async { Ok(alone(connector, request).await?.map(Either::Right)) };
             return Box::pin(told(answer, server).instrument(span));
         }
         let answer = span.in_scope(|| self.pool.call(request));
@@ -140,7 +143,7 @@ pub(super) fn host_of_error(error: &(dyn std::error::Error + 'static)) -> Option
 }
 
 /// Connects, sends the request, and hands over the connection with the answer's body.
-async fn watch<C, S>(connector: C, request: Request<Body>) -> Result<Response<Driven<S>>, BoxError>
+async fn alone<C, S>(connector: C, request: Request<Body>) -> Result<Response<Driven<S>>, BoxError>
 where
     C: Service<Uri, Response = S>,
     C::Error: Into<BoxError>,
@@ -212,7 +215,7 @@ mod tests {
             (peer, String::from_utf8(asked).unwrap())
         });
         let request = Request::get("http://api.example:6443/api/v1/pods?watch=true").body(Body::empty());
-        let answer = watch(connector, request.unwrap()).await;
+        let answer = alone(connector, request.unwrap()).await;
         let (peer, asked) = serving.await.unwrap();
         (answer, peer, asked)
     }
