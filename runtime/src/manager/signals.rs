@@ -3,7 +3,7 @@
 //! They are waited for on a thread of their own. The second one ends the process, whatever the program's own threads do,
 //! and also once the manager has stopped: neither what still runs then nor a `main` that does not return prevents it.
 
-use std::{future::pending, io, sync::Arc, thread, time::Duration};
+use std::{future::pending, io, mem, sync::Arc, thread, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{runtime::Builder, sync::watch, time::sleep};
@@ -20,14 +20,22 @@ pub(super) struct Signal {
     code: i32,
 }
 
-type Came = watch::Sender<Vec<Signal>>;
+type Came = watch::Sender<CameSignals>;
+
+/// The signals that came, and how many of them a manager has taken.
+#[derive(Default)]
+struct CameSignals {
+    all: Vec<Signal>,
+    taken: usize,
+}
 
 /// Signals are the process's, whatever number of managers it runs.
 static LISTENER: Mutex<Option<Arc<Came>>> = Mutex::new(None);
 
-/// The signals that came since this is listened to.
+/// The signals that came since this is listened to, and those that no manager has taken.
 pub(super) struct Signals {
-    came: watch::Receiver<Vec<Signal>>,
+    came: Arc<Came>,
+    next: watch::Receiver<CameSignals>,
 }
 
 impl Signals {
@@ -38,18 +46,28 @@ impl Signals {
             Some(came) => came.clone(),
             None => listener.insert(begin().map_err(Error::Signals)?).clone(),
         };
+        Ok(Self::of(came))
+    }
+
+    fn of(came: Arc<Came>) -> Self {
         if came.receiver_count() == 0 {
-            // Those that came stopped an earlier manager.
-            came.send_replace(Vec::new());
+            // They stopped an earlier manager. One that came after its end is for the next.
+            came.send_modify(|came| drop(came.all.drain(..mem::take(&mut came.taken))));
         }
-        Ok(Self { came: came.subscribe() })
+        Self { next: came.subscribe(), came }
     }
 
     /// Waits for the `n`-th signal and returns it.
     pub(super) async fn nth(&mut self, count: usize) -> Signal {
-        let came = self.came.wait_for(|came| came.len() >= count).await;
-        match came.ok().and_then(|came| came.get(count - 1).copied()) {
-            Some(signal) => signal,
+        let came = self.next.wait_for(|came| came.all.len() >= count).await;
+        match came.ok().and_then(|came| came.all.get(count - 1).copied()) {
+            Some(signal) => {
+                self.came.send_if_modified(|came| {
+                    came.taken = came.taken.max(count);
+                    false
+                });
+                signal
+            }
             None => pending().await,
         }
     }
@@ -70,7 +88,7 @@ fn begin() -> io::Result<Arc<Came>> {
             return Err(error);
         }
     };
-    let came = Arc::new(watch::Sender::new(Vec::new()));
+    let came = Arc::new(Came::default());
     let noted = came.clone();
     let run = move || std::process::exit(runtime.block_on(until_the_end(next, &noted)));
     thread::Builder::new().name("watchkeeper-signals".to_owned()).spawn(run)?;
@@ -81,8 +99,8 @@ fn begin() -> io::Result<Arc<Came>> {
 async fn until_the_end(mut next: impl AsyncFnMut() -> Signal, came: &Came) -> i32 {
     loop {
         let signal = next().await;
-        let is_the_end = |came: &Vec<Signal>| came.len() >= 2;
-        came.send_modify(|came| came.push(signal));
+        let is_the_end = |came: &CameSignals| came.all.len() >= 2;
+        came.send_modify(|came| came.all.push(signal));
         if is_the_end(&came.borrow()) {
             sleep(FAREWELL).await;
         }
@@ -137,7 +155,7 @@ mod tests {
     async fn the_second_signal_ends_the_process_although_nobody_waits_for_it_any_more() {
         let (send, mut sent) = unbounded_channel();
         let came = Arc::new(Came::default());
-        let mut signals = Signals { came: came.subscribe() };
+        let mut signals = Signals::of(came.clone());
         let end = until_the_end(async || sent.recv().await.unwrap(), &came);
         let sender = async {
             send.send(TERM).unwrap();
@@ -154,5 +172,20 @@ mod tests {
             (130, FAREWELL),
             "one signal does not end it, the second one does"
         );
+    }
+
+    // P15
+    #[tokio::test]
+    async fn a_signal_between_two_managers_stops_the_second_one() {
+        let came = Arc::new(Came::default());
+        let mut first = Signals::of(came.clone());
+        came.send_modify(|came| came.all.push(INT));
+        assert_eq!(first.nth(1).await, INT);
+        drop(first);
+        let second = Signals::of(came.clone());
+        assert!(came.borrow().all.is_empty(), "that one stopped the first");
+        drop(second);
+        came.send_modify(|came| came.all.push(TERM));
+        assert_eq!(Signals::of(came).nth(1).await, TERM);
     }
 }
