@@ -89,8 +89,7 @@ fn judge(state: &mut State, place: &OwnerPlace, resource: &Arc<Resource>, stored
         let there = there.and_then(|there| find(state, &there));
         match there {
             None => dead.push(owner.uid.to_owned()),
-            // The collector asks for the owner by its name.
-            Some((_, there)) if object::name(&there.value()) != owner.name => {
+            Some((resource, there)) if is_another(state, owner, &resource, &there.value()) => {
                 dead.push(owner.uid.to_owned());
             }
             Some((_, owner)) if waits_for_dependents(&owner.value()) => waiting += 1,
@@ -115,6 +114,18 @@ fn judge(state: &mut State, place: &OwnerPlace, resource: &Arc<Resource>, stored
     };
     remove_or_mark(state, resource, stored, &DeleteOptions { policy, ..DeleteOptions::default() });
     1
+}
+
+/// Returns whether a reference names another object than the one with its UID: the collector asks for the owner by kind and name.
+///
+/// If no such kind is served, that fails again and again, and nothing is collected.
+fn is_another(state: &State, owner: &object::Owner<'_>, resource: &Resource, there: &Value) -> bool {
+    let (group, _) = object::group_version(owner.api_version);
+    let names = |resource: &Resource| resource.group() == group && resource.kind == owner.kind;
+    match names(resource) {
+        true => object::name(there) != owner.name,
+        false => state.registry.all().any(|resource| names(resource)),
+    }
 }
 
 /// Lists the objects that wait for their dependents, these for theirs, and so on, down to an object; and the object.

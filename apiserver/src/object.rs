@@ -110,7 +110,7 @@ pub struct Owner<'a> {
     pub kind: &'a str,
     /// The owner's name.
     pub name: &'a str,
-    /// The owner's uid, which alone decides.
+    /// The owner's uid.
     pub uid: &'a str,
     /// Whether a foreground deletion of the owner waits for this object.
     pub blocks: bool,

@@ -642,7 +642,7 @@ async fn an_apply_of_a_custom_status_owns_no_metadata() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_is_checked_as_a_creation_is() {
+async fn an_update_of_metadata_is_checked() {
     let core = Core::new(CoreConfig::default());
     assert_eq!(call(&core, Method::POST, MAPS, config_map("a")).await.0, 201);
     let owner = |uid: &str, controls: bool| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid, "controller": controls});
@@ -670,22 +670,29 @@ async fn an_update_is_checked_as_a_creation_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dependent_goes_if_its_owner_has_another_name() {
+async fn a_dependent_goes_if_its_reference_names_another_object() {
     let core = Core::new(CoreConfig::default());
     let (_, owner) = call(&core, Method::POST, MAPS, config_map("owner")).await;
-    let dependent = |name: &str, of: &str| {
+    let dependent = |name: &str, kind: &str, of: &str| {
         let mut map = config_map(name);
         let uid = &owner["metadata"]["uid"];
         map["metadata"]["ownerReferences"] =
-            json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": of, "uid": uid}]);
+            json!([{"apiVersion": "v1", "kind": kind, "name": of, "uid": uid}]);
         map
     };
-    for (name, of) in [("right", "owner"), ("wrong", "other")] {
-        assert_eq!(call(&core, Method::POST, MAPS, dependent(name, of)).await.0, 201);
+    let references = [
+        ("right", "ConfigMap", "owner"),
+        ("wrong", "ConfigMap", "other"),
+        ("secret", "Secret", "owner"),
+        ("none", "Maps", "owner"),
+    ];
+    for (name, kind, of) in references {
+        assert_eq!(call(&core, Method::POST, MAPS, dependent(name, kind, of)).await.0, 201);
     }
     core.settle();
     let there = async |name: &str| call(&core, Method::GET, &format!("{MAPS}/{name}"), Value::Null).await.0;
-    assert_eq!((there("right").await, there("wrong").await), (200, 404));
+    let found = [there("right").await, there("wrong").await, there("secret").await, there("none").await];
+    assert_eq!(found, [200, 404, 404, 200]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,8 +52,33 @@ pub(super) fn same_name(target: &Target, object: &Value) -> Result<(), Status> {
     }))
 }
 
-/// Checks name, labels, annotations and finalizers.
+/// Checks name, labels, annotations, finalizers and owners of a new object.
 pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
+    let mut causes = name_faults(target, object);
+    causes.extend(changeable(object));
+    for finalizer in object::finalizers(object) {
+        if let Err(why) = check_label_key(finalizer) {
+            causes.push(Cause::invalid("metadata.finalizers", &format!("{finalizer:?}"), &why));
+        }
+    }
+    causes.extend(unqualified_finalizers(target, object));
+    causes.extend(owner_causes(object));
+    causes
+}
+
+/// Checks what an update may change: finalizers less strictly than a creation.
+pub(super) fn changed_metadata(target: &Target, object: &Value) -> Vec<Cause> {
+    let mut causes = changeable(object);
+    // Leases are checked without the rule of the other built-in kinds.
+    let is_lease = target.resource.built_in().is_some_and(|row| row.kind == "Lease");
+    if !is_lease {
+        causes.extend(unqualified_finalizers(target, object));
+    }
+    causes.extend(owner_causes(object));
+    causes
+}
+
+fn name_faults(target: &Target, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = object::name(object);
     let prefix = object::text(object, "generateName");
@@ -66,6 +91,11 @@ pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
     for why in form.faults(name) {
         causes.push(Cause::invalid("metadata.name", &format!("{name:?}"), &why));
     }
+    causes
+}
+
+fn changeable(object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
     for (key, value) in object::meta(object, "labels").and_then(Value::as_object).into_iter().flatten() {
         if let Err(why) = check_label_key(key) {
             causes.push(Cause::invalid("metadata.labels", &format!("{key:?}"), &why));
@@ -83,10 +113,16 @@ pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
         }
     }
     causes.extend(annotation_size(object));
+    causes
+}
+
+/// Checks that finalizers of built-in kinds have a domain.
+fn unqualified_finalizers(target: &Target, object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
     for (index, finalizer) in object::finalizers(object).into_iter().enumerate() {
-        if let Err(why) = check_label_key(finalizer) {
-            causes.push(Cause::invalid("metadata.finalizers", &format!("{finalizer:?}"), &why));
-        } else if !finalizer.contains('/') && !STANDARD.contains(&finalizer) && !target.resource.is_custom() {
+        let is_named =
+            finalizer.contains('/') || STANDARD.contains(&finalizer) || check_label_key(finalizer).is_err();
+        if !is_named && !target.resource.is_custom() {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             causes.push(Cause::invalid(
                 format!("metadata.finalizers[{index}]"),
@@ -95,7 +131,6 @@ pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
             ));
         }
     }
-    causes.extend(owner_causes(object));
     causes
 }
 

@@ -146,7 +146,7 @@ pub(super) fn replace(
 fn faults(target: &Target, shown: &Value, new: &Value) -> Vec<Cause> {
     let checked = ["annotations", "finalizers", "labels", "ownerReferences"];
     let is_same = checked.iter().all(|field| object::meta(new, field) == object::meta(shown, field));
-    let mut causes = if is_same { Vec::new() } else { check::metadata(target, new) };
+    let mut causes = if is_same { Vec::new() } else { check::changed_metadata(target, new) };
     causes.extend(schema_causes(target, new, shown));
     causes.extend(prepare::update_faults(&target.resource, &target.subresource, shown, new));
     causes
