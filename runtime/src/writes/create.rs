@@ -6,7 +6,6 @@ use futures::future::BoxFuture;
 
 use super::{
     WriteError,
-    caches::CachedTarget,
     child::{Child, OwnerRole, UniqueObject, decode},
     request::{ApiVerb, MediaType, ObjectRequest, Target},
     writer::Writer,
@@ -26,8 +25,7 @@ const VERB: &str = "create";
 ///
 /// # Errors
 /// [`WriteError::NotControlled`] if an object of that name exists that the reconciled one does not control.
-/// [`WriteError::AlreadyExists`] if the reconciled object has that child already, and the cache did not show it. If the cache
-/// did show it, or the controller has none of the kind, it is a failure, [`WriteError::Refused`]: look before you create.
+/// [`WriteError::AlreadyExists`] if the reconciled object has that child already, and the cache did not show it.
 /// [`WriteError::EarlierOwner`] if the child belongs to an earlier object of the reconciled one's name.
 ///
 /// ```
@@ -73,22 +71,9 @@ impl<C: Object> Create<C> {
         let target = self.child.target(true)?;
         let body = self.child.intent(VERB, &target, None)?;
         let request = ObjectRequest::new(VERB, ApiVerb::Create, &target, MediaType::Json, body);
-        // A cache that is to show the object, and does not yet, may be behind.
-        let known = writer.known(key, &target);
-        let is_shown = matches!(known, CachedTarget::Present(_));
-        let may_be_behind = writer.caches.is_empty() || (writer.is_cached(&target) && !is_shown);
         let answer = match writer.write(key, request).await {
             Ok(answer) => answer,
-            Err(error) if error.is_conflict() => {
-                return Err(match self.whose(&target, error).await {
-                    // To run again would not help: the program is to look before it creates.
-                    WriteError::AlreadyExists { object, cause } if !may_be_behind => {
-                        let status = Box::new(cause.status().cloned().unwrap_or_default());
-                        WriteError::Refused { verb: VERB, object, status, retry_after: None }
-                    }
-                    error => error,
-                });
-            }
+            Err(error) if error.is_conflict() => return Err(self.whose(&target, error).await),
             Err(error) => return Err(error),
         };
         let name = answer.object["metadata"]["name"].as_str().unwrap_or_default();

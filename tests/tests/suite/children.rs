@@ -10,9 +10,7 @@ use kube::core::ObjectMeta;
 use serde_json::json;
 use watchkeeper::prelude::*;
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
-use watchkeeper_tests::{
-    Keeper, Looker, Record, Website, deployment_for, does, gates::Gates, owned_by, website,
-};
+use watchkeeper_tests::{Keeper, Looker, Record, Website, deployment_for, gates::Gates, owned_by, website};
 
 async fn shop() -> ApiServer {
     ApiServer::in_memory().crd::<Website>().namespace("shop").start().await
@@ -217,24 +215,4 @@ async fn a_second_apply_of_the_same_run_is_based_on_the_first_answer() {
     server.eventually::<Deployment>("shop/a", nine).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(keeper.record.len(), 1, "both writes are own");
-}
-
-// W12
-#[tokio::test(start_paused = true)]
-async fn a_creation_of_what_the_cache_shows_is_a_failure_that_backs_off() {
-    let server = shop().await;
-    let (reconciler, record) = does(|_: Arc<Website>, cx: Context<Website>| async move {
-        let mut child = ConfigMap::default();
-        child.metadata.name = Some("child".to_owned());
-        cx.create(child).await?;
-        Ok(Action::await_change())
-    });
-    let controller = Controller::new(reconciler).owns::<ConfigMap>();
-    let _running = Manager::new(server.client()).controller(controller).spawn();
-    server.create(&website("a")).await;
-    record.reaches(1).await;
-    server.patch_merge::<Website>("shop/a", json!({"spec": {"replicas": 5}})).await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    let attempts = record.starts().iter().map(|start| start.attempt).max();
-    assert!(attempts > Some(5) && record.starts().len() < 40, "{attempts:?} of {}", record.starts().len());
 }
