@@ -1,17 +1,15 @@
 //! Reads and writes the Lease at the server, each within a time limit.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use http::Request;
 use kube::{
     api::{GetParams, PostParams},
     core::request,
 };
+use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{
     elector::LeaseAnswer,
@@ -23,9 +21,12 @@ use crate::{api_request::OnNewConnection, chain::one_line, object::ObjectKey};
 pub(super) struct Lease {
     pub(super) client: kube::Client,
     pub(super) key: ObjectKey,
-    /// Whether the last request had no answer in time.
-    unanswered: AtomicBool,
+    /// When a request had no answer in time.
+    unanswered: Mutex<Option<Instant>>,
 }
+
+/// For how long after that connections may be dead: then the kernel has found that out.
+const SUSPECT: Duration = Duration::from_secs(60);
 
 /// Why a request had no useful answer, in one line.
 pub(super) type LeaseFailure = String;
@@ -40,7 +41,7 @@ enum LeaseError {
 
 impl Lease {
     pub(super) fn new(client: kube::Client, key: ObjectKey) -> Self {
-        Self { client, key, unanswered: AtomicBool::new(false) }
+        Self { client, key, unanswered: Mutex::default() }
     }
 
     pub(super) async fn read(&self, within: Duration) -> (LeaseAnswer, Option<LeaseFailure>) {
@@ -81,11 +82,14 @@ impl Lease {
     ) -> Result<StoredLease, LeaseError> {
         let mut request = request.map_err(|error| LeaseError::Otherwise(error.to_string()))?;
         // A term has time for two requests without an answer, and all connections may have died at once.
-        if self.unanswered.load(Ordering::Relaxed) {
+        let unanswered = *self.unanswered.lock();
+        if unanswered.is_some_and(|unanswered| unanswered.elapsed() < SUSPECT) {
             request.extensions_mut().insert(OnNewConnection);
         }
         let answer = timeout(within, self.client.request::<Value>(request)).await;
-        self.unanswered.store(answer.is_err(), Ordering::Relaxed);
+        if answer.is_err() {
+            *self.unanswered.lock() = Some(Instant::now());
+        }
         match answer {
             Ok(Ok(lease)) => Ok(StoredLease::of(lease)),
             Ok(Err(error)) => Err(match &error {
@@ -115,14 +119,14 @@ mod tests {
 
     use http::Response;
     use kube::client::Body;
-    use parking_lot::Mutex;
+    use tokio::time::sleep;
     use tower::service_fn;
 
     use super::*;
 
     // L14
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_follows_an_unanswered_one_has_a_new_connection() {
+    async fn requests_that_follow_an_unanswered_one_have_new_connections_for_a_while() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let noted = seen.clone();
         let service = service_fn(move |request: Request<Body>| {
@@ -138,9 +142,10 @@ mod tests {
             }
         });
         let lease = Lease::new(kube::Client::new(service, "shop"), ObjectKey::new("shop", "maps"));
-        for _ in 0..3 {
+        for pause in [0, 0, 50, 20] {
+            sleep(Duration::from_secs(pause)).await;
             lease.read(Duration::from_secs(2)).await;
         }
-        assert_eq!(*seen.lock(), [false, true, false]);
+        assert_eq!(*seen.lock(), [false, true, true, false]);
     }
 }

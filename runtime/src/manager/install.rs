@@ -253,7 +253,7 @@ fn established(found: CustomResourceDefinition) -> StepState {
 }
 
 /// Returns whether the same request may succeed later.
-fn passes(code: u16) -> bool {
+pub(super) fn passes(code: u16) -> bool {
     matches!(code, 404 | 408 | 409 | 425 | 429) || code >= 500
 }
 

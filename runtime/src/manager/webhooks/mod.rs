@@ -42,7 +42,7 @@ use super::{
     Inspector, Rules, Running, Stopping,
     client::crypto_provider,
     http::{Bound, Http, PortLimits},
-    install::Installer,
+    install::{Installer, passes},
     manifests::{GeneratedApi, WebhookPort, port_of},
     tasks::Task,
 };
@@ -279,10 +279,19 @@ fn installs(definition: CustomResourceDefinition, parts: &ApiParts, state: watch
 /// otherwise.
 async fn wait_for_calls(objects: &RawObjects, path: &str, inspector: &Inspector) {
     let is_used = |found: Value| found["spec"]["conversion"]["strategy"] != "Webhook";
+    let mut is_told = false;
     let found = loop {
         match objects.read(path).await {
             Ok(found) => break found,
-            Err(_) => sleep(ASK_AGAIN).await,
+            // Who may install a definition need not be allowed to read it; and what is wrong for good, the installation says.
+            Err(kube::Error::Api(status)) if !passes(status.code) => break None,
+            Err(kube::Error::Auth(_) | kube::Error::BuildRequest(_)) => break None,
+            Err(error) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!(path, %error, "the CRD can't be read; trying again");
+                }
+                sleep(ASK_AGAIN).await;
+            }
         }
     };
     if found.is_some_and(is_used) {
