@@ -360,9 +360,9 @@ impl<K: Marker> Context<K> {
     /// Changes the reconciled object itself by a JSON merge patch; sends nothing if it reads like that already.
     ///
     /// For labels, annotations and the like; a status takes [`patch_status`](Self::patch_status). What the patch does
-    /// not name stays; null removes a field that the object's type knows, a list is replaced whole. It carries the version of `object`, or of this
-    /// key's later answer for it, so that it is known as the key's own write and enqueues no key. A field that the
-    /// object's type does not know is sent at every run. Returns the object as the server answered.
+    /// not name stays; null removes a field that the object's type knows, a list is replaced whole. It carries the version of
+    /// `object`, or of this key's later answer for it, so that it is known as the key's own write and enqueues no key. A
+    /// field that the object's type does not know is sent at every run. Returns the object as the server answered.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::ConfigMap;

@@ -123,7 +123,7 @@ pub(crate) enum HoldReason {
 }
 
 impl HoldReason {
-    /// Says why a key is held back; `None`: that was for a cache in which there is no doubt any more.
+    /// Says why a key is held back; `None`: for a cache that can be relied on again.
     pub(super) fn why(self, until: Moment, failures: u32) -> Option<Why> {
         match self {
             Self::StaleCache => None,

@@ -64,7 +64,7 @@ fn metadata_is_copied_but_for_labels_and_annotations() {
     assert_eq!(converted(&object, "v1beta1")["metadata"], object["metadata"]);
 }
 
-/// Whoever may write the old version may write the annotation as well.
+/// Users who may write the old version may write the annotation as well.
 #[test]
 fn an_annotation_changes_nothing_that_the_object_shows() {
     let mut old = converted(&shop(), "v1alpha1");

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::writes::merge::{difference, merged};
 
-/// How often it is tried which values can be restored, of how many: a user can write any number of others into the annotation.
+/// How often it is tried which values can be restored: a user can write any number of others into the annotation.
 const ATTEMPTS: usize = 16;
-const MOST: usize = 64;
+
 /// The annotation with what the version of an object does not know.
 ///
 /// Its value is JSON: for each other version the lost values. It is written and read by conversions alone.
@@ -128,7 +128,7 @@ pub(super) fn restore(object: &mut Value, values: Vec<LostValue>) {
 /// Most often that is all of them. Otherwise those are looked for that can't be, by halves.
 pub(super) fn restored<T>(values: &[LostValue], attempt: impl Fn(Vec<LostValue>) -> Option<T>) -> Option<T> {
     let (mut kept, mut result, mut left) = (Vec::new(), None, vec![values]);
-    for _ in 0..if values.len() > MOST { 1 } else { ATTEMPTS } {
+    for _ in 0..ATTEMPTS {
         let Some(part) = left.pop().filter(|part| !part.is_empty()) else { break };
         let both = [&kept, part].concat();
         match attempt(both.clone()) {

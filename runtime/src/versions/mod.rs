@@ -8,7 +8,7 @@
 //! - Metadata is copied as it is. Only labels and annotations are what the program's `From` makes of them.
 //! - What the target version does not know goes into one annotation, [`LOST_ANNOTATION`]. On the way back it is restored,
 //!   unless the field that it came from was changed meanwhile. Elements of lists are matched by the fields that identify
-//!   them, as a patch of a status does it. Who may write an object may edit the annotation as well: what is restored never
+//!   them, as a patch of a status does it. Users who may write an object may edit the annotation as well: what is restored never
 //!   changes what the object shows in the version that it is written in, but no schema checks it.
 //! - Fields that neither version's schema knows stay where they are, and are in the annotation too: the API server removes
 //!   fields that its definition does not have.

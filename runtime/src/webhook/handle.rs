@@ -271,7 +271,7 @@ impl Handlers {
                     |object: Option<Value>| object.map(|object| self.shown(object, &version)).transpose();
                 request.object = shown(request.object.take())?;
                 request.old_object = match shown(request.old_object.take()) {
-                    // As one that can't be read: whoever puts it right must not be refused.
+                    // As one that can't be read: a user must be able to put it right.
                     Err(_) if request.operation == Operation::Update => Some("can't be converted".into()),
                     // That it can't be read is not a mistake of this user.
                     old => old.map_err(|failure| HandlerFailure { unreadable: None, ..failure })?,

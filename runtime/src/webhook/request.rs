@@ -59,7 +59,7 @@ pub struct Request {
     pub(super) old_object: Option<Value>,
 }
 
-/// What differs in the metadata of an object of which finalizers are taken off.
+/// What changes in an object's metadata when finalizers are taken off.
 const CHANGES_WITH_FINALIZERS: [&str; 4] = ["finalizers", "generation", "managedFields", "resourceVersion"];
 
 /// The kind of a request's objects.
