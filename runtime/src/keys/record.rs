@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    // H4
+    // H3
     #[test]
     fn a_key_that_leaves_keeps_its_holds_as_the_queue_does() {
         let mut record = KeyRecord { asked: Some(Reason::Changed), ..KeyRecord::default() };

@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    // L14
+    // L13
     #[tokio::test(start_paused = true)]
     async fn requests_that_follow_an_unanswered_one_have_new_connections_for_a_while() {
         let seen = Arc::new(Mutex::new(Vec::new()));
