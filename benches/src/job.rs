@@ -126,6 +126,8 @@ pub(crate) enum Mode {
     Fair,
     /// Replicas that share the work and the cache.
     Split,
+    /// By a controller for each namespace.
+    Namespaces,
 }
 
 /// The part of a bench with several parts.

@@ -17,7 +17,7 @@ use http::Request;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use watchkeeper::{
     Sharding,
     kube::{
@@ -42,6 +42,8 @@ const NAMESPACES: usize = 500;
 const AT_ONCE: usize = 32;
 /// How much text an object has.
 const TEXT: usize = 1_400;
+/// How many changes a second come where not as many as possible do.
+const PACE: u32 = 1_000;
 /// After this long without a run, slots have come to rest.
 const REST: Duration = Duration::from_secs(8);
 /// Names the kubeconfig of the server, for replicas.
@@ -61,17 +63,17 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
             .column(Column::cost("memory", "memory of a replica, MB"))
             .column(Column::cost("cpu", "CPU of a replica, a change, µs"))
             .column(Column::cost("all", "of all replicas, µs"))
+            .column(Column::cost("paced", "CPU of a replica, a change of 1,000 a second, µs"))
             .column(Column::rate("rate", "changes reconciled a second"))
             .column(Column::fact("most", "runs of the busiest, %"));
-        let contest = match replicas {
-            1 => contest.variant(Side::Watchkeeper, Mode::Default, "not shared", &[]),
-            _ => contest.variant(Side::Watchkeeper, Mode::Shared, "each caches all", &[]).variant(
-                Side::Watchkeeper,
-                Mode::Split,
-                "each caches its part",
-                &[],
-            ),
+        let variants = match replicas {
+            1 => vec![(Mode::Default, "not shared")],
+            _ => vec![(Mode::Shared, "each caches all"), (Mode::Split, "each caches its part")],
         };
+        let in_namespaces = (Mode::Namespaces, "the same, a controller for each namespace");
+        let variants = variants.into_iter().chain([in_namespaces]);
+        let contest = variants
+            .fold(contest, |contest, (mode, name)| contest.variant(Side::Watchkeeper, mode, name, &[]));
         contest.run(settings)?;
     }
     Ok(())
@@ -86,7 +88,7 @@ pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
     let (place, _) = Place::start(&of_server, None).await?;
     let (client, kubeconfig) = (&place.client, place.kubeconfig.as_ref().context("no kubeconfig")?);
     many(NAMESPACES, AT_ONCE, async |at| {
-        let body = json!({"metadata": {"name": namespace(at)}}).to_string();
+        let body = json!({"metadata": {"name": namespace(at), "labels": {"app": "bench"}}}).to_string();
         send(client, Request::post("/api/v1/namespaces"), body).await
     })
     .await?;
@@ -101,27 +103,43 @@ pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
     at_rest(&mut replicas, job.objects as u64).await?;
     let before = reports(&mut replicas)?;
     let began = Instant::now();
-    many(job.events, AT_ONCE, async |at| {
+    let change = async |at: usize, text: &str| {
         let at = at * (job.objects / job.events);
-        let body = json!({"data": {"changed": "yes"}}).to_string();
+        let body = json!({"data": {"changed": text}}).to_string();
         let request = Request::patch(format!("{}/{}", collection(at), name(at)));
         send(client, request.header("content-type", "application/merge-patch+json"), body).await
-    })
-    .await?;
+    };
+    many(job.events, AT_ONCE, async |at| change(at, "yes").await).await?;
     let wanted = runs(&before) + job.events as u64;
     while runs(&reports(&mut replicas)?) < wanted {
         sleep(Duration::from_millis(50)).await;
     }
     let took = began.elapsed().as_secs_f64();
     let after = reports(&mut replicas)?;
+
+    let paced_before = reports(&mut replicas)?;
+    let (began, paced) = (Instant::now(), job.events / 2);
+    many(paced, AT_ONCE, async |at| {
+        sleep_until(began + Duration::from_secs(1) * at as u32 / PACE).await;
+        change(at, "again").await
+    })
+    .await?;
+    while runs(&reports(&mut replicas)?) < wanted + paced as u64 {
+        sleep(Duration::from_millis(50)).await;
+    }
+    let paced_after = reports(&mut replicas)?;
+    let spent = |before: &[Report], after: &[Report]| -> f64 {
+        before.iter().zip(after).map(|(before, after)| after.cpu - before.cpu).sum()
+    };
+    let paced = spent(&paced_before, &paced_after) * 1e6 / paced as f64;
     let (count, events) = (job.users as f64, job.events as f64);
-    let cpu: f64 = before.iter().zip(&after).map(|(before, after)| after.cpu - before.cpu).sum();
-    let all = cpu * 1e6 / events;
+    let all = spent(&before, &after) * 1e6 / events;
     let most = before.iter().zip(&after).map(|(before, after)| after.runs - before.runs).max();
     Ok(measures([
         ("memory", before.iter().map(|report| report.memory).sum::<f64>() / count),
         ("cpu", all / count),
         ("all", all),
+        ("paced", paced / count),
         ("rate", events / took),
         ("most", most.unwrap_or_default() as f64 * 100.0 / events),
     ]))
@@ -239,16 +257,22 @@ async fn replica(job: &Job) -> anyhow::Result<Measures> {
     let manager = Manager::new(watchkeeper::manager::client(config)?);
     let lease = || LeaderElection::new("shards-bench").namespace("default");
     let manager = match job.mode {
-        Mode::Split => manager.sharded(Sharding::from(lease()).split_caches()),
+        Mode::Split | Mode::Namespaces => manager.sharded(Sharding::from(lease()).split_caches()),
         Mode::Shared => manager.sharded(Sharding::from(lease())),
         _ => manager,
     };
     let runs = Arc::new(AtomicU64::new(0));
-    let controller = Controller::new(Counts(runs.clone()))
-        .workers(8)
-        .label_selector("app=bench")
-        .map_err(anyhow::Error::msg)?;
-    let running = manager.controller(controller).spawn();
+    let (counts, in_namespaces) = (runs.clone(), job.mode == Mode::Namespaces);
+    let workers = if in_namespaces { 2 } else { 8 };
+    let make = move || {
+        let controller = Controller::new(Counts(counts.clone())).workers(workers);
+        controller.label_selector("app=bench").expect("it parses")
+    };
+    let manager = match in_namespaces {
+        true => manager.controller_in_namespaces("app=bench", make)?,
+        false => manager.controller(make()),
+    };
+    let running = manager.spawn();
     tokio::task::spawn_blocking(move || {
         for line in std::io::stdin().lock().lines() {
             let report =

@@ -124,7 +124,8 @@ impl RunningController {
     /// Works for a term: the controller is connected, and its workers run.
     async fn work(&mut self, term: Term) {
         let core = self.core.clone();
-        core.keys.table().slots = AdmittedSlots::new(term.slots.clone());
+        core.keys.table().slots =
+            AdmittedSlots::new(term.slots.clone(), share::own_slots(&core, term.slots.as_ref()));
         let goes_on =
             term.start.as_ref().zip(self.start.as_ref()).is_some_and(|(new, last)| Arc::ptr_eq(new, last));
         self.start = term.start.clone();

@@ -1,6 +1,6 @@
 //! Works on the slots of this replica, if replicas share the work.
 
-use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, future::pending, sync::Arc, time::Duration};
 
 use tokio::time::sleep;
 
@@ -8,7 +8,8 @@ use super::core::ControllerCore;
 use crate::{
     informer::TermStart,
     keys::Reason,
-    shards::{SlotUser, Slots},
+    object::Scope,
+    shards::{ShownVersions, Slot, SlotUser, Slots},
 };
 
 /// How soon those that leave are looked at again while runs of theirs go on; then after twice as long each time.
@@ -17,17 +18,30 @@ const LONGEST_LOOK: Duration = Duration::from_millis(250);
 /// How long caches keep what left. More may leave, and what left may come back.
 const FORGET_AFTER: Duration = Duration::from_secs(30);
 
+/// Returns the slots that a controller's keys are in, if it keeps to some namespaces and each of them is in one slot.
+pub(super) fn own_slots(core: &ControllerCore, slots: Option<&Slots>) -> Option<BTreeSet<Slot>> {
+    let (of, namespaces) = (slots?.of(), &core.settings.namespaces);
+    let are_few = !of.by_name && !namespaces.is_empty() && core.base.kind.scope == Scope::Namespaced;
+    are_few.then(|| namespaces.iter().map(|namespace| of.slot_of(Some(namespace), "")).collect())
+}
+
 /// Lets in the keys of slots that come, and gives up slots that leave once nothing of theirs runs.
 pub(super) async fn follow(core: &Arc<ControllerCore>, slots: Option<&Slots>) -> Infallible {
     let Some(slots) = slots else { return pending().await };
-    let of = core.clone();
-    // At a stop, caches may not show yet what the last runs wrote.
-    let user = slots.join(None, move || of.waits.shown(of.keys.written()));
+    let own = own_slots(core, Some(slots));
+    let (of, says_what_is_shown) = (core.clone(), own.is_none());
+    // At a stop, caches may not show yet what the last runs wrote. A Lease has no room for the caches of each namespace: who
+    // takes their slots asks the server.
+    let shown = move || match says_what_is_shown {
+        true => of.waits.shown(of.keys.written()),
+        false => ShownVersions::new(),
+    };
+    let user = slots.join(own.clone(), shown);
     tokio::select! {
         biased;
         never = let_go(core, slots, &user) => never,
         never = let_in(core, slots) => never,
-        never = share_rates(core, slots) => never,
+        never = share_rates(core, slots, own) => never,
         never = forget_others(core, slots) => never,
     }
 }
@@ -56,12 +70,13 @@ async fn let_go(core: &ControllerCore, slots: &Slots, user: &SlotUser) -> Infall
 }
 
 /// Keeps to this replica's part of the controller's rates.
-async fn share_rates(core: &ControllerCore, slots: &Slots) -> Infallible {
+async fn share_rates(core: &ControllerCore, slots: &Slots, own: Option<BTreeSet<Slot>>) -> Infallible {
+    let own: Vec<Slot> = own.map_or_else(|| (0..slots.of().slots).collect(), Vec::from_iter);
     let mut changes = slots.changes();
     loop {
         let kept = slots.kept();
-        let part = kept.iter().filter(|kept| **kept).count();
-        core.keys.queue.share_rates(u32::try_from(part).unwrap_or(1), u32::try_from(kept.len()).unwrap_or(1));
+        let part = own.iter().filter(|slot| kept[usize::from(**slot)]).count();
+        core.keys.queue.share_rates(u32::try_from(part).unwrap_or(1), u32::try_from(own.len()).unwrap_or(1));
         let _ = changes.changed().await;
     }
 }

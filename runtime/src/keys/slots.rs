@@ -14,15 +14,21 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct AdmittedSlots {
     slots: Option<Slots>,
+    /// The slots that its keys are in; `None`: all.
+    own: Option<BTreeSet<Slot>>,
     /// By slot: the turn for which it was let in.
     admitted: Vec<Option<Turn>>,
 }
 
 impl AdmittedSlots {
     /// Lets in nothing yet of what replicas share; all keys, if they don't.
-    pub(crate) fn new(slots: Option<Slots>) -> Self {
+    pub(crate) fn new(slots: Option<Slots>, own: Option<BTreeSet<Slot>>) -> Self {
         let count = slots.as_ref().map_or(0, |slots| slots.stages().len());
-        Self { slots, admitted: vec![None; count] }
+        Self { slots, own, admitted: vec![None; count] }
+    }
+
+    fn is_own(&self, slot: Slot) -> bool {
+        self.own.as_ref().is_none_or(|own| own.contains(&slot))
     }
 
     /// Returns whether replicas share the keys out by their slots.
@@ -52,7 +58,7 @@ impl AdmittedSlots {
             SlotStage::Works(turn) if *admitted != Some(turn) => Some((slot, turn)),
             _ => None,
         });
-        gained.collect()
+        gained.filter(|(slot, _)| self.is_own(*slot)).collect()
     }
 
     /// Lets in nothing more of slots that this replica does not work on. Returns those that drain, and whether one was
@@ -68,6 +74,7 @@ impl AdmittedSlots {
             }
             is_smaller |= admitted.take().is_some();
         }
+        draining.retain(|(slot, _)| self.is_own(*slot));
         (draining, is_smaller)
     }
 
@@ -90,6 +97,9 @@ impl AdmittedSlots {
         let slots = self.slots.as_ref()?;
         let slot = slots.slot(key);
         let (stage, since) = slots.since(slot);
+        if stage != SlotStage::Elsewhere && !self.is_own(slot) {
+            return None;
+        }
         Some(match stage {
             SlotStage::Works(_) => Why::SlotArrives { slot, since: since.into() },
             SlotStage::Drains(_) => Why::SlotLeaves { slot, since: since.into() },

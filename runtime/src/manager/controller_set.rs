@@ -15,7 +15,7 @@ use futures::{
 };
 use k8s_openapi::api::core::v1::Namespace;
 use tokio::{
-    sync::Notify,
+    sync::{Notify, watch},
     task::{JoinError, JoinSet},
     time::{sleep, timeout},
 };
@@ -30,7 +30,8 @@ use crate::{
     controller::{ControllerError, Plan, RunningController, Stop, Terms},
     error::Error,
     informer::SharedInformer,
-    object::{Kind, Scope},
+    list_watch::Keeps,
+    object::{Kind, ObjectKey, Scope},
     users_code::contained,
 };
 
@@ -116,9 +117,14 @@ impl ControllerSet {
         let place = if let Wanted::In(_) = &wanted { Place::Namespace } else { Place::All };
         let name = first.name().clone();
         let kinds = first.definition.kinds().cloned().collect();
-        let mut members = match wanted {
-            Wanted::WhileServed => while_served(manager.client.clone(), name.clone(), kinds),
-            Wanted::In(namespaces) => matching(*namespaces),
+        let (mut members, mut share) = match wanted {
+            Wanted::WhileServed => (while_served(manager.client.clone(), name.clone(), kinds), None),
+            Wanted::In(namespaces) => (matching(*namespaces), NamespaceShare::of(&manager.supply)),
+        };
+        let manager = &match &share {
+            // Its namespace is this replica's as a whole.
+            Some(_) => manager.without_part(),
+            None => manager.clone(),
         };
         let (mut first, mut wanted, mut running) = (Some(first), Members::new(), BTreeMap::<_, Stop>::new());
         loop {
@@ -127,14 +133,16 @@ impl ControllerSet {
                 () = stop.finish.cancelled() => return Ok(()),
                 Some(ended) = ends.join_next() => drop(running.remove(&manager.ended(ended)?)),
                 Some(now) = members.next() => wanted = now,
+                () = NamespaceShare::changed(&mut share) => {}
             }
+            let is_held = |member: &Arc<str>| share.as_ref().is_none_or(|share| share.holds(member));
+            let mut wanted: Members = wanted.iter().filter(|member| is_held(member)).cloned().collect();
             for (_, gone) in running.iter().filter(|(member, _)| !wanted.contains(*member)) {
                 gone.finish.cancel();
             }
             // One that is wanted again waits until it has ended.
-            for member in
-                wanted.iter().filter(|member| !running.contains_key(*member)).cloned().collect::<Vec<_>>()
-            {
+            wanted.retain(|member| !running.contains_key(member));
+            for member in wanted {
                 let plan = first.take().or_else(|| contained(&mut make));
                 let mut plan = plan.ok_or_else(|| panicked(&name))?;
                 place.put(&mut plan, &member);
@@ -144,6 +152,34 @@ impl ControllerSet {
             }
             // Its first members are shown by now.
             manager.inspector.decided(&name, true);
+        }
+    }
+}
+
+/// The namespaces that are this replica's, if each caches its part alone.
+struct NamespaceShare {
+    keeps: Keeps,
+    changes: watch::Receiver<()>,
+}
+
+impl NamespaceShare {
+    fn of(supply: &ControllerSupply) -> Option<Self> {
+        // By name, each replica has a part of every namespace.
+        let (slots, part) =
+            supply.slots.as_ref().filter(|slots| !slots.of().by_name).zip(supply.part.as_ref())?;
+        Some(Self { keeps: part.keeps.clone(), changes: slots.changes() })
+    }
+
+    /// Returns whether this replica has anything to do with a namespace. Its slot may have come, or be about to leave.
+    fn holds(&self, namespace: &str) -> bool {
+        self.keeps.keeps(&ObjectKey::new(namespace, ""))
+    }
+
+    async fn changed(share: &mut Option<Self>) {
+        match share {
+            // Its sender lasts as long as the manager.
+            Some(share) => drop(share.changes.changed().await),
+            None => pending().await,
         }
     }
 }
@@ -175,6 +211,12 @@ impl Place {
 type Ended = (Arc<str>, Arc<str>, Result<(), Error>);
 
 impl SetSupply {
+    /// Returns it for controllers that keep to what is this replica's anyway.
+    fn without_part(&self) -> Self {
+        let supply = ControllerSupply { part: None, ..(*self.supply).clone() };
+        Self { supply: Arc::new(supply), ..self.clone() }
+    }
+
     fn prepare(&self, plan: Plan) -> Result<RunningController, Error> {
         process::check(self.clusters.others(), std::slice::from_ref(&plan))?;
         let controller = plan.prepare(&self.supply.env(self.clusters.own().factory(), &[]))?;

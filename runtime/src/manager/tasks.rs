@@ -126,7 +126,7 @@ impl Task {
     /// Runs each time that the slot of the task's name is this replica's, for a term at most.
     async fn during_turns(&self, term: &Term, slots: &Slots) -> Result<(), Error> {
         let slot = slots.named(&self.name);
-        let (user, mut changes) = (slots.join(Some(slot), ShownVersions::new), slots.changes());
+        let (user, mut changes) = (slots.join(Some([slot].into()), ShownVersions::new), slots.changes());
         while !term.stop.finish.is_cancelled() {
             match slots.stage(slot) {
                 stage @ SlotStage::Works(_) => {

@@ -60,6 +60,10 @@ impl Sharding {
     /// - A slot that comes is listed before its keys run, with all else of these kinds. With whole caches it is there.
     /// - Listers of these kinds that a run asks its [`Context`](crate::Context) for show a part. What a controller watches
     ///   otherwise or [`reads`](crate::Controller::reads), and the informers that the program asks the manager for, show all.
+    ///
+    /// The server still sends every change to every replica. With
+    /// [`controller_in_namespaces`](crate::Manager::controller_in_namespaces) it does not: a replica runs the controllers of
+    /// the namespaces in its slots, and watches no others. This does not apply to keys in slots `by_name`.
     pub fn split_caches(mut self) -> Self {
         self.splits_caches = true;
         self

@@ -1,7 +1,7 @@
 //! The slots of this replica, as controllers and tasks follow them.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -63,8 +63,8 @@ struct SlotsState {
 
 /// What a user of slots has said.
 struct UserState {
-    /// The slot that it uses; `None`: all.
-    uses: Option<Slot>,
+    /// The slots that it uses; `None`: all.
+    uses: Option<BTreeSet<Slot>>,
     drained: BTreeMap<Slot, Turn>,
 }
 
@@ -170,12 +170,12 @@ impl Slots {
         self.shared.changed.subscribe()
     }
 
-    /// Begins to use a slot, or all. No slot that drains moves before the user says that it may.
+    /// Begins to use some slots, or all. No slot that drains moves before the user says that it may.
     ///
     /// `shown` says what the user's caches show: the replica that takes a slot waits until its own caches show that.
     pub(crate) fn join(
         &self,
-        uses: Option<Slot>,
+        uses: Option<BTreeSet<Slot>>,
         shown: impl Fn() -> ShownVersions + Send + Sync + 'static,
     ) -> SlotUser {
         let mut state = self.shared.state.lock();
@@ -270,7 +270,8 @@ impl SlotsState {
         let slots = (0..).zip(&self.stages);
         let is_free = |(slot, (stage, _)): (Slot, &(SlotStage, Instant))| {
             let SlotStage::Drains(turn) = *stage else { return None };
-            let mut users = self.users.values().filter(|user| user.uses.is_none_or(|uses| uses == slot));
+            let mut users =
+                self.users.values().filter(|user| user.uses.as_ref().is_none_or(|uses| uses.contains(&slot)));
             users.all(|user| user.drained.get(&slot) == Some(&turn)).then_some(slot)
         };
         slots.filter_map(is_free).collect()

@@ -52,6 +52,7 @@ mod runs;
 mod selection;
 mod settings;
 mod shard_handovers;
+mod shard_namespaces;
 mod shards;
 mod spans;
 mod stale_caches;

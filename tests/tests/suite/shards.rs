@@ -106,6 +106,8 @@ struct World {
     lasts: Duration,
     /// Whether caches hold a replica's part alone.
     splits_caches: bool,
+    /// Whether each namespace has a controller of its own.
+    is_by_namespace: bool,
 }
 
 fn map(namespace: usize, name: &str) -> ConfigMap {
@@ -132,7 +134,8 @@ impl World {
         let mut random = SmallRng::seed_from_u64(seed);
         let lasts = Duration::from_millis(random.random_range(150..2_000));
         let (replicas, written, runs) = Default::default();
-        Self { seed, server, random, replicas, written, runs, lasts, splits_caches: seed % 2 == 1 }
+        let (splits_caches, is_by_namespace) = (seed % 2 == 1, seed % 3 == 0);
+        Self { seed, server, random, replicas, written, runs, lasts, splits_caches, is_by_namespace }
     }
 
     fn start(&mut self, who: usize, process: u32, divided: Divided) -> Replica {
@@ -157,26 +160,33 @@ impl World {
         };
         let client = manager.client().clone();
         let (seed, written, runs, lasts) = (self.seed, self.written.clone(), self.runs.clone(), self.lasts);
-        let (writes, _) = does::<ConfigMap, _, _>(move |map: Arc<ConfigMap>, _| {
-            let (key, name) = (ObjectKey::of(&*map), map.name_any());
-            let maps = Api::<ConfigMap>::namespaced(client.clone(), key.namespace().unwrap_or_default());
-            let run = (who, process, runs.fetch_add(1, Ordering::SeqCst));
-            let written = written.clone();
-            async move {
-                // A run takes its time, and writes several times: the term may end on its way.
-                for _ in 0..3 {
-                    let by = json!({"data": {"by": format!("{run:?}")}});
-                    maps.patch(&name, &Default::default(), &Patch::Merge(by)).await?;
-                    written.lock().unwrap().take(seed, &key, run);
-                    sleep(lasts).await;
+        let make = move || {
+            let (client, written, runs) = (client.clone(), written.clone(), runs.clone());
+            let (writes, _) = does::<ConfigMap, _, _>(move |map: Arc<ConfigMap>, _| {
+                let (key, name) = (ObjectKey::of(&*map), map.name_any());
+                let maps = Api::<ConfigMap>::namespaced(client.clone(), key.namespace().unwrap_or_default());
+                let run = (who, process, runs.fetch_add(1, Ordering::SeqCst));
+                let written = written.clone();
+                async move {
+                    // A run takes its time, and writes several times: the term may end on its way.
+                    for _ in 0..3 {
+                        let by = json!({"data": {"by": format!("{run:?}")}});
+                        maps.patch(&name, &Default::default(), &Patch::Merge(by)).await?;
+                        written.lock().unwrap().take(seed, &key, run);
+                        sleep(lasts).await;
+                    }
+                    Ok(Action::requeue_after(Duration::from_secs(1)))
                 }
-                Ok(Action::requeue_after(Duration::from_secs(1)))
-            }
-        });
-        // A reply that is lost must not hold up a slot for good.
-        let controller = Controller::new(writes).workers(20).deadline(Duration::from_secs(40));
-        let grace_period = Duration::from_secs(5).max(lasts * 4);
-        let running = Some(manager.grace_period(grace_period).controller(controller).spawn());
+            });
+            // A reply that is lost must not hold up a slot for good.
+            Controller::new(writes).workers(20).deadline(Duration::from_secs(40))
+        };
+        let manager = manager.grace_period(Duration::from_secs(5).max(lasts * 4));
+        let manager = match self.is_by_namespace {
+            true => manager.controller_in_namespaces("", make).unwrap(),
+            false => manager.controller(make()),
+        };
+        let running = Some(manager.spawn());
         Replica { running, cable, off, process }
     }
 
@@ -602,8 +612,8 @@ async fn cached(running: &Running) -> usize {
 }
 
 /// Keeps a Secret for each ConfigMap.
-struct Keeps {
-    deletions: Arc<AtomicU64>,
+pub(crate) struct Keeps {
+    pub(crate) deletions: Arc<AtomicU64>,
 }
 
 impl Reconciler<ConfigMap> for Keeps {

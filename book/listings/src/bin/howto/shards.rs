@@ -37,6 +37,12 @@ fn large(manager: Manager) -> Manager {
     manager.sharded(Sharding::new("notes").split_caches()).controller(controller())
 }
 
+/// The same: each replica watches the namespaces of its slots, and no others.
+fn in_namespaces(manager: Manager) -> Result<Manager, Box<dyn std::error::Error>> {
+    let manager = manager.sharded(Sharding::new("notes").split_caches());
+    Ok(manager.controller_in_namespaces("", controller)?)
+}
+
 mod tests {
     use tokio::time::sleep;
     use watchkeeper_apiserver::ApiServer;
@@ -70,5 +76,7 @@ mod tests {
         let rules = large(Manager::offline("notes")).rules().to_string();
         assert!(rules.contains("leases"), "{rules}");
         assert!(rules.contains("\"delete\""), "{rules}");
+        let rules = in_namespaces(Manager::offline("notes")).unwrap().rules().to_string();
+        assert!(rules.contains("namespaces"), "{rules}");
     }
 }
