@@ -424,8 +424,9 @@ impl ReconciledObjects {
         }
     }
 
-    /// A state that can't be read counts as there.
     /// Returns whether there is no such object, as far as is known: its cache has synced, and does not hold it.
+    ///
+    /// A state that can't be read counts as there.
     pub(super) fn is_gone(&self, key: &ObjectKey) -> bool {
         self.cache(key)
             .is_none_or(|cache| cache.informer.has_synced() && matches!(cache.lister.current(key), Ok(None)))

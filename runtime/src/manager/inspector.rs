@@ -195,7 +195,6 @@ impl Inspector {
         (!running.is_empty()).then(|| running.join(", "))
     }
 
-    /// Forgets a controller.
     /// Notes whether it is known where the controllers of a set work.
     pub(super) fn decided(&self, set: &Arc<str>, is_decided: bool) {
         let mut undecided = self.manager.undecided.lock();
