@@ -15,7 +15,7 @@ use futures::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
-    CustomResource, Resource,
+    CustomResource, Resource, ResourceExt,
     config::{
         AuthInfo, Cluster as ClusterAddress, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo,
         NamedCluster, NamedContext,
@@ -138,6 +138,9 @@ trait ReadsCluster<K>: Send + Sync + 'static {
     fn kubeconfig(&self, text: &[u8]) -> Result<Kubeconfig, String>;
 }
 
+/// The type of all Secrets of Cluster API.
+const CLUSTER_API: &str = "cluster.x-k8s.io/secret";
+
 /// Where Secrets hold their kubeconfig.
 pub(super) struct KubeconfigKey(String);
 
@@ -145,6 +148,12 @@ impl ReadsCluster<Secret> for KubeconfigKey {
     const WHAT: &'static str = "kubeconfig in the Secret";
 
     fn text(&self, secret: &Secret) -> Result<Option<Vec<u8>>, String> {
+        // Cluster API has its certificates and the data of its machines under the same label.
+        let is_other =
+            secret.type_.as_deref() == Some(CLUSTER_API) && !secret.name_any().ends_with("-kubeconfig");
+        if is_other {
+            return Ok(None);
+        }
         let kubeconfig = secret.data.as_ref().and_then(|data| data.get(&self.0));
         let kubeconfig = kubeconfig.ok_or_else(|| format!("its key {:?} is missing", self.0))?;
         Ok(Some(kubeconfig.0.clone()))
@@ -493,6 +502,23 @@ mod tests {
             let why = reached(rubbish).await.unwrap_err();
             assert!(!why.contains("hunter2"), "{why}");
         }
+    }
+
+    // P31
+    #[test]
+    fn only_the_kubeconfigs_of_cluster_api_are_clusters() {
+        let read = |type_: Option<&str>, name: &str| {
+            let mut secret = Secret { type_: type_.map(str::to_owned), ..Secret::default() };
+            secret.metadata.name = Some(name.to_owned());
+            secret.data = Some([("value".to_owned(), k8s_openapi::ByteString(b"text".to_vec()))].into());
+            KubeconfigKey("value".to_owned()).text(&secret).unwrap().is_some()
+        };
+        assert!(
+            read(Some(CLUSTER_API), "north-kubeconfig")
+                && read(None, "north")
+                && read(Some("Opaque"), "north-ca")
+        );
+        assert!(!read(Some(CLUSTER_API), "north-ca") && !read(Some(CLUSTER_API), "north-md-0-x7"));
     }
 
     fn profile(providers: serde_json::Value) -> ClusterProfile {
