@@ -340,14 +340,17 @@ impl ReadTable {
     ) {
         for (at, index) in wanted.iter().enumerate() {
             let values = |state: &Option<ReadState<'_>>| -> Vec<IndexValue> {
-                state.as_ref().and_then(|state| state.values.get(at).cloned()).unwrap_or_default()
+                let values = state.as_ref().and_then(|state| state.values.get(at).cloned());
+                let mut values = values.unwrap_or_default();
+                values.sort_unstable();
+                values
             };
             let (before, after) = (values(&change.before), values(&change.after));
             let mut all: Vec<&IndexValue> = before.iter().chain(&after).collect();
             all.sort_unstable();
             all.dedup();
             for value in all {
-                let (was, is) = (before.contains(value), after.contains(value));
+                let (was, is) = (before.binary_search(value).is_ok(), after.binary_search(value).is_ok());
                 let namespaces = [None, change.key.shared_namespace().cloned()];
                 let scoped = namespaces.len() - usize::from(change.key.shared_namespace().is_none());
                 for namespace in namespaces.into_iter().take(scoped) {

@@ -420,7 +420,8 @@ impl SnapshotIndex {
     /// Says where a new state of an object belongs, and where only its old one did.
     fn change(&self, old: Option<&CachedObject>, under: Vec<IndexValue>) -> IndexChange {
         let mut left = old.map(|old| self.definition.values(old).unwrap_or_default()).unwrap_or_default();
-        left.retain(|value| !under.contains(value));
+        // They are sorted.
+        left.retain(|value| under.binary_search(value).is_err());
         IndexChange { left, under }
     }
 }
