@@ -146,6 +146,7 @@ impl Backlog {
             }
             if self.calls.is_empty() && self.calls.capacity() > ROOM {
                 (self.calls, self.order) = Default::default();
+                self.initial = self.initial.map(|_| 0);
             }
             if notification.is_some() {
                 self.len -= 1;

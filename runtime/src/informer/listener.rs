@@ -126,7 +126,13 @@ impl Listener {
                 state.calling = true;
                 Some(NextCall::Call(notification))
             }
-            None => (state.backlog.len() > 0).then_some(NextCall::Seek),
+            None => {
+                // What was left of the initial content may have been nothing to call for.
+                if state.backlog.initial_is_out() {
+                    self.status.synced.set();
+                }
+                (state.backlog.len() > 0).then_some(NextCall::Seek)
+            }
         }
     }
 
@@ -230,5 +236,43 @@ impl HandlerSlot for Listener {
             depth: state.backlog.len(),
             oldest: state.backlog.oldest().map(|since| since.elapsed()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+    use crate::{
+        informer::change::{AddOrigin, Gone},
+        list_watch::RawObject,
+        object::ObjectKey,
+        store::{CachedObject, Indexer},
+    };
+
+    fn cached() -> CachedObject {
+        let indexer = Indexer::<ConfigMap>::new();
+        indexer.upsert_raw(RawObject::new(r#"{"metadata":{"name":"a","uid":"a"}}"#).unwrap());
+        indexer.lister().cast().cached(&ObjectKey::cluster("a")).unwrap()
+    }
+
+    // I11
+    #[test]
+    fn what_was_nothing_to_call_for_does_not_hold_up_the_end_of_the_initial_content() {
+        let listener = Listener::new(None, Counter::default(), "maps");
+        let push = |notification| listener.fill(|backlog| backlog.push(notification, Instant::now()));
+        let comes = || push(Notification::Add(cached(), AddOrigin::Watch));
+        let goes = || push(Notification::Delete(Box::new(Gone::Final(cached()))));
+        // It leaves a selection, comes back, and leaves again: one call, in the second of two places.
+        comes();
+        goes();
+        comes();
+        goes();
+        listener.mark_initial();
+        assert!(matches!(listener.next(), Some(NextCall::Call(Notification::Delete(_)))));
+        assert!(!listener.status.synced.is_set());
+        assert!(listener.next().is_none());
+        assert!(listener.status.synced.is_set());
     }
 }
