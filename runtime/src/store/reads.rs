@@ -13,7 +13,10 @@ use super::{
     selector::Selector,
     snapshot::{ObjectTable, StoreSnapshot},
 };
-use crate::object::{AnyObject, ObjectKey, Version};
+use crate::{
+    object::{AnyObject, ObjectKey, Version},
+    plain::plain,
+};
 
 /// A part of a cache that can be read at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -191,9 +194,10 @@ impl fmt::Display for ReadSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let namespace = match self {
             Self::Everything => return f.write_str("all"),
-            Self::Namespace(namespace) => return write!(f, "all of namespace {namespace}"),
+            Self::Namespace(namespace) => return write!(f, "all of namespace {}", plain(namespace)),
             Self::Index { index, value, namespace } => {
-                write!(f, "{index}={value}")?;
+                // Reconcilers take both from objects.
+                write!(f, "{index}={}", plain(&value.to_string()))?;
                 namespace
             }
             Self::Selector { selector, namespace } => {
@@ -202,7 +206,7 @@ impl fmt::Display for ReadSet {
             }
         };
         match namespace {
-            Some(namespace) => write!(f, " in namespace {namespace}"),
+            Some(namespace) => write!(f, " in namespace {}", plain(namespace)),
             None => Ok(()),
         }
     }
