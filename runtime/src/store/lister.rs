@@ -503,6 +503,9 @@ impl<K: Object> NamespaceLister<K> {
 
     /// Lists the namespace's objects.
     pub fn list(&self) -> Objects<K> {
+        if self.namespace.is_empty() {
+            return self.lister.list();
+        }
         self.lister.note_set(|| ReadSet::Namespace(self.namespace.clone()));
         let snapshot = self.lister.snapshot();
         snapshot.namespace(&self.namespace).map(|bucket| listed(&snapshot, bucket)).unwrap_or_default()
@@ -512,6 +515,9 @@ impl<K: Object> NamespaceLister<K> {
     ///
     /// Looks at every object of the namespace, unless a [label index](super::IndexDefinition::label) leaves fewer.
     pub fn list_matching(&self, selector: &Selector) -> Objects<K> {
+        if self.namespace.is_empty() {
+            return self.lister.list_matching(selector);
+        }
         let namespace = || Some(self.namespace.clone());
         self.lister.note_set(|| ReadSet::Selector { selector: selector.clone(), namespace: namespace() });
         let snapshot = self.lister.snapshot();
@@ -527,6 +533,9 @@ impl<K: Object> NamespaceLister<K> {
 
     /// Lists the namespace's objects that an index holds under a value.
     pub fn by_index(&self, index: &str, value: &IndexValue) -> Objects<K> {
+        if self.namespace.is_empty() {
+            return self.lister.by_index(index, value);
+        }
         let namespace = || Some(self.namespace.clone());
         self.lister.note_set(|| ReadSet::Index {
             index: index.into(),

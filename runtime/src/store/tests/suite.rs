@@ -137,6 +137,11 @@ fn check(indexer: &Indexer<ConfigMap>, model: &BTreeMap<ObjectKey, Arc<ConfigMap
     assert_eq!(names(&lister.list()), expected(&|_, _| true));
     let is_gold = |object: &ConfigMap| object.metadata.labels.as_ref().unwrap()["tier"] == "gold";
     assert_eq!(names(&lister.list_matching(&gold)), expected(&|_, object| is_gold(object)));
+    // No namespace is named: all.
+    let everywhere = lister.namespace("");
+    assert_eq!(names(&everywhere.list()), names(&lister.list()));
+    assert_eq!(names(&everywhere.list_matching(&gold)), names(&lister.list_matching(&gold)));
+    assert_eq!(names(&everywhere.by_index("tag", &"1".into())), names(&lister.by_index("tag", &"1".into())));
     for namespace in ["shop", "farm"] {
         let here = lister.namespace(namespace);
         let inside = |key: &ObjectKey| key.namespace() == Some(namespace);
