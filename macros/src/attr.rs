@@ -44,6 +44,8 @@ pub(crate) struct Kube {
     pub(crate) scope: Scope,
     /// Whether it names a status.
     pub(crate) has_status: bool,
+    /// Whether the fields of the spec are those of the object, by `no_spec`.
+    pub(crate) is_flat: bool,
 }
 
 /// Whether objects are namespaced, if the attributes say so.
@@ -62,7 +64,7 @@ pub(crate) enum Scope {
 /// Other keys are skipped, and so is what can't be read: `CustomResource` reports it at the same token.
 pub(crate) fn kube(attributes: &[Attribute]) -> Option<Kube> {
     let (mut root, mut kind, mut scope) = (None, None, Scope::Cluster);
-    let (mut found, mut has_status) = (false, false);
+    let (mut found, mut has_status, mut is_flat) = (false, false, false);
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("kube")) {
         found = true;
         let outcome = attribute.parse_nested_meta(|meta| {
@@ -71,7 +73,9 @@ pub(crate) fn kube(attributes: &[Attribute]) -> Option<Kube> {
             } else if meta.path.is_ident("kind") {
                 kind = type_name(&meta)?;
             } else if meta.path.is_ident("namespaced") {
-                scope = flag(&meta)?;
+                scope = if flag(&meta)? { Scope::Namespaced } else { Scope::Cluster };
+            } else if meta.path.is_ident("no_spec") {
+                is_flat = flag(&meta)?;
             } else {
                 has_status |= meta.path.is_ident("status");
                 skip(&meta)?;
@@ -79,10 +83,10 @@ pub(crate) fn kube(attributes: &[Attribute]) -> Option<Kube> {
             Ok(())
         });
         if outcome.is_err() {
-            return Some(Kube { root: None, scope, has_status });
+            return Some(Kube { root: None, scope, has_status, is_flat });
         }
     }
-    found.then(|| Kube { root: root.or(kind), scope, has_status })
+    found.then(|| Kube { root: root.or(kind), scope, has_status, is_flat })
 }
 
 /// Takes the name of a type from `key = "Name"`, with the literal's span; `None` if it is not an identifier.
@@ -91,12 +95,16 @@ fn type_name(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<Ident>> {
     Ok(literal.parse().ok())
 }
 
-fn flag(meta: &ParseNestedMeta<'_>) -> syn::Result<Scope> {
-    let set = match meta.input.peek(Token![=]) {
-        true => meta.value()?.parse::<LitBool>()?.value,
-        false => true,
-    };
-    Ok(if set { Scope::Namespaced } else { Scope::Cluster })
+/// Reads `key`, `key = true` or `key = "true"`, as kube does.
+fn flag(meta: &ParseNestedMeta<'_>) -> syn::Result<bool> {
+    if !meta.input.peek(Token![=]) {
+        return Ok(true);
+    }
+    match meta.value()?.parse::<Lit>()? {
+        Lit::Bool(set) => Ok(set.value),
+        Lit::Str(text) => Ok(text.parse::<LitBool>()?.value),
+        other => Err(syn::Error::new_spanned(other, "this is true or false")),
+    }
 }
 
 fn skip(meta: &ParseNestedMeta<'_>) -> syn::Result<()> {

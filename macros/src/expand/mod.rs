@@ -177,13 +177,17 @@ fn part_type(Names { model, private, .. }: &Names<'_>) -> TokenStream {
     };
     let part = match model.place {
         Place::Root => quote! { type __Part = __Fields; },
-        Place::Spec => quote! {
-            #[derive(#private::serde::Deserialize)]
-            #[serde(crate = #serde)]
-            struct __Part {
-                spec: __Fields,
+        Place::Spec | Place::FlatSpec => {
+            let flatten = (model.place == Place::FlatSpec).then(|| quote! { #[serde(flatten)] });
+            quote! {
+                #[derive(#private::serde::Deserialize)]
+                #[serde(crate = #serde)]
+                struct __Part {
+                    #flatten
+                    spec: __Fields,
+                }
             }
-        },
+        }
     };
     quote! {
         #[derive(#private::serde::Deserialize)]
@@ -325,7 +329,7 @@ fn index_definition(Names { model, private, .. }: &Names<'_>, index: &Index) -> 
         Layer::Inside => quote! { let value = &**value; #inner },
     });
     let value = match model.place {
-        Place::Spec => quote! { &object.spec.#field },
+        Place::Spec | Place::FlatSpec => quote! { &object.spec.#field },
         Place::Root => quote! { &object.#field },
     };
     let name = method.unraw().to_string();
@@ -370,7 +374,7 @@ fn look_up(Names { model, private, .. }: &Names<'_>, find: Find, index: &Index) 
     let Model { vis, root, .. } = model;
     let path = match model.place {
         Place::Spec => format!("spec.{}", field.unraw()),
-        Place::Root => field.unraw().to_string(),
+        Place::Root | Place::FlatSpec => field.unraw().to_string(),
     };
     let path = match leaf {
         Leaf::Holds(steps) => format!("{path}{}", shown(steps)),

@@ -102,6 +102,8 @@ pub(crate) enum Missing {
 pub(crate) enum Place {
     /// Under `.spec`: the struct is the spec.
     Spec,
+    /// Under `.spec` in Rust, and right there in JSON: the struct is the spec of a kind with `no_spec`.
+    FlatSpec,
     /// Right there: the struct is the root.
     Root,
 }
@@ -134,7 +136,7 @@ pub(crate) fn read(input: &DeriveInput) -> (Option<Model>, Mistakes) {
     let indexes = fields.map(|fields| indexes(fields, &mut mistakes)).unwrap_or_default();
     let model = root(input, fields, &mut mistakes).map(|(root, place, scope)| Model {
         root,
-        spec: (place == Place::Spec && input.generics.params.is_empty()).then(|| input.ident.clone()),
+        spec: (place != Place::Root && input.generics.params.is_empty()).then(|| input.ident.clone()),
         vis: input.vis.clone(),
         docs: docs(&input.attrs),
         place,
@@ -190,8 +192,9 @@ fn root(
     fields: Option<&FieldsNamed>,
     mistakes: &mut Mistakes,
 ) -> Option<(Ident, Place, Scope)> {
-    if let Some(Kube { root, scope, .. }) = attr::kube(&input.attrs) {
-        return root.map(|root| (root, Place::Spec, scope));
+    if let Some(Kube { root, scope, is_flat, .. }) = attr::kube(&input.attrs) {
+        let place = if is_flat { Place::FlatSpec } else { Place::Spec };
+        return root.map(|root| (root, place, scope));
     }
     let fields = fields?;
     if !fields.named.iter().any(|field| field.ident.as_ref().is_some_and(|name| name == "metadata")) {

@@ -67,6 +67,11 @@ pub(crate) fn read(ty: &Type) -> syn::Result<(Vec<Layer>, Leaf)> {
 fn wrapper(segment: &PathSegment) -> Option<(Layer, &Type)> {
     let inner = only_argument(segment)?;
     if is_one_of(&segment.ident, &EACH) {
+        // Of a `SmallVec` the argument is an array of its values.
+        let inner = match inner {
+            Type::Array(array) if segment.ident == "SmallVec" => &*array.elem,
+            _ => inner,
+        };
         return Some((Layer::Each, inner));
     }
     (is_one_of(&segment.ident, &INSIDE) && !is_str(inner)).then_some((Layer::Inside, inner))

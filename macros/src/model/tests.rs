@@ -64,12 +64,12 @@ fn the_root_and_its_scope_come_from_kube() {
     }
 
     let model = valid(quote! {
-        #[kube(kind = "Website", root = "Site", namespaced = true, no_spec)]
+        #[kube(kind = "Website", root = "Site", namespaced = "true", no_spec)]
         struct WebsiteSpec {}
     });
     assert_eq!(
         (model.root.to_string(), model.scope, model.place),
-        ("Site".into(), Scope::Namespaced, Place::Spec)
+        ("Site".into(), Scope::Namespaced, Place::FlatSpec)
     );
 }
 
@@ -115,7 +115,8 @@ fn what_kube_reports_itself_is_left_to_it() {
 #[test]
 fn index_values_are_found_inside_the_type() {
     let (each, inside) = (Layer::Each, Layer::Inside);
-    let table: [(TokenStream, &[Layer], &str); 19] = [
+    let table: [(TokenStream, &[Layer], &str); 20] = [
+        (quote! { SmallVec<[String; 2]> }, &[each], "text"),
         (quote! { String }, &[], "text"),
         (quote! { std::string::String }, &[], "text"),
         (quote! { &'static str }, &[], "text"),

@@ -70,6 +70,16 @@ impl From<CardSpec> for u8 {
     }
 }
 
+/// A stamp, whose fields are those of the object.
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "post.example.dev", version = "v1", kind = "Stamp", no_spec)]
+#[informer(compact)]
+#[serde(rename_all = "camelCase")]
+struct StampFields {
+    #[informer(index)]
+    shown_on: String,
+}
+
 fn cache<W: Watched<DynamicType = ()>>(objects: &[&str]) -> W::Lister {
     let indexer = Indexer::with_indexes(W::indexes()).expect("look-ups have names of their own");
     for object in objects {
@@ -93,6 +103,8 @@ fn look_ups_find_what_serde_reads() {
     assert_eq!(letters.by_class(2)[0].spec.pages, 3);
     let cards: CardLister = cache::<Card>(&[r#"{"metadata":{"name":"a"},"spec":7}"#]);
     assert_eq!(cards.by_number(7).len(), 1);
+    let stamps: StampLister = cache::<Stamp>(&[r#"{"metadata":{"name":"a"},"shownOn":"letters"}"#]);
+    assert_eq!(stamps.by_shown_on("letters").len(), 1);
 }
 
 // M2
