@@ -261,6 +261,10 @@ impl SetSupply {
         let (member, name, ended) = ended.unwrap_or_else(|error| resume_unwind(error.into_panic()));
         ended?;
         self.inspector.remove(&name);
+        // One that has no member's name will come again under the same name.
+        if !member.is_empty() {
+            self.supply.metrics.shared.reconcile.forget(&name);
+        }
         Ok(member)
     }
 }

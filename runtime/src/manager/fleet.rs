@@ -133,7 +133,8 @@ impl Fleet {
 
     /// Finds the Secrets by another label selector, and their kubeconfig under another key.
     ///
-    /// Those of Cluster API are `.labels("cluster.x-k8s.io/cluster-name", "value")`. Of ClusterProfiles it selects those with these
+    /// Those of Cluster API are `.labels("cluster.x-k8s.io/cluster-name", "value")`: of its Secrets only those count whose
+    /// names end in `-kubeconfig`. Of ClusterProfiles it selects those with these
     /// labels, and the key means nothing. Say so before the manager gets the fleet; one of a stream ignores it.
     ///
     /// # Errors
@@ -244,12 +245,17 @@ impl Fleet {
     /// # Panics
     /// As a function that makes a controller does.
     pub fn rules(&self) -> Rules {
-        let name: Arc<str> = "fleet".into();
-        let cluster = FleetCluster { client: client::offline(name.to_string()), name };
         let mut rules = Rules::named("fleet");
-        self.shared.controllers.lock().iter_mut().for_each(|make| rules.add_plan(&make(&cluster)));
+        self.plans().iter().for_each(|plan| rules.add_plan(plan));
         self.shared.views.lock().iter().for_each(|view| rules.add_watch(&view.kind()));
         rules
+    }
+
+    /// Makes the controllers of a cluster that is not there.
+    pub(super) fn plans(&self) -> Vec<Plan> {
+        let name: Arc<str> = "fleet".into();
+        let cluster = FleetCluster { client: client::offline(name.to_string()), name };
+        self.shared.controllers.lock().iter_mut().map(|make| make(&cluster)).collect()
     }
 
     /// Asks the manager's own cluster for what it needs.
@@ -454,7 +460,12 @@ impl FleetMember {
         }
         views.iter().for_each(|view| view.leave(cluster.name()));
         let _ = timeout(CLOSING, cluster.factory().shutdown()).await;
-        names.iter().for_each(|name| manager.inspector.remove(name));
+        let metrics = &manager.supply.metrics.shared;
+        for name in &names {
+            manager.inspector.remove(name);
+            metrics.reconcile.forget(name);
+        }
+        metrics.fetch.forget_cluster(cluster.name());
         manager.clusters.leave(&cluster);
         tracing::info!(cluster = &*name, "the cluster {name} has left");
         cluster.name().into()

@@ -4,7 +4,9 @@
 //! the kind, such as `websites.web.example.dev`. All informers of one kind share it, whatever their selectors.
 
 use std::{
-    sync::{Weak, atomic::AtomicU64},
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    sync::{Arc, Weak, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -18,6 +20,8 @@ use prometheus_client::{
     },
     registry::Registry,
 };
+
+use parking_lot::Mutex;
 
 use super::{
     caches::{CacheMetrics, CacheSource},
@@ -77,7 +81,11 @@ pub(crate) struct FetchMetrics {
     failures: Family<FailureLabels, Counter>,
     handler_panics: Family<KindLabels, Counter>,
     caches: CacheMetrics,
+    named: Arc<Mutex<NamedCauses>>,
 }
+
+/// The names that are in scrapes, each with the causes of its failures.
+type NamedCauses = BTreeMap<String, BTreeSet<String>>;
 
 impl FetchMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
@@ -88,14 +96,33 @@ impl FetchMetrics {
         let handler_panics = added(registry, "watchkeeper_informer_panics", help);
         let caches = CacheMetrics::default();
         registry.register_collector(Box::new(caches.clone()));
-        Self { by_kind, failures, handler_panics, caches }
+        Self { by_kind, failures, handler_panics, caches, named: Arc::default() }
     }
 
     /// Returns the metrics of a reflector with that name.
     pub(crate) fn meter(&self, name: &str) -> FetchMeter {
-        let named = KindLabels { name: name.to_owned() };
-        let counts = self.by_kind.labelled(&named);
-        FetchMeter { counts, failures: self.failures.clone(), name: named.name }
+        let labels = KindLabels { name: name.to_owned() };
+        self.named.lock().entry(name.to_owned()).or_default();
+        let counts = self.by_kind.labelled(&labels);
+        FetchMeter { counts, failures: self.failures.clone(), name: labels.name, named: self.named.clone() }
+    }
+
+    /// Takes the metrics of a cluster that has left out of scrapes.
+    pub(crate) fn forget_cluster(&self, cluster: &str) {
+        let of_cluster = format!("{cluster}/");
+        let mut named = self.named.lock();
+        let is_gone = |(name, _): &(String, BTreeSet<String>)| name.starts_with(&of_cluster);
+        let (gone, kept) = mem::take(&mut *named).into_iter().partition::<NamedCauses, _>(is_gone);
+        *named = kept;
+        drop(named);
+        for (name, causes) in gone {
+            for cause in causes {
+                self.failures.remove(&FailureLabels { name: name.clone(), cause });
+            }
+            let labels = KindLabels { name };
+            self.handler_panics.remove(&labels);
+            self.by_kind.forget(&labels);
+        }
     }
 
     /// Reads the state of an informer at each scrape.
@@ -115,6 +142,7 @@ pub(crate) struct FetchMeter {
     pub(crate) counts: FetchCounts,
     failures: Family<FailureLabels, Counter>,
     name: String,
+    named: Arc<Mutex<NamedCauses>>,
 }
 
 impl Default for FetchMeter {
@@ -139,6 +167,10 @@ impl FetchMeter {
 
     pub(crate) fn failed(&self, cause: &str) {
         let failed = FailureLabels { name: self.name.clone(), cause: cause.to_owned() };
-        self.failures.get_or_create(&failed).inc();
+        // One that has left is not in scrapes any more.
+        if let Some(causes) = self.named.lock().get_mut(&self.name) {
+            causes.insert(cause.to_owned());
+            self.failures.get_or_create(&failed).inc();
+        }
     }
 }

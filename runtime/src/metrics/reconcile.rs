@@ -81,6 +81,9 @@ pub(crate) enum Ended {
     TerminalError,
 }
 
+/// How runs end, as a label says it.
+const RESULTS: [&str; 4] = ["success", "requeue", "requeue_after", "error"];
+
 impl ReconcileMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let help = "Reconciles by controller and result";
@@ -92,13 +95,22 @@ impl ReconcileMetrics {
     pub(crate) fn of(&self, controller: &Arc<str>) -> ControllerMetrics {
         let by_result =
             |result| self.total.get_or_create_owned(&ResultLabels { controller: controller.clone(), result });
+        let [success, requeue, requeue_after, error] = RESULTS.map(by_result);
         ControllerMetrics {
-            success: by_result("success"),
-            requeue: by_result("requeue"),
-            requeue_after: by_result("requeue_after"),
-            error: by_result("error"),
+            success,
+            requeue,
+            requeue_after,
+            error,
             counts: self.by_controller.labelled(&ControllerLabels { controller: controller.clone() }),
         }
+    }
+
+    /// Takes the metrics of a controller out of scrapes: it is one of many that come and go.
+    pub(crate) fn forget(&self, controller: &Arc<str>) {
+        for result in RESULTS {
+            self.total.remove(&ResultLabels { controller: controller.clone(), result });
+        }
+        self.by_controller.forget(&ControllerLabels { controller: controller.clone() });
     }
 }
 

@@ -60,6 +60,12 @@ macro_rules! labelled_metrics {
             fn labelled(&self, labels: &$labels) -> $metrics {
                 $metrics { $($field: self.$field.get_or_create_owned(labels),)+ }
             }
+
+            /// Takes them out of scrapes.
+            #[allow(dead_code, reason = "not everything that is labelled leaves")]
+            fn forget(&self, labels: &$labels) {
+                $(self.$field.remove(labels);)+
+            }
         }
     };
     (@new $metric:ty) => { <$metric>::default };

@@ -89,6 +89,7 @@ async fn controllers_run_for_each_cluster_from_its_coming_to_its_leaving() {
     let (hub, one, two) = (cluster().await, cluster().await, cluster().await);
     let manager = Manager::new(hub.client());
     let (changes, record) = fleet(&manager);
+    let metrics = manager.metrics();
     let running = manager.spawn();
     send(&changes, "one", Some(one.client()));
     sleep(SOON).await;
@@ -106,6 +107,11 @@ async fn controllers_run_for_each_cluster_from_its_coming_to_its_leaving() {
     sleep(SOON).await;
     assert_eq!((one.watches("secrets").open(), two.watches("secrets").open()), (0, 1));
     assert_eq!(running.why::<Secret>(&ObjectKey::new("shop", "a")).len(), 1);
+    let page = metrics.encode();
+    assert!(
+        !page.contains("\"one/") && page.contains("\"two/keeper\"") && page.contains("\"two/secrets\""),
+        "{page}"
+    );
     one.create(&secret("b")).await;
     two.create(&secret("b")).await;
     sleep(SOON).await;

@@ -312,7 +312,7 @@ async fn a_controller_runs_in_each_namespace_that_matches() {
     let manager = Manager::new(server.client());
     let manager = manager.controller_in_namespaces("tenant in (gold, silver)", move || maps().named("maps"));
     let manager = manager.unwrap();
-    let needed = manager.rules().to_string();
+    let (metrics, needed) = (manager.metrics(), manager.rules().to_string());
     assert!(needed.contains("namespaces") && needed.contains("configmaps"), "{needed}");
     let running = manager.spawn();
     sleep(SOON).await;
@@ -342,6 +342,8 @@ async fn a_controller_runs_in_each_namespace_that_matches() {
     server.delete::<Namespace>("west").await;
     sleep(SOON).await;
     assert_eq!(running.why::<ConfigMap>(&ObjectKey::new("west", "a")).len(), 3);
+    let page = metrics.encode();
+    assert!(!page.contains("maps/west") && page.contains("controller=\"maps/north\""), "{page}");
     assert!(running.inspector().readiness().is_ok());
     running.stop().await.unwrap();
     assert_eq!(server.watches("configmaps").open(), 0);
