@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsString,
     fs,
-    io::{self, IsTerminal, Write},
+    io::{self, ErrorKind, IsTerminal, Write},
     path::Path,
     process::ExitCode,
     time::Duration,
@@ -259,6 +259,10 @@ fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
+/// The templates of a chart that a program need not have.
+const OPTIONAL_TEMPLATES: [&str; 3] =
+    ["templates/namespace.yaml", "templates/webhooks.yaml", "templates/policies.yaml"];
+
 /// Writes the files of manifests into a folder, which is made if it is not there.
 fn write(folder: &Path, files: &BTreeMap<String, String>) -> Result<(), Failure> {
     for (name, text) in files {
@@ -266,6 +270,18 @@ fn write(folder: &Path, files: &BTreeMap<String, String>) -> Result<(), Failure>
         let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
         written.map_err(|error| Error::other(format!("{} can't be written: {error}", path.display())))?;
         complain(&format!("wrote {}", path.display()));
+    }
+    // Helm installs whatever is among the templates.
+    let is_chart = files.contains_key("Chart.yaml");
+    for name in OPTIONAL_TEMPLATES.iter().filter(|name| is_chart && !files.contains_key(**name)) {
+        let path = folder.join(name);
+        match fs::remove_file(&path) {
+            Ok(()) => complain(&format!("removed {}: it was of an earlier release", path.display())),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => {
+                return Err(Error::other(format!("{} can't be removed: {error}", path.display())).into());
+            }
+        }
     }
     Ok(())
 }

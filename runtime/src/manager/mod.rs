@@ -412,13 +412,10 @@ impl Manager {
 
     /// Opens the recording, and gives the task that writes it.
     fn open_recorder(&self) -> Result<Option<Recording>, Error> {
-        let Some(settings) = &self.flight_recorder else { return Ok(None) };
-        let recorder = settings.open(&self.clock).map_err(|error| {
-            Error::other(format!(
-                "the flight recorder's file {} can't be written: {error}",
-                settings.path().display()
-            ))
-        })?;
+        // A dry run next to the operator must not write into its recording.
+        let settings = self.flight_recorder.as_ref().filter(|_| !self.dry_run.is_on());
+        let Some(settings) = settings else { return Ok(None) };
+        let recorder = recorded::open(settings, &self.clock)?;
         Ok(Some(self.recorder.get_or_init(|| recorder).clone()))
     }
 
@@ -501,16 +498,21 @@ impl Manager {
     /// No controller is of this kind; the text lists the kinds.
     #[cfg(feature = "cli")]
     pub(crate) fn controllers_of(&self, kind: &str) -> Result<Vec<Arc<str>>, String> {
-        let is_meant = |plan: &&Plan| {
-            let known = &plan.definition.kind;
+        let named = |plan: &Plan| (plan.definition.kind.clone(), plan.name().clone());
+        let of_fleets = self.fleets.lock().iter().flat_map(Fleet::plans).collect::<Vec<_>>();
+        let all: Vec<_> = self.all_plans().chain(&of_fleets).map(named).collect();
+        let is_meant = |known: &crate::object::Kind| {
             let names = [&*known.kind, &*known.plural, &known.to_string()];
             names.iter().any(|name| name.eq_ignore_ascii_case(kind))
         };
-        let found: Vec<_> = self.all_plans().filter(is_meant).map(|plan| plan.name().clone()).collect();
-        let mut kinds: Vec<_> = self.all_plans().map(|plan| &*plan.definition.kind.kind).collect();
-        kinds.dedup();
+        let found: Vec<_> =
+            all.iter().filter(|(kind, _)| is_meant(kind)).map(|(_, name)| name.clone()).collect();
+        let kinds: std::collections::BTreeSet<&str> = all.iter().map(|(kind, _)| &*kind.kind).collect();
         match found.is_empty() {
-            true => Err(format!("no controller reconciles {kind:?}: the kinds are {}", kinds.join(", "))),
+            true => Err(format!(
+                "no controller reconciles {kind:?}: the kinds are {}",
+                kinds.into_iter().collect::<Vec<_>>().join(", ")
+            )),
             false => Ok(found),
         }
     }
@@ -575,6 +577,9 @@ impl Manager {
     /// `NAME/NAMESPACE`, in the metrics as well; field manager and events have the name alone. One whose namespace
     /// no longer matches, or is gone, stops as by [`Running::remove`]. While a namespace is being deleted, its controller
     /// still works, for the sake of finalizers.
+    ///
+    /// If replicas share the work with [split caches](crate::Sharding::split_caches), each runs the controllers of the
+    /// namespaces in its slots alone.
     ///
     /// The function is called once here, even if nothing is to run yet, and again for each further controller.
     ///

@@ -1,4 +1,4 @@
-//! What a flight recorder asks of its manager.
+//! The flight recorder of a manager: it is opened, and asks how all stands.
 
 use serde_json::json;
 use tokio::{task::JoinHandle, time::timeout};
@@ -7,7 +7,9 @@ use super::{
     debug_report::ProgramReport, end::ManagerEnd, inspector::Inspector, process::Clusters, running::ABORT,
 };
 use crate::{
-    flight_recorder::{Recording, RecordingSource, Shown, SnapshotObject},
+    clock::WallClock,
+    error::Error,
+    flight_recorder::{FlightRecorder, Recording, RecordingSource, Shown, SnapshotObject},
     leader_election::{LeaderState, Leadership},
 };
 
@@ -51,4 +53,15 @@ impl RecordingSource for RecordedManager {
             LeaderState::Idle => "idle",
         })
     }
+}
+
+/// Opens the file of a recorder.
+///
+/// # Errors
+/// It can't be written, or another manager writes into it.
+pub(super) fn open(settings: &FlightRecorder, clock: &WallClock) -> Result<Recording, Error> {
+    settings.open(clock).map_err(|error| {
+        let file = settings.path().display();
+        Error::other(format!("the flight recorder's file {file} can't be written: {error}"))
+    })
 }
