@@ -45,7 +45,12 @@ struct OneForEach(RecipeLister);
 impl Validator<Recipe> for OneForEach {
     async fn validate(&self, change: Change<'_, Recipe>, review: &mut Review) {
         let recipe = change.object();
-        if self.0.by_dish(&recipe.spec.dish).iter().any(|other| other.name() != recipe.name()) {
+        if self
+            .0
+            .by_dish(&recipe.spec.dish)
+            .iter()
+            .any(|other| ObjectKey::of(&**other) != ObjectKey::of(recipe))
+        {
             review.field("spec.dish").duplicate(&recipe.spec.dish);
         }
     }

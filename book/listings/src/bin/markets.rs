@@ -77,12 +77,9 @@ impl Validator<Stall> for Rules {
         {
             review.field("spec.goods").forbidden("is immutable");
         }
-        if self
-            .0
-            .by_goods(goods)
-            .iter()
-            .any(|other| other.name() != change.object().name())
-        {
+        let own = ObjectKey::of(change.object());
+        let sold = self.0.by_goods(goods);
+        if sold.iter().any(|other| ObjectKey::of(&**other) != own) {
             review.field("spec.goods").duplicate(goods);
         }
         if places.most < places.least {
