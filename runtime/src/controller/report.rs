@@ -220,8 +220,9 @@ impl From<KeyReport> for KeyLine {
                 (Some(at_most_until), None)
             }
             Why::BackingOff { until, failures } => (Some(until), Some(failures.saturating_add(1))),
-            Why::AwaitsRetryToken { failures } => (None, Some(failures.saturating_add(1))),
-            Why::AwaitsChangeAfterFailure { failures } => (None, Some(failures)),
+            Why::AwaitsRetryToken { failures } | Why::AwaitsChangeAfterFailure { failures } => {
+                (None, Some(failures.saturating_add(1)))
+            }
             Why::InFlight { attempt, .. } => (None, Some(attempt)),
             _ => (None, None),
         };
