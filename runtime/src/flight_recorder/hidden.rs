@@ -51,14 +51,23 @@ pub(super) fn shown<'f, 'j>(hidden: impl Iterator<Item = &'f HiddenField>, json:
     if hidden.peek().is_some() {
         hide_copies(&mut value);
     }
+    let mut is_any = false;
+    let each = |value: &mut Value, change: &dyn Fn(&mut Value)| {
+        change(value);
+        value.get_mut("object").into_iter().for_each(change);
+        value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(change);
+    };
     for field in hidden {
-        hide(&mut value, &field.steps);
-        if let Some(object) = value.get_mut("object") {
-            hide(object, &field.steps);
-        }
-        if let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
-            items.iter_mut().for_each(|item| hide(item, &field.steps));
-        }
+        is_any = true;
+        each(&mut value, &|object| hide(object, &field.steps));
+    }
+    if is_any {
+        // The items of a set are keys there.
+        each(&mut value, &|object| {
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.remove("managedFields");
+            }
+        });
     }
     Cow::Owned(value.to_string().into_bytes())
 }
@@ -75,12 +84,7 @@ fn hide_copies(value: &mut Value) {
 }
 
 fn hide(value: &mut Value, steps: &[String]) {
-    let Some((step, rest)) = steps.split_first() else {
-        if !value.is_null() {
-            *value = Value::String(String::new());
-        }
-        return;
-    };
+    let Some((step, rest)) = steps.split_first() else { return empty(value) };
     match value {
         Value::Object(fields) if step == "*" => fields.values_mut().for_each(|value| hide(value, rest)),
         Value::Array(items) if step == "*" => items.iter_mut().for_each(|value| hide(value, rest)),
@@ -89,7 +93,24 @@ fn hide(value: &mut Value, steps: &[String]) {
                 hide(value, rest);
             }
         }
+        Value::Array(items) => {
+            if let Some(item) = step.parse().ok().and_then(|at: usize| items.get_mut(at)) {
+                hide(item, rest);
+            }
+        }
         _ => {}
+    }
+}
+
+/// Puts nothing in the place of what a value says. Its form stays, so that it can be decoded.
+fn empty(value: &mut Value) {
+    match value {
+        Value::Null => {}
+        Value::Bool(says) => *says = false,
+        Value::Number(_) => *value = Value::from(0),
+        Value::String(text) => text.clear(),
+        Value::Array(items) => items.iter_mut().for_each(empty),
+        Value::Object(fields) => fields.values_mut().for_each(empty),
     }
 }
 
@@ -130,5 +151,16 @@ mod tests {
         let shown = shown_as(&token, r#"{"spec":{"users":[{"name":"a","token":"t1"},{"token":"t2"}]}}"#);
         assert_eq!(shown, r#"{"spec":{"users":[{"name":"a","token":""},{"token":""}]}}"#);
         assert_eq!(shown_as(&[], "{\n\"a\": 1}"), r#"{"a":1}"#);
+        // The form stays. A number names an item, and the keys of a set are values in managed fields.
+        let fields = ["/spec/users/0/token", "/spec/login"]
+            .map(|one| HiddenField::new("web.example.dev", "sites", one));
+        let shown = shown_as(
+            &fields,
+            r#"{"metadata":{"managedFields":[{"v:\"t1\"":{}}]},"spec":{"login":{"name":"t1","tries":[7],"on":true},"users":[{"token":"t1"},{"token":"t2"}]}}"#,
+        );
+        assert_eq!(
+            shown,
+            r#"{"metadata":{},"spec":{"login":{"name":"","on":false,"tries":[0]},"users":[{"token":""},{"token":"t2"}]}}"#
+        );
     }
 }

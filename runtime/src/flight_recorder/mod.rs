@@ -77,12 +77,14 @@ pub struct FlightRecorder {
 }
 
 impl FlightRecorder {
-    /// Records into a file.
+    /// Records into a file. No other manager may record into it at the same time: a file `.lock` next to it says so.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), at_most: AT_MOST, hidden: HiddenField::always() }
     }
 
     /// Bounds the file, in bytes; 64 MiB unless set, and never less than 1 MiB.
+    ///
+    /// If an earlier process was given more, its last part stays until it is written over.
     #[must_use]
     pub fn at_most(mut self, bytes: u64) -> Self {
         self.at_most = bytes.max(1 << 20);
@@ -90,6 +92,9 @@ impl FlightRecorder {
     }
 
     /// Keeps a field out of the recording: a JSON pointer in which `*` is any key or item, such as `/spec/users/*/token`.
+    ///
+    /// Texts in it become empty, numbers 0 and booleans false. Its keys, and how many items it has, stay. Objects of the kind are
+    /// recorded without managed fields.
     ///
     /// Each event of the kind is then parsed once more. What `kubectl apply` keeps of such an object in an annotation, the values
     /// of JSON patches, and what the server says where it refuses one, are left out as well. The error of a run may still quote

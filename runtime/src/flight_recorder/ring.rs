@@ -5,7 +5,7 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
@@ -22,13 +22,22 @@ pub(super) struct Ring {
     most: u64,
     written: u64,
     file: File,
+    /// Held while somebody writes.
+    _lock: File,
 }
 
 impl Ring {
     /// Opens a new part; what an earlier process wrote becomes older.
     pub(super) fn open(path: &Path, at_most: u64) -> io::Result<Self> {
         let most = at_most / (1 + OLDER.len() as u64);
-        Ok(Self { path: path.to_owned(), most, written: 0, file: begin(path, most)? })
+        let lock = lock(path)?;
+        for older in OLDER.map(|suffix| behind(path, suffix)) {
+            // An earlier process may have been given more. Its last part stays: it may show how that process ended.
+            if fs::metadata(&older).is_ok_and(|file| file.len() > most) {
+                fs::remove_file(&older)?;
+            }
+        }
+        Ok(Self { _lock: lock, path: path.to_owned(), most, written: 0, file: begin(path, most)? })
     }
 
     /// Begins another part in the place of the oldest.
@@ -70,6 +79,25 @@ impl Ring {
     }
 }
 
+/// Keeps everybody else from writing: two would rename the parts of each other.
+fn lock(path: &Path) -> io::Result<File> {
+    let file = options().open(behind(path, ".lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(io::Error::other("another manager records into it")),
+        // Not every file system has locks.
+        Err(TryLockError::Error(_)) => Ok(file),
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
 /// Makes each part older by one, and begins another in the place of the oldest.
 fn begin(path: &Path, most: u64) -> io::Result<File> {
     let [old, oldest] = OLDER.map(|suffix| behind(path, suffix));
@@ -80,11 +108,7 @@ fn begin(path: &Path, most: u64) -> io::Result<File> {
             _ => {}
         }
     }
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
+    let mut file = options().open(path)?;
     if file.metadata()?.len() > most {
         file.set_len(0)?;
     }
@@ -192,11 +216,20 @@ mod tests {
         // After a clean end nothing is left behind the end.
         ring.close().unwrap();
         assert_eq!(fs::read(&path).unwrap(), part(&path).unwrap());
+        // Two do not write at once.
+        let refused = Ring::open(&path, 1_500).err().unwrap();
+        assert_eq!(refused.to_string(), "another manager records into it");
+        drop(ring);
         // Another process goes on behind it.
         let mut other = Ring::open(&path, 1_500).unwrap();
         other.append(&mut line(7)).unwrap();
         let all = String::from_utf8(read(&path).unwrap()).unwrap();
         assert!(all.ends_with("{\"t\":499}\n{\"t\":7}\n"), "{all}");
+        // One that is given less keeps the last part, and drops those before it.
+        drop(other);
+        drop(Ring::open(&path, 300).unwrap());
+        let all = String::from_utf8(read(&path).unwrap()).unwrap();
+        assert_eq!(all, "{\"t\":7}\n");
         fs::remove_dir_all(folder).unwrap();
     }
 }
