@@ -38,7 +38,11 @@ impl Exchange<'_> {
             object::text(after, "resourceVersion").parse::<u64>().is_ok_and(|now| now > version)
         };
         let deletes = matches!(self.info.verb, Some(Verb::Delete | Verb::DeleteCollection));
-        let changed = after.is_some_and(|after| risen(after) || deletes);
+        let deleted = |after: &Value| {
+            let of_all = after["items"].as_array().is_none_or(|items| !items.is_empty());
+            deletes && (of_all || self.info.verb == Some(Verb::Delete))
+        };
+        let changed = after.is_some_and(|after| risen(after) || deleted(after));
         // Leader election and events are not what a trial judges.
         let is_machinery = MACHINERY.contains(&self.info.resource.as_str());
         if failed && !is_machinery {
@@ -97,11 +101,16 @@ impl Exchange<'_> {
         {
             let resource = self.info.resource.clone();
             let fields = if deletes { vec![DELETED.to_owned()] } else { changed_fields(before, after) };
-            for field in fields {
-                let what = format!("{}: {field}", self.name);
-                if state.foreign_writes.insert((resource.clone(), field)) {
-                    state.foreign_objects_written.push(what);
-                }
+            // Which of the objects that a recording begins with are its own is not known: it may let go of them.
+            let is_recorded = state.recorded.contains(object::uid(before));
+            for field in fields.into_iter().filter(|field| !is_recorded || field != "metadata.finalizers") {
+                state.write_foreign((resource.clone(), field), self.name);
+            }
+        } else if changed && self.info.verb == Some(Verb::DeleteCollection) {
+            let items = after["items"].as_array().into_iter().flatten();
+            let is_foreign = items.clone().any(|item| !state.made.contains(object::uid(item)));
+            if is_foreign {
+                state.write_foreign((self.info.resource.clone(), DELETED.to_owned()), self.name);
             }
         }
         if !deletes && let Some(sent) = read(self.body) {

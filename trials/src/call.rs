@@ -106,7 +106,7 @@ impl Call {
         if self.page_expired() {
             return Ok(self.refuse(410));
         }
-        replace::both_write(&self.harness, self.life.of, &self.info, &self.name);
+        replace::both_write(&self.harness, self.life.of, &self.info, &self.name, &self.body);
         let Some((at, trouble)) = trouble else { return self.serve_and_look().await };
         self.harness.tell(Actor::Trouble, || format!("{}: {}", self.name, trouble.tell()));
         match trouble {

@@ -85,7 +85,7 @@ pub(crate) struct RunState {
     /// What the operator last sent of an object, by its path.
     pub(crate) bodies: HashMap<String, Value>,
     pub(crate) foreign_writes: BTreeSet<ForeignWrite>,
-    pub(crate) foreign_objects_written: Vec<String>,
+    pub(crate) foreign_objects_written: Vec<(ForeignWrite, String)>,
     pub(crate) additions: Vec<(String, ForeignAddition)>,
     /// What of it is missing.
     pub(crate) undone: BTreeSet<String>,
@@ -127,6 +127,8 @@ pub(crate) struct RunState {
     pub(crate) lines: Vec<Line>,
     /// What the operator changed, if there is to be a story.
     pub(crate) effects: Vec<Effect>,
+    /// The UIDs of the objects that the recording that is played begins with.
+    pub(crate) recorded: HashSet<String>,
     /// The fields that the recording that is played does not have.
     pub(crate) not_recorded: Vec<HiddenField>,
     /// Since when others do what a recording says; their times count from here.
@@ -140,6 +142,14 @@ pub(crate) struct RunState {
 }
 
 impl RunState {
+    /// Notes a write to what the operator has not made.
+    pub(crate) fn write_foreign(&mut self, what: ForeignWrite, request: &str) {
+        let told = format!("{request}: {}", what.1);
+        if self.foreign_writes.insert(what.clone()) {
+            self.foreign_objects_written.push((what, told));
+        }
+    }
+
     /// Says how many requests of a sort there were.
     pub(crate) fn count(&self, name: &str) -> u32 {
         self.counts.get(name).copied().unwrap_or_default()
@@ -299,6 +309,7 @@ impl Harness {
             tell,
             lines: Vec::new(),
             effects: Vec::new(),
+            recorded: HashSet::new(),
             not_recorded: Vec::new(),
             played_since: None,
             seen: HashMap::new(),

@@ -33,8 +33,7 @@ pub(crate) fn shown(fields: &[HiddenField], group: &str, plural: &str, object: &
 
 fn hide(value: &mut Value, steps: &[String]) {
     match (steps.split_first(), value) {
-        (None, Value::Null) => {}
-        (None, value) => *value = Value::String(String::new()),
+        (None, value) => empty(value),
         (Some((step, rest)), Value::Object(fields)) if step == "*" => {
             fields.values_mut().for_each(|value| hide(value, rest));
         }
@@ -46,6 +45,23 @@ fn hide(value: &mut Value, steps: &[String]) {
                 hide(value, rest);
             }
         }
+        (Some((step, rest)), Value::Array(items)) => {
+            if let Some(item) = step.parse().ok().and_then(|at: usize| items.get_mut(at)) {
+                hide(item, rest);
+            }
+        }
         _ => {}
+    }
+}
+
+/// Puts nothing in the place of what a value says, as the recorder does.
+fn empty(value: &mut Value) {
+    match value {
+        Value::Null => {}
+        Value::Bool(says) => *says = false,
+        Value::Number(_) => *value = Value::from(0),
+        Value::String(text) => text.clear(),
+        Value::Array(items) => items.iter_mut().for_each(empty),
+        Value::Object(fields) => fields.values_mut().for_each(empty),
     }
 }

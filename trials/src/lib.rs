@@ -443,7 +443,8 @@ impl Trials {
     /// The time begins when both the script and the last thing that goes wrong are over. Nothing else bounds what the
     /// operator may take, and how often it may ask grows with it.
     pub fn patience(mut self, patience: Duration) -> Self {
-        self.settings.plan.patience = patience;
+        // Nobody waits longer, and the end of a longer time may not be a time.
+        self.settings.plan.patience = patience.min(Duration::from_secs(365 * 24 * 3600));
         self
     }
 

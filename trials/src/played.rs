@@ -13,6 +13,8 @@ use crate::visit::Visit;
 /// Puts the objects in place that were there at first.
 pub(crate) fn set_up(harness: &Harness, recording: &Recording) {
     harness.state().not_recorded = recording.hidden.clone();
+    let uids = recording.initial.iter().map(|(_, value)| object::uid(value).to_owned());
+    harness.state().recorded = uids.collect();
     for (path, value) in &recording.initial {
         let _unknown_kinds_are_left_out = inside::put(&harness.server, path, Some(value.clone()));
     }

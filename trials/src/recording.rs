@@ -48,11 +48,15 @@ pub(crate) struct Recording {
     pub(crate) others: Vec<ForeignEvent>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) runs: usize,
+    /// How many requests were sent.
+    pub(crate) requests: usize,
     /// Lines that the recorder left out.
     pub(crate) missing: u64,
     pub(crate) took: Duration,
     /// What its lines do not have.
     pub(crate) hidden: Vec<HiddenField>,
+    /// The namespaces that requests named.
+    pub(crate) asked_in: BTreeSet<String>,
 }
 
 /// A request of the operator.
@@ -61,6 +65,8 @@ struct RecordedRequest {
     uri: Uri,
     info: RequestInfo,
     body: Value,
+    /// The newest version of its object that had been seen when it was sent.
+    seen: u64,
 }
 
 impl RecordedRequest {
@@ -118,7 +124,8 @@ impl Recording {
     pub(crate) fn namespaces(&self) -> BTreeSet<String> {
         let paths = self.initial.iter().map(|(path, _)| path).chain(self.others.iter().map(|one| &one.path));
         let namespace = |path: &String| RequestInfo::of(&Method::GET, &path.parse().ok()?).namespace;
-        paths.filter_map(namespace).collect()
+        // The operator may have been the only one who wrote there.
+        paths.filter_map(namespace).chain(self.asked_in.iter().cloned()).collect()
     }
 }
 
@@ -165,6 +172,10 @@ struct Reading {
     before_own: HashMap<(String, String), Option<Value>>,
     /// The UIDs of what it deleted.
     deleted: HashSet<String>,
+    /// The newest versions that were seen, by path, while the operator's writes are looked for.
+    newest: HashMap<String, u64>,
+    /// The last state of what is gone, by path, until the answer to the write that ended it.
+    ended: HashMap<String, Value>,
     /// The collections that have been listed to the end.
     listed: HashSet<String>,
     /// The versions at which objects went, by path: what is encoded later may be older.
@@ -183,26 +194,55 @@ impl Reading {
     /// What the lines so far have shown was there at first. What follows is played.
     fn begin(&mut self, asked: &HashMap<u64, RecordedRequest>) {
         let (missing, hidden) = (self.recording.missing, mem::take(&mut self.recording.hidden));
+        let asked_in = mem::take(&mut self.recording.asked_in);
         let initial = self.known.iter().map(|(path, value)| (path.clone(), value.clone()));
         let mut initial: Vec<_> = initial.collect();
         initial.sort_by(|(one, _), (other, _)| one.cmp(other));
-        self.recording = Recording { initial, missing, hidden, ..Recording::default() };
+        self.recording = Recording { initial, missing, hidden, asked_in, ..Recording::default() };
         let reads = asked.values().filter(|asked| asked.method == Method::GET);
         self.listed.extend(reads.map(|asked| asked.uri.path().to_owned()));
     }
 
     fn note_own(&mut self, asked: &mut HashMap<u64, RecordedRequest>, line: &Value) {
         note_request(asked, line);
+        if let Some(sent) = line["request"].as_u64().and_then(|id| asked.get_mut(&id)) {
+            let path = path_of(sent, &Value::Null);
+            sent.seen = path.and_then(|path| self.newest.get(&path).copied()).unwrap_or_default();
+        }
+        self.note_newest(asked, line);
         let Some(asked) = line["answer"].as_u64().and_then(|id| asked.get(&id)) else { return };
         let (body, is_done) = (&line["body"], line["code"].as_u64().is_some_and(|code| code < 300));
         let Some(verb) = asked.info.verb.filter(|verb| verb.writes() && is_done) else { return };
-        if verb == Verb::Delete {
-            let uid = object::uid(body);
-            let uid = if uid.is_empty() { body["details"]["uid"].as_str().unwrap_or_default() } else { uid };
-            self.deleted.insert(uid.to_owned());
+        if matches!(verb, Verb::Delete | Verb::DeleteCollection) {
+            let uid = body["details"]["uid"].as_str().unwrap_or_default();
+            let gone =
+                body["items"].as_array().into_iter().flatten().chain([body]).map(object::uid).chain([uid]);
+            self.deleted.extend(gone.filter(|uid| !uid.is_empty()).map(str::to_owned));
         }
-        if let Some(path) = path_of(asked, body) {
+        if object::is_deleting(body) && object::finalizers(body).is_empty() {
+            self.deleted.insert(object::uid(body).to_owned());
+        }
+        // A write that changed nothing is answered with the version that somebody else made.
+        let is_new = version(body) == 0 || version(body) > asked.seen;
+        if let Some(path) = path_of(asked, body).filter(|_| is_new) {
             self.own.insert((path, object::text(body, "resourceVersion").to_owned()));
+        }
+    }
+
+    /// Takes note of the versions that a line shows.
+    fn note_newest(&mut self, asked: &HashMap<u64, RecordedRequest>, line: &Value) {
+        let id = line["event"].as_u64().or_else(|| line["answer"].as_u64());
+        let of = id.and_then(|id| asked.get(&id));
+        let (body, event) = (&line["body"], &line["line"]["object"]);
+        let items = body["items"].as_array().into_iter().flatten().chain([event]);
+        let listed = of.into_iter().flat_map(|of| {
+            items.clone().filter_map(|item| Some((item_path(of.uri.path(), item)?, version(item))))
+        });
+        let answered = of.and_then(|of| Some((path_of(of, body)?, version(body))));
+        let cached = line["path"].as_str().map(|path| (path.to_owned(), version(&line["object"])));
+        for (path, version) in listed.chain(answered).chain(cached) {
+            let newest = self.newest.entry(path).or_default();
+            *newest = version.max(*newest);
         }
     }
 
@@ -217,6 +257,7 @@ impl Reading {
         }
         note_request(asked, value);
         if let Some((id, of)) = value["request"].as_u64().and_then(|id| Some((id, asked.get(&id)?))) {
+            self.recording.asked_in.extend(of.info.namespace.clone());
             let asks = |what: &str| of.uri.query().is_some_and(|query| query.contains(what));
             if !self.names_again {
                 if asks("sendInitialEvents=true") {
@@ -229,6 +270,7 @@ impl Reading {
         }
         self.recording.missing += value["missing"].as_u64().unwrap_or_default();
         self.recording.runs += usize::from(value["run"].is_object());
+        self.recording.requests += usize::from(value["request"].is_u64());
         if let (Some(path), true) = (value["path"].as_str(), value["object"].is_object()) {
             // Where versions can't be compared, what was seen is newer than what was cached.
             let is_seen = version(&value["object"]) == 0 && self.known.contains_key(path);
@@ -357,6 +399,7 @@ impl Reading {
         let Some(state) = state else {
             let Some(before) = before else { return };
             self.known.remove(&path);
+            self.ended.insert(path.clone(), before.clone());
             // It goes by itself where the operator deletes it, or takes off the last finalizer.
             let released = object::is_deleting(&before) && object::finalizers(&before).is_empty();
             if !self.deleted.contains(object::uid(&before)) && !released {
@@ -409,7 +452,14 @@ impl Reading {
         let request = describe(&of.method, &of.info, body.as_bytes());
         let path = path_of(of, answer).unwrap_or_else(|| of.uri.path().to_owned());
         if matches!(of.info.verb, Some(Verb::Delete | Verb::DeleteCollection)) {
-            let there = self.known.contains_key(&path);
+            // Its end may have been shown before the answer.
+            let ended = self.ended.remove(&path);
+            let was_ended = || ended.is_some_and(|ended| self.deleted.contains(object::uid(&ended)));
+            let all = answer["items"].as_array().is_some_and(|items| !items.is_empty());
+            let there = match of.info.verb {
+                Some(Verb::DeleteCollection) => all,
+                _ => self.known.contains_key(&path) || was_ended(),
+            };
             if there {
                 self.recording.effects.push(Effect {
                     at,
@@ -419,8 +469,17 @@ impl Reading {
             }
             return;
         }
+        // A review, or a token, is stored nowhere.
+        if object::text(answer, "resourceVersion").is_empty() {
+            return;
+        }
         let written = (path.clone(), object::text(answer, "resourceVersion").to_owned());
-        let before = self.before_own.remove(&written).unwrap_or_else(|| self.known.get(&path).cloned());
+        let was_ended = || {
+            let is_older = self.gone.get(&path).is_some_and(|gone| version(answer) <= *gone);
+            self.ended.get(&path).filter(|_| is_older)
+        };
+        let known = || self.known.get(&path).or_else(was_ended).cloned();
+        let before = self.before_own.remove(&written).unwrap_or_else(known);
         // Answers of other subresources have a form of their own.
         let alike = before.as_ref().is_none_or(|before| before["kind"] == answer["kind"]);
         if !alike || answer["metadata"].is_null() {
@@ -469,7 +528,7 @@ fn note_request(asked: &mut HashMap<u64, RecordedRequest>, line: &Value) {
         let info = RequestInfo::of(&method, &uri);
         let text = line["text"].as_str().and_then(|text| serde_yaml_ng::from_str(text).ok());
         let body = text.unwrap_or_else(|| line["body"].clone());
-        asked.insert(id, RecordedRequest { method, uri, info, body });
+        asked.insert(id, RecordedRequest { method, uri, info, body, seen: 0 });
     }
 }
 
@@ -804,6 +863,93 @@ mod tests {
         let leaves = [event("DELETED", 7), answer(7), event("ADDED", 9)];
         let leaves = [&before[..], &leaves].concat().iter().map(selects).collect::<Vec<_>>();
         assert_eq!(others(&leaves), [comes, (true, true)]);
+    }
+
+    // T32
+    #[test]
+    fn a_write_that_changed_nothing_takes_no_change_of_others() {
+        let map = |version: u32, text: &str| {
+            format!(
+                r#"{{"kind":"ConfigMap","metadata":{{"namespace":"shop","name":"a","uid":"u","resourceVersion":"{version}"}},"data":{{"text":"{text}"}}}}"#
+            )
+        };
+        let event = |kind: &str, version: u32, text: &str| {
+            format!(r#"{{"t":2,"event":1,"line":{{"type":"{kind}","object":{}}}}}"#, map(version, text))
+        };
+        let lines = [
+            r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z","part":1}"#.to_owned(),
+            r#"{"t":1,"request":1,"method":"GET","uri":"/api/v1/configmaps?watch=true&resourceVersion=4"}"#
+                .to_owned(),
+            event("ADDED", 5, "one"),
+            event("MODIFIED", 11, "two"),
+            format!(r#"{{"t":3,"request":2,"method":"PATCH","uri":"{MAPS}/a","body":{{}}}}"#),
+            format!(r#"{{"t":4,"answer":2,"code":200,"body":{}}}"#, map(11, "two")),
+        ];
+        let recording = Recording::parse(lines.join("\n").as_bytes()).unwrap();
+        assert_eq!((recording.others.len(), &*recording.effects), (2, &[][..]));
+        // A namespace in which the operator alone writes.
+        let lease = "/apis/coordination.k8s.io/v1/namespaces/ops/leases";
+        let recording = parsed(&[
+            &lines[0],
+            &format!(r#"{{"t":1,"request":1,"method":"POST","uri":"{lease}","body":{{}}}}"#),
+        ]);
+        assert_eq!(recording.namespaces().into_iter().collect::<Vec<_>>(), ["ops"]);
+    }
+
+    // T32
+    #[test]
+    fn an_end_that_is_shown_before_its_answer_is_the_operators() {
+        let map = |version: u32, finalizers: &str| {
+            format!(
+                r#"{{"kind":"ConfigMap","metadata":{{"namespace":"shop","name":"a","uid":"u","resourceVersion":"{version}","deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":[{finalizers}]}}}}"#
+            )
+        };
+        let event = |kind: &str, object: &str| {
+            format!(r#"{{"t":2,"event":1,"line":{{"type":"{kind}","object":{object}}}}}"#)
+        };
+        let before = [
+            r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z","part":1}"#.to_owned(),
+            r#"{"t":1,"request":1,"method":"GET","uri":"/api/v1/configmaps?watch=true&resourceVersion=4"}"#
+                .to_owned(),
+            event("ADDED", &map(5, r#""x/y""#)),
+        ];
+        let effects = |method: &str, answer: &str| {
+            let sent = format!(r#"{{"t":3,"request":2,"method":"{method}","uri":"{MAPS}/a","body":{{}}}}"#);
+            let answer = format!(r#"{{"t":4,"answer":2,"code":200,"body":{answer}}}"#);
+            let lines = [&before[..], &[sent, event("DELETED", &map(6, "")), answer]].concat();
+            let recording = Recording::parse(lines.join("\n").as_bytes()).unwrap();
+            assert_eq!(recording.others.len(), 1, "{recording:?}");
+            recording.effects.into_iter().map(|effect| effect.lines.join("; ")).collect::<Vec<_>>()
+        };
+        let status = r#"{"kind":"Status","status":"Success","details":{"uid":"u"}}"#;
+        assert_eq!(effects("DELETE", status), ["- the whole object"]);
+        let released = effects("PATCH", &map(6, ""));
+        assert!(released.len() == 1 && released[0].contains("finalizers"), "{released:?}");
+        assert!(!released[0].contains("the whole object"), "{released:?}");
+    }
+
+    // T32
+    #[test]
+    fn reviews_change_nothing_and_collections_what_was_in_them() {
+        let header = r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z","part":1}"#;
+        let review = "/apis/authentication.k8s.io/v1/tokenreviews";
+        let all = |items: &str| {
+            let sent = format!(
+                r#"{{"t":3,"request":2,"method":"DELETE","uri":"{MAPS}?labelSelector=x","body":{{}}}}"#
+            );
+            let answer = format!(
+                r#"{{"t":4,"answer":2,"code":200,"body":{{"kind":"ConfigMapList","metadata":{{}},"items":[{items}]}}}}"#
+            );
+            parsed(&[header, &sent, &answer]).effects.len()
+        };
+        let item = r#"{"metadata":{"namespace":"shop","name":"a","uid":"u","resourceVersion":"5"}}"#;
+        assert_eq!((all(""), all(item)), (0, 1));
+        let recording = parsed(&[
+            header,
+            &format!(r#"{{"t":1,"request":1,"method":"POST","uri":"{review}","body":{{}}}}"#),
+            r#"{"t":2,"answer":1,"code":201,"body":{"kind":"TokenReview","metadata":{},"status":{"authenticated":true}}}"#,
+        ]);
+        assert!(recording.effects.is_empty(), "{recording:?}");
     }
 
     // T32

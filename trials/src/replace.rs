@@ -11,7 +11,7 @@ use watchkeeper_apiserver::inside::{RequestInfo, StoredObject, object};
 
 use crate::harness::{Harness, Rest, in_short};
 use crate::life::Version;
-use crate::schedule::Place;
+use crate::schedule::{Place, name_within};
 use crate::timeline::Actor;
 use crate::trouble::{Replacement, Trouble};
 use crate::world::{self, Difference, Hidden, MACHINERY, World};
@@ -144,15 +144,24 @@ async fn request(harness: &Harness, method: Method, path: &str, body: &Value) ->
 }
 
 /// Records a write while two versions run; says whether the old one wrote what the new one has written.
-pub(crate) fn both_write(harness: &Harness, of: Version, info: &RequestInfo, name: &str) {
+pub(crate) fn both_write(harness: &Harness, of: Version, info: &RequestInfo, name: &str, body: &[u8]) {
     let mut state = harness.state();
     let is_setup = |kinds: &[&str]| kinds.contains(&info.resource.as_str());
     let writes = info.verb.is_some_and(Verb::writes);
     if !state.lives.overlap() || !writes || is_setup(&MACHINERY) || is_setup(&WRITTEN_AT_START) {
         return;
     }
+    // What asks by POST writes nothing.
+    if ["authentication.k8s.io", "authorization.k8s.io"].contains(&info.group.as_str()) {
+        return;
+    }
+    let object = info.name.clone().or_else(|| name_within(info, body));
+    // One under a name that the server chooses is nobody else's.
+    if object.as_ref().is_some_and(|name| name.ends_with('*')) {
+        return;
+    }
     let key = |text: Option<&String>| text.cloned().unwrap_or_default();
-    let written = (info.resource.clone(), key(info.namespace.as_ref()), key(info.name.as_ref()));
+    let written = (info.resource.clone(), key(info.namespace.as_ref()), key(object.as_ref()));
     if of == Version::New {
         state.written_by_new.insert(written);
     } else if state.written_by_new.contains(&written) {

@@ -101,7 +101,7 @@ pub(crate) fn describe(method: &http::Method, info: &RequestInfo, body: &[u8]) -
 }
 
 /// Reads the name of an object that is about to be made; one that the server is to choose ends in `*`.
-fn name_within(info: &RequestInfo, body: &[u8]) -> Option<String> {
+pub(crate) fn name_within(info: &RequestInfo, body: &[u8]) -> Option<String> {
     // Names of events hold times.
     if info.resource == "events" {
         return None;

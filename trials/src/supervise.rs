@@ -29,7 +29,9 @@ pub(crate) async fn supervise(harness: Harness, version: Version, operator: Oper
         let actor = version.actor();
         harness.tell(actor, || if Lives::is_first(life) { "starts".into() } else { "restarts".into() });
         let around = Surroundings { harness: harness.clone(), life };
-        let mut running = tokio::task::spawn_local(operator(client(&harness, life), around));
+        // In the task: the function itself may panic.
+        let (operator, client) = (operator.clone(), client(&harness, life));
+        let mut running = tokio::task::spawn_local(async move { operator(client, around).await });
         tokio::select! {
             biased;
             () = dead(&harness, life) => {

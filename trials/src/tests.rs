@@ -390,6 +390,43 @@ fn a_life_that_is_over_sends_nothing_more() {
 
 // T2
 #[test]
+fn a_function_that_panics_is_an_operator_that_ends() {
+    let report = Trials::of(|_| -> std::future::Pending<()> { panic!("no configuration") }).run();
+    let Violation::Ended(how) = failed(&report) else { panic!("{report}") };
+    assert_eq!(how[0], "it panicked: no configuration");
+}
+
+// T2
+#[test]
+fn a_patience_without_an_end_is_long() {
+    trials(Bug::None).patience(Duration::MAX).only(|_| false).check();
+}
+
+// T31
+#[test]
+fn an_operator_that_sends_nothing_can_be_upgraded() {
+    let idle = |_| std::future::pending::<()>();
+    Trials::upgrade(idle, idle).check();
+}
+
+/// Deletes all that have a label, again and again.
+async fn sweeper(client: kube::Client, label: &'static str) {
+    let maps = Api::<ConfigMap>::namespaced(client, "default");
+    loop {
+        let these = ListParams::default().labels(label);
+        let _ignored = maps.delete_collection(&DeleteParams::default(), &these).await;
+        sleep(Duration::from_secs(20)).await;
+    }
+}
+
+// T2
+#[test]
+fn a_sweep_that_finds_nothing_changes_nothing() {
+    Trials::of(|client| sweeper(client, "nobody=has-it")).only(|_| false).check();
+}
+
+// T2
+#[test]
 fn an_operator_that_is_not_deterministic_is_told_so() {
     let lives = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let trials = Trials::of(move |client| {

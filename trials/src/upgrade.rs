@@ -31,7 +31,9 @@ pub(crate) fn schedules(trials: &Settings, baselines: &Baselines, first: &RunOut
     others.extend(troubles);
     let one = [at_rest, killed].concat();
     let mut random = SmallRng::seed_from_u64(trials.seed);
-    for _ in 0..trials.pairs {
+    // An operator that sends nothing has no requests at which to try anything.
+    let pairs = if others.is_empty() || one.is_empty() { 0 } else { trials.pairs };
+    for _ in 0..pairs {
         let mut planned = others[random.random_range(0..others.len())].clone();
         // A trouble of the new version comes with the replacement that starts it.
         if planned.len() == 1 {

@@ -100,6 +100,8 @@ impl RandomField {
 fn leave_out(value: &mut Value, path: &[String]) {
     let Some((step, rest)) = path.split_first() else { return };
     match value {
+        Value::Object(fields) if rest.is_empty() && step == "*" => fields.clear(),
+        Value::Array(items) if rest.is_empty() && step == "*" => items.clear(),
         Value::Object(fields) if rest.is_empty() => drop(fields.remove(step)),
         Value::Object(fields) if step == "*" => fields.values_mut().for_each(|value| leave_out(value, rest)),
         Value::Array(items) if step == "*" => items.iter_mut().for_each(|value| leave_out(value, rest)),
@@ -108,6 +110,12 @@ fn leave_out(value: &mut Value, path: &[String]) {
                 leave_out(value, rest);
             }
         }
+        Value::Array(items) => match step.parse().ok().and_then(|at: usize| items.get_mut(at)) {
+            // The others keep their positions.
+            Some(item) if rest.is_empty() => *item = Value::Null,
+            Some(item) => leave_out(item, rest),
+            None => {}
+        },
         _ => {}
     }
 }
@@ -267,9 +275,17 @@ impl Difference {
 }
 
 impl Difference {
-    /// Returns whether the status has a field that is not expected.
+    /// Returns whether the status has a field that is not expected, or a condition.
     pub(crate) fn is_more_in_status(&self) -> bool {
-        matches!(self, Self::Field { path, expected: None, .. } if path.starts_with("status"))
+        let Self::Field { path, expected, found, .. } = self else { return false };
+        match (expected, found) {
+            (None, _) => path == "status" || path.starts_with("status."),
+            (Some(Value::Array(expected)), Some(Value::Array(found))) if path == "status.conditions" => {
+                let is_known = |one: &&Value| expected.iter().any(|known| known["type"] == one["type"]);
+                found.iter().filter(is_known).eq(expected)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -512,6 +528,44 @@ mod tests {
             end(json!({ "user": "a", "keys": [{ "a/b": 1 }, { "a/b": 2 }] })).differences(&one).len(),
             1
         );
+    }
+
+    // T30
+    #[test]
+    fn what_is_left_out_is_named_as_what_is_random() {
+        let left_out = ["/data/*", "/spec/list/1/image", "/spec/items/0", "/spec/all/*"];
+        let left_out = left_out.map(RandomField::of::<k8s_openapi::api::core::v1::ConfigMap>).to_vec();
+        let hidden = Hidden { left_out, ..Hidden::default() };
+        let end = |value: &str, first: &str| {
+            let list = json!([{ "image": first }, { "image": value }]);
+            let map = json!({ "metadata": { "name": "a" }, "data": { "x": value },
+                "spec": { "list": list, "items": [value, "same"], "all": [value] } });
+            World::hiding(&[found("configmaps", map)], &hidden)
+        };
+        assert_eq!(end("new", "one").differences(&end("old", "one")), []);
+        assert_eq!(end("old", "two").differences(&end("old", "one")).len(), 1);
+    }
+
+    // T30
+    #[test]
+    fn more_in_a_status_is_told_from_a_change() {
+        let status = |conditions: Value| {
+            let value = json!({ "metadata": { "name": "a" }, "status": { "conditions": conditions } });
+            world(&[("sites", value)])
+        };
+        let ready = |says: &str| json!({ "type": "Ready", "status": says });
+        let before = status(json!([ready("True")]));
+        let is_more = |conditions: Value| {
+            let differences = status(conditions).differences(&before);
+            assert_eq!(differences.len(), 1);
+            differences[0].is_more_in_status()
+        };
+        assert!(is_more(json!([ready("True"), { "type": "Synced", "status": "True" }])));
+        assert!(!is_more(json!([ready("False"), { "type": "Synced", "status": "True" }])));
+        assert!(!is_more(json!([{ "type": "Synced", "status": "True" }])));
+        let other = world(&[("sites", json!({ "metadata": { "name": "a" }, "statusOf": 1 }))]);
+        let plain = world(&[("sites", json!({ "metadata": { "name": "a" } }))]);
+        assert!(!other.differences(&plain)[0].is_more_in_status());
     }
 
     #[test]
