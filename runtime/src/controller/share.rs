@@ -40,7 +40,7 @@ pub(super) async fn follow(core: &Arc<ControllerCore>, slots: Option<&Slots>) ->
     tokio::select! {
         biased;
         never = let_go(core, slots, &user) => never,
-        never = let_in(core, slots) => never,
+        never = let_in(core, slots, own.is_some()) => never,
         never = share_rates(core, slots, own) => never,
         never = forget_others(core, slots) => never,
     }
@@ -98,7 +98,7 @@ async fn forget_others(core: &ControllerCore, slots: &Slots) -> Infallible {
     }
 }
 
-async fn let_in(core: &ControllerCore, slots: &Slots) -> Infallible {
+async fn let_in(core: &ControllerCore, slots: &Slots, is_restricted: bool) -> Infallible {
     let mut changes = slots.changes();
     loop {
         let gained = core.keys.table().slots.gained();
@@ -108,7 +108,8 @@ async fn let_in(core: &ControllerCore, slots: &Slots) -> Infallible {
         }
         // Others may have written until the slots came.
         let (start, came) = (TermStart::default(), gained.iter().map(|(slot, _)| *slot));
-        match slots.shown_before(came) {
+        // What is said of a cache may be what another controller saw of it.
+        match slots.shown_before(came).filter(|_| !is_restricted) {
             Some(shown) => core.waits.as_fresh_as(&shown, &start).await,
             None => core.waits.fresh(&start).await,
         }
