@@ -37,17 +37,12 @@ fn hide(value: &mut Value, steps: &[String]) {
         (Some((step, rest)), Value::Object(fields)) if step == "*" => {
             fields.values_mut().for_each(|value| hide(value, rest));
         }
-        (Some((step, rest)), Value::Array(items)) if step == "*" => {
+        (Some((step, rest)), Value::Array(items)) if step == "*" || step.parse::<usize>().is_ok() => {
             items.iter_mut().for_each(|value| hide(value, rest));
         }
         (Some((step, rest)), Value::Object(fields)) => {
             if let Some(value) = fields.get_mut(step) {
                 hide(value, rest);
-            }
-        }
-        (Some((step, rest)), Value::Array(items)) => {
-            if let Some(item) = step.parse().ok().and_then(|at: usize| items.get_mut(at)) {
-                hide(item, rest);
             }
         }
         _ => {}

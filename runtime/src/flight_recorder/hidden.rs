@@ -62,10 +62,9 @@ pub(super) fn shown<'f, 'j>(hidden: impl Iterator<Item = &'f HiddenField>, json:
         each(&mut value, &|object| hide(object, &field.steps));
     }
     if is_any {
-        // The items of a set are keys there.
         each(&mut value, &|object| {
-            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-                metadata.remove("managedFields");
+            if let Some(managers) = object.pointer_mut("/metadata/managedFields") {
+                hide_items(managers);
             }
         });
     }
@@ -83,19 +82,29 @@ fn hide_copies(value: &mut Value) {
     }
 }
 
+/// Leaves the values of items out of managed fields, where they are keys.
+fn hide_items(fields: &mut Value) {
+    match fields {
+        Value::Object(fields) => {
+            fields.retain(|key, _| !key.starts_with("v:") && !key.starts_with("k:"));
+            fields.values_mut().for_each(hide_items);
+        }
+        Value::Array(managers) => managers.iter_mut().for_each(hide_items),
+        _ => {}
+    }
+}
+
 fn hide(value: &mut Value, steps: &[String]) {
     let Some((step, rest)) = steps.split_first() else { return empty(value) };
     match value {
         Value::Object(fields) if step == "*" => fields.values_mut().for_each(|value| hide(value, rest)),
-        Value::Array(items) if step == "*" => items.iter_mut().for_each(|value| hide(value, rest)),
+        // In a patch, items have other positions.
+        Value::Array(items) if step == "*" || step.parse::<usize>().is_ok() => {
+            items.iter_mut().for_each(|value| hide(value, rest));
+        }
         Value::Object(fields) => {
             if let Some(value) = fields.get_mut(step) {
                 hide(value, rest);
-            }
-        }
-        Value::Array(items) => {
-            if let Some(item) = step.parse().ok().and_then(|at: usize| items.get_mut(at)) {
-                hide(item, rest);
             }
         }
         _ => {}
@@ -151,16 +160,16 @@ mod tests {
         let shown = shown_as(&token, r#"{"spec":{"users":[{"name":"a","token":"t1"},{"token":"t2"}]}}"#);
         assert_eq!(shown, r#"{"spec":{"users":[{"name":"a","token":""},{"token":""}]}}"#);
         assert_eq!(shown_as(&[], "{\n\"a\": 1}"), r#"{"a":1}"#);
-        // The form stays. A number names an item, and the keys of a set are values in managed fields.
+        // The form stays. A number is any item, and the items of a set are keys in managed fields.
         let fields = ["/spec/users/0/token", "/spec/login"]
             .map(|one| HiddenField::new("web.example.dev", "sites", one));
         let shown = shown_as(
             &fields,
-            r#"{"metadata":{"managedFields":[{"v:\"t1\"":{}}]},"spec":{"login":{"name":"t1","tries":[7],"on":true},"users":[{"token":"t1"},{"token":"t2"}]}}"#,
+            r#"{"metadata":{"managedFields":[{"f:spec":{"v:\"t1\"":{}}}]},"spec":{"login":{"name":"t1","tries":[7],"on":true},"users":[{"token":"t1"},{"token":"t2"}]}}"#,
         );
         assert_eq!(
             shown,
-            r#"{"metadata":{},"spec":{"login":{"name":"","on":false,"tries":[0]},"users":[{"token":""},{"token":"t2"}]}}"#
+            r#"{"metadata":{"managedFields":[{"f:spec":{}}]},"spec":{"login":{"name":"","on":false,"tries":[0]},"users":[{"token":""},{"token":""}]}}"#
         );
     }
 }

@@ -93,8 +93,8 @@ impl FlightRecorder {
 
     /// Keeps a field out of the recording: a JSON pointer in which `*` is any key or item, such as `/spec/users/*/token`.
     ///
-    /// Texts in it become empty, numbers 0 and booleans false. Its keys, and how many items it has, stay. Objects of the kind are
-    /// recorded without managed fields.
+    /// Texts in it become empty, numbers 0 and booleans false. Its keys, and how many items it has, stay. A number in the pointer is
+    /// any item as well, because a patch has items at other positions.
     ///
     /// Each event of the kind is then parsed once more. What `kubectl apply` keeps of such an object in an annotation, the values
     /// of JSON patches, and what the server says where it refuses one, are left out as well. The error of a run may still quote

@@ -172,6 +172,10 @@ impl Recording {
             tracing::error!(file = %self.0.path.display(), error = one_line(&error), "the flight recorder stops");
             *part = None;
         }
+        if is_over {
+            // Another manager may record into it.
+            *part = None;
+        }
         // What a burst needed is given back once it is over. To do so each time costs more than to write.
         let is_over = text.len() < SOON;
         text.clear();

@@ -165,3 +165,32 @@ async fn a_recording_is_downloaded_and_a_file_that_can_t_be_written_ends_the_sta
     let error = manager(&server).flight_recorder(nowhere).spawn().ended().await.unwrap_err().to_string();
     assert!(error.contains("/nowhere/at/all.wkr can't be written"), "{error}");
 }
+
+// P25
+#[tokio::test(start_paused = true)]
+async fn one_manager_at_a_time_records_into_a_file_and_a_dry_run_none() {
+    let (server, file) = (shop().await, file("one.wkr"));
+    let recorded = || manager(&server).flight_recorder(FlightRecorder::new(&file));
+    let first = recorded();
+    // A client that somebody keeps does not keep the file.
+    let client = first.client().clone();
+    let first = first.spawn();
+    sleep(Duration::from_secs(1)).await;
+    let refused = recorded().run().await.unwrap_err().to_string();
+    assert!(refused.contains("another manager records into it"), "{refused}");
+    let tried = recorded().dry_run().spawn();
+    sleep(Duration::from_secs(1)).await;
+    tried.stop().await.unwrap();
+    first.stop().await.unwrap();
+    let before = lines(&file).len();
+
+    let tried = recorded().dry_run().spawn();
+    sleep(Duration::from_secs(1)).await;
+    tried.stop().await.unwrap();
+    assert_eq!(lines(&file).len(), before);
+    let second = recorded().spawn();
+    sleep(Duration::from_secs(1)).await;
+    second.stop().await.unwrap();
+    assert!(lines(&file).len() > before);
+    drop(client);
+}
