@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsString,
     fs,
-    io::{self, ErrorKind, IsTerminal, Write},
+    io::{self, IsTerminal, Write},
     path::Path,
     process::ExitCode,
     time::Duration,
@@ -260,8 +260,7 @@ fn complain(line: &str) {
 }
 
 /// The templates of a chart that a program need not have.
-const OPTIONAL_TEMPLATES: [&str; 3] =
-    ["templates/namespace.yaml", "templates/webhooks.yaml", "templates/policies.yaml"];
+const OPTIONAL_TEMPLATES: [&str; 2] = ["templates/webhooks.yaml", "templates/policies.yaml"];
 
 /// Writes the files of manifests into a folder, which is made if it is not there.
 fn write(folder: &Path, files: &BTreeMap<String, String>) -> Result<(), Failure> {
@@ -275,12 +274,11 @@ fn write(folder: &Path, files: &BTreeMap<String, String>) -> Result<(), Failure>
     let is_chart = files.contains_key("Chart.yaml");
     for name in OPTIONAL_TEMPLATES.iter().filter(|name| is_chart && !files.contains_key(**name)) {
         let path = folder.join(name);
-        match fs::remove_file(&path) {
-            Ok(()) => complain(&format!("removed {}: it was of an earlier release", path.display())),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => {
-                return Err(Error::other(format!("{} can't be removed: {error}", path.display())).into());
-            }
+        if path.exists() {
+            complain(&format!(
+                "{} is still there, and Helm installs it: delete it if an earlier release printed it",
+                path.display()
+            ));
         }
     }
     Ok(())

@@ -49,16 +49,17 @@ pub(super) async fn ask(
     }
 }
 
-/// Finds the answers of some controllers in a debug report, a line each.
+/// Finds the answers of some controllers in a debug report, a line each. The name of a fleet's controller begins with `/`.
 fn answers_of(report: &Value, controllers: &[Arc<str>]) -> String {
     let answers = report["search"]["answers"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let is_of = |answer: &&str| {
         let name = answer.split_once(" is ").map_or(*answer, |(name, _)| name);
         // The controller of a namespace has that behind its name, and that of a fleet's cluster before it.
-        controllers.iter().any(|controller| {
-            let rest = name.strip_prefix(&**controller);
-            let is_of_cluster = name.split_once('/').is_some_and(|(_, name)| *name == **controller);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) || is_of_cluster
+        controllers.iter().any(|controller| match controller.strip_prefix('/') {
+            Some(of_fleet) => name.split_once('/').is_some_and(|(_, name)| name == of_fleet),
+            None => {
+                name.strip_prefix(&**controller).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
         })
     };
     answers.filter(is_of).map(|answer| format!("{answer}\n")).collect()
@@ -75,7 +76,8 @@ mod tests {
         let report = json!({"search": {"answers": ["sites is not reconciling a: idle", "sites.old is reconciling a", "other is idle", "kept/gold is reconciling a"]}});
         assert_eq!(answers_of(&report, &["sites".into()]), "sites is not reconciling a: idle\n");
         assert_eq!(answers_of(&report, &["kept".into()]), "kept/gold is reconciling a\n");
-        assert_eq!(answers_of(&report, &["gold".into()]), "kept/gold is reconciling a\n");
+        assert_eq!(answers_of(&report, &["gold".into()]), "");
+        assert_eq!(answers_of(&report, &["/gold".into()]), "kept/gold is reconciling a\n");
         assert_eq!(
             answers_of(&report, &["sites.old".into(), "third".into()]),
             "sites.old is reconciling a\n"

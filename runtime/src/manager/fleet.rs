@@ -258,6 +258,12 @@ impl Fleet {
         self.shared.controllers.lock().iter_mut().map(|make| make(&cluster)).collect()
     }
 
+    /// Makes the same, if its functions can: they may not know the cluster.
+    #[cfg(feature = "cli")]
+    pub(super) fn known_plans(&self) -> Vec<Plan> {
+        contained(|| self.plans()).unwrap_or_default()
+    }
+
     /// Asks the manager's own cluster for what it needs.
     pub(super) fn join(&self, own: &Cluster) {
         if let Some(source) = &mut *self.shared.source.lock() {

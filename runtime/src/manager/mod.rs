@@ -492,15 +492,16 @@ impl Manager {
         Ok(self.api.generated(self.direct.default_namespace(), &self.role_name())?.definitions)
     }
 
-    /// Returns the names of the controllers of a kind, which is written as kubectl reads it.
+    /// Returns the names of the controllers of a kind, which is written as kubectl reads it; those of fleets begin with `/`.
     ///
     /// # Errors
     /// No controller is of this kind; the text lists the kinds.
     #[cfg(feature = "cli")]
     pub(crate) fn controllers_of(&self, kind: &str) -> Result<Vec<Arc<str>>, String> {
         let named = |plan: &Plan| (plan.definition.kind.clone(), plan.name().clone());
-        let of_fleets = self.fleets.lock().iter().flat_map(Fleet::plans).collect::<Vec<_>>();
-        let all: Vec<_> = self.all_plans().chain(&of_fleets).map(named).collect();
+        let of_fleets = self.fleets.lock().iter().flat_map(Fleet::known_plans).collect::<Vec<_>>();
+        let of_fleets = of_fleets.iter().map(named).map(|(kind, name)| (kind, format!("/{name}").into()));
+        let all: Vec<_> = self.all_plans().map(named).chain(of_fleets).collect();
         let is_meant = |known: &crate::object::Kind| {
             let names = [&*known.kind, &*known.plural, &known.to_string()];
             names.iter().any(|name| name.eq_ignore_ascii_case(kind))
