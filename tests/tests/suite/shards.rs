@@ -134,7 +134,7 @@ impl World {
         let mut random = SmallRng::seed_from_u64(seed);
         let lasts = Duration::from_millis(random.random_range(150..2_000));
         let (replicas, written, runs) = Default::default();
-        let (splits_caches, is_by_namespace) = (seed % 2 == 1, seed % 3 == 0);
+        let (splits_caches, is_by_namespace) = (seed % 2 == 1, seed.is_multiple_of(3));
         Self { seed, server, random, replicas, written, runs, lasts, splits_caches, is_by_namespace }
     }
 
