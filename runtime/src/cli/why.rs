@@ -44,7 +44,10 @@ pub(super) async fn ask(
         .map_err(|_| wrong("what answers there is not an operator of watchkeeper".to_owned()))?;
     let lines = answers_of(&report, controllers);
     match lines.is_empty() {
-        true => Err(wrong("another program answers there, which has no controller of this kind".to_owned())),
+        true => Err(wrong(
+            "no controller of this kind runs there: if replicas share namespaces, ask another one, or another program answers"
+                .to_owned(),
+        )),
         false => Ok(lines),
     }
 }

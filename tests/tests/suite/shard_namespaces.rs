@@ -3,15 +3,26 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use http::{HeaderValue, Request, header::USER_AGENT};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Secret},
+    rbac::v1::ClusterRole,
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+    client::Body,
+};
+use serde_json::json;
 use tokio::time::sleep;
+use tower::service_fn;
 use watchkeeper::{Running, Sharding, prelude::*, reflector::ReflectorConfig};
-use watchkeeper_apiserver::ApiServer;
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::does;
 
 use crate::shards::{Keeps, NAMESPACES, SHARED, cluster};
@@ -123,4 +134,67 @@ async fn a_controller_of_one_namespace_has_its_whole_rate() {
     let mut ran: Vec<_> = ran().iter().zip(before).map(|(now, before)| now - before).collect();
     ran.sort_unstable();
     assert!(ran[0] == 0 && (1_150..=1_230).contains(&ran[1]), "20 a second in one of them: {ran:?}");
+}
+
+// H11
+#[tokio::test(start_paused = true)]
+async fn a_controller_in_namespaces_sees_what_the_last_replica_saw_of_a_cache_that_others_share() {
+    let server = cluster().await;
+    let role = |n: u32| json!({"metadata": {"name": "counter", "annotations": {"n": n.to_string()}}});
+    server.create(&serde_json::from_value::<ClusterRole>(role(0)).unwrap()).await;
+    let shown = Arc::new(Mutex::new(Vec::<(u64, ObjectKey, String)>::new()));
+    let start = async |client: kube::Client, seed: u64| {
+        let shown = shown.clone();
+        let (counts, _) = does::<ConfigMap, _, _>(move |map: Arc<ConfigMap>, cx: Context<ConfigMap>| {
+            let (shown, key) = (shown.clone(), ObjectKey::of(&*map));
+            async move {
+                let role = cx.lister::<ClusterRole>().get(&ObjectKey::cluster("counter")).unwrap();
+                let n = role.annotations()["n"].clone();
+                shown.lock().unwrap().push((seed, key, n.clone()));
+                if map.data.as_ref().is_some_and(|data| data.contains_key("counts")) && n == "0" {
+                    // The other controller has nothing to do, and says at once what it sees.
+                    sleep(Duration::from_secs(5)).await;
+                    let roles = Api::<ClusterRole>::all(cx.client().clone());
+                    let one = Patch::Merge(json!({"metadata": {"annotations": {"n": "1"}}}));
+                    roles.patch("counter", &PatchParams::default(), &one).await?;
+                }
+                Ok(Action::await_change())
+            }
+        });
+        let namespaces = (0..NAMESPACES).map(|at| format!("tenant-{at}"));
+        let counts = Controller::new(counts).named("counts").reads::<ClusterRole>();
+        let counts = namespaces.fold(counts, Controller::namespace);
+        let (idle, _) = does::<Secret, _, _>(|_: Arc<Secret>, _| async { Ok(Action::await_change()) });
+        let idle = Controller::new(idle).named("idle").reads::<ClusterRole>();
+        let config = ReflectorConfig { seed: Some(seed), ..ReflectorConfig::default() };
+        let manager =
+            Manager::with_config(client, config).sharded("maps").controller(counts).controller(idle);
+        let running = manager.spawn();
+        sleep(SHARED).await;
+        running
+    };
+    let first = start(server.client(), 0).await;
+    // The second replica is shown no change of a role.
+    let inner = server.client();
+    let named = service_fn(move |mut request: Request<Body>| {
+        request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("second"));
+        let inner = inner.clone();
+        async move { inner.send(request).await }
+    });
+    server.faults().on(Verb::Watch, "clusterroles").user_agent("second").then(Fault::Silence);
+    let second = start(kube::Client::new(named, "default"), 1).await;
+    sleep(SHARED).await;
+    let is_firsts = |key: &ObjectKey| !first.why::<ConfigMap>(key).to_string().contains("another replica");
+    let keys: Vec<_> = (0..NAMESPACES).map(|at| ObjectKey::new(format!("tenant-{at}"), "a")).collect();
+    let key = keys.iter().find(|key| is_firsts(key)).unwrap();
+    server.patch_merge::<ConfigMap>(&key.to_string(), json!({"data": {"counts": "yes"}})).await;
+    sleep(Duration::from_secs(1)).await;
+    shown.lock().unwrap().clear();
+    first.stop().await.unwrap();
+    sleep(Duration::from_secs(5)).await;
+    let shown = shown.lock().unwrap().clone();
+    let by_second = shown.iter().filter(|(seed, of, _)| *seed == 1 && of == key);
+    let seen: Vec<_> = by_second.map(|(.., n)| n.as_str()).collect();
+    assert_eq!(seen.first(), Some(&"1"), "{shown:?}");
+    second.stop().await.unwrap();
 }
