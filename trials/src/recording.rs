@@ -237,7 +237,7 @@ impl Reading {
         }
     }
 
-    /// Takes note of the versions that a line shows.
+    /// Keeps the newest version of each object that a line shows.
     fn note_newest(&mut self, asked: &HashMap<u64, RecordedRequest>, line: &Value) {
         let id = line["event"].as_u64().or_else(|| line["answer"].as_u64());
         let of = id.and_then(|id| asked.get(&id));

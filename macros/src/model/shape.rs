@@ -67,7 +67,7 @@ pub(crate) fn read(ty: &Type) -> syn::Result<(Vec<Layer>, Leaf)> {
 fn wrapper(segment: &PathSegment) -> Option<(Layer, &Type)> {
     let inner = only_argument(segment)?;
     if is_one_of(&segment.ident, &EACH) {
-        // Of a `SmallVec` the argument is an array of its values.
+        // The argument of a `SmallVec` is an array of its values.
         let inner = match inner {
             Type::Array(array) if segment.ident == "SmallVec" => &*array.elem,
             _ => inner,
