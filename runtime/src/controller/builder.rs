@@ -108,10 +108,9 @@ impl<K: Watched<DynamicType = (), Object = K>> Controller<K, ()> {
     /// | `Action::requeue(d)` | not before `d`, and not before its back-off has passed |
     /// | `Action::await_change()` | when something changes |
     ///
-    /// Jitter and priority of what the policy returns mean nothing. The back-off grows with each failure in a row, up to
-    /// 1,000 s. `.backoff(ItemExponentialFailure::new(d, d))` keeps
-    /// it constant. Not promised: the concurrency of kube-rs. One run is under way at a time unless
-    /// [`workers`](Self::workers) allows more.
+    /// Jitter and priority of what the policy returns are ignored. The back-off grows with each failure in a row, up to
+    /// 1,000 s. `.backoff(ItemExponentialFailure::new(d, d))` keeps it constant. Not promised: the concurrency of kube-rs. One
+    /// run is under way at a time unless [`workers`](Self::workers) allows more.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::ConfigMap;

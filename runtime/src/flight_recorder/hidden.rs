@@ -48,25 +48,19 @@ pub(super) fn shown<'f, 'j>(hidden: impl Iterator<Item = &'f HiddenField>, json:
         // What can't be parsed could hold anything.
         return Cow::Borrowed(if hidden.peek().is_some() { b"null" } else { json });
     };
-    if hidden.peek().is_some() {
-        hide_copies(&mut value);
-    }
-    let mut is_any = false;
     let each = |value: &mut Value, change: &dyn Fn(&mut Value)| {
         change(value);
         value.get_mut("object").into_iter().for_each(change);
         value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(change);
     };
-    for field in hidden {
-        is_any = true;
-        each(&mut value, &|object| hide(object, &field.steps));
-    }
-    if is_any {
+    if hidden.peek().is_some() {
+        hide_copies(&mut value);
         each(&mut value, &|object| {
-            if let Some(managers) = object.pointer_mut("/metadata/managedFields") {
-                hide_items(managers);
-            }
+            object.pointer_mut("/metadata/managedFields").into_iter().for_each(hide_items);
         });
+    }
+    for field in hidden {
+        each(&mut value, &|object| hide(object, &field.steps));
     }
     Cow::Owned(value.to_string().into_bytes())
 }
