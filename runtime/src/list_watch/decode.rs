@@ -83,8 +83,9 @@ impl Decoder {
         decoder
     }
 
-    pub(super) fn with_form(self, form: ItemForm) -> Self {
-        Self { form, ..self }
+    /// Returns it for objects in a form; bytes are compressed with a dictionary.
+    pub(super) fn with_form(self, form: ItemForm, dictionary: &Arc<Dictionary>) -> Self {
+        Self { form, dictionary: dictionary.clone(), ..self }
     }
 
     pub(super) fn with_keeps(self, keeps: Option<Keeps>) -> Self {

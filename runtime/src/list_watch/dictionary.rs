@@ -12,7 +12,7 @@ const LARGEST_SAMPLE: usize = 4 << 10;
 
 /// What the texts of a kind have in common: the first two of them.
 #[derive(Debug, Default)]
-pub(super) struct Dictionary {
+pub(crate) struct Dictionary {
     samples: Mutex<Vec<Vec<u8>>>,
     bytes: OnceLock<Box<[u8]>>,
 }

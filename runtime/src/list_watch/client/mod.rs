@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::{
     Deadlines, Identity, ListPage, ListWatchError, ListerWatcher, Unreadable, WatchEvent, WatchStream,
     decode::{Decoder, Representation},
+    dictionary::Dictionary,
     frames::EventDecoder,
     item::{AnyItem, FetchedItem},
     json,
@@ -62,6 +63,8 @@ pub(crate) struct ClientSource {
     pub(crate) largest_object: usize,
     /// What the cache keeps; `None`: everything.
     pub(crate) keeps: Option<Keeps>,
+    /// One for all lists and watches: what is cached refers to it.
+    pub(crate) dictionary: Arc<Dictionary>,
 }
 
 /// Most bytes of one object, unless another bound is set; etcd itself holds 1.5 MiB by default.
@@ -162,6 +165,7 @@ impl ClientSource {
             deadlines: Deadlines::default(),
             largest_object: LARGEST_OBJECT,
             keeps: None,
+            dictionary: Arc::default(),
         }
     }
 
@@ -186,7 +190,7 @@ impl ClientSource {
 
     fn decoder(&self) -> Decoder {
         let decoder = Decoder::new(self.object, &self.kind, self.representation, self.managed_fields);
-        decoder.with_form(self.item_form).with_keeps(self.keeps.clone())
+        decoder.with_form(self.item_form, &self.dictionary).with_keeps(self.keeps.clone())
     }
 
     async fn read_list(

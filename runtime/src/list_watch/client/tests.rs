@@ -140,6 +140,21 @@ async fn a_list_is_read_in_chunks_past_one_bad_object() {
     );
 }
 
+// S12
+#[tokio::test]
+async fn all_lists_and_watches_of_a_cache_have_one_dictionary() {
+    let mut source = Server::default().config_maps().source;
+    source.item_form = ItemForm::Bytes;
+    let item = |n: usize| {
+        let data = r#""data":{"first":"the same for all","second":"the same for all as well"}"#;
+        format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"a{n}"}},{data}}}"#)
+    };
+    for n in 0..6 {
+        let Ok(Some(FetchedItem::Raw(raw))) = source.decoder().list_item(&item(n)) else { panic!("{n}") };
+        assert!(n < 2 || raw.text.len() * 2 < item(n).len(), "{n}: {}", raw.text.len());
+    }
+}
+
 // R6
 #[tokio::test(start_paused = true)]
 async fn selectors_namespace_form_and_hook_go_with_every_request() {

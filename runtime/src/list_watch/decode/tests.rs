@@ -178,7 +178,7 @@ fn what_objects_of_a_kind_have_in_common_is_kept_once() {
             r#""spec":{"containers":[{"name":"c","imagePullPolicy":"Always"}]},"status":{"phase":"Running"}"#;
         format!(r#"{{"apiVersion":"v1","kind":"Pod",{metadata},{spec}}}"#)
     };
-    let bytes = decoder("Pod").with_form(ItemForm::Bytes);
+    let bytes = decoder("Pod").with_form(ItemForm::Bytes, &Arc::default());
     for n in 0..5 {
         let Ok(FetchedItem::Raw(raw)) = decode::<Pod>(&bytes, &json(n)) else { panic!("{n}") };
         assert_eq!((raw.text.json(), n < 2 || raw.text.len() * 2 < json(n).len()), (json(n), true), "{n}");
@@ -193,7 +193,7 @@ fn what_objects_of_a_kind_have_in_common_is_kept_once() {
 
 #[test]
 fn bytes_are_kept_lean_and_whole_and_decode_later() {
-    let bytes = decoder("ConfigMap").with_form(ItemForm::Bytes);
+    let bytes = decoder("ConfigMap").with_form(ItemForm::Bytes, &Arc::default());
     let raw = |json: &str| match decode::<ConfigMap>(&bytes, json) {
         Ok(FetchedItem::Raw(raw)) => raw,
         other => panic!("{other:?}"),
