@@ -4,23 +4,22 @@ use std::{
     borrow::Cow,
     mem,
     pin::Pin,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
 use http_body::{Frame, SizeHint};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Either};
 use kube::client::Body;
 use memchr::memchr;
+use parking_lot::Mutex;
 use serde::{Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{recorder::Recording, template::Template, watches::WatchOrder};
 use crate::api_request::{ResourcePath, is_watch};
-
-/// At most this many events have one time, which is less than a millisecond in most cases.
-const SAME_TIME: u8 = 32;
 
 /// Records a request, to the manager's own cluster or another one, and its answer as far as that is read.
 ///
@@ -31,7 +30,8 @@ pub(crate) async fn sent(
     request: Request<Body>,
     is_own: bool,
 ) -> kube::Result<(Request<Body>, RecordedRequest)> {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
+    let reader = head.extensions.remove();
     let id = recorder.next_request();
     let uri = head.uri.path_and_query().map_or_else(String::new, ToString::to_string);
     let path = ResourcePath::parse(head.uri.path()).unwrap_or_default();
@@ -68,8 +68,8 @@ pub(crate) async fn sent(
             order,
             is_stream,
             hides: !is_shown,
+            reader,
             head: Vec::new(),
-            same_time: 0,
             template: Template::default(),
         },
     ))
@@ -85,16 +85,43 @@ pub(crate) struct RecordedRequest {
     is_stream: bool,
     /// Something of the kind is hidden.
     hides: bool,
-    /// How the line of an event begins: with the time. Empty: it is to be read.
+    /// Who reads the events, and records them.
+    reader: Option<LineRecorder>,
+    /// How the line of an event begins: with the time. What was there at once has one time, because it takes as long to read the
+    /// clock as to write this.
     head: Vec<u8>,
-    /// How many events have this time.
-    same_time: u8,
     template: Template,
+}
+
+/// Records the lines of a watch where they are read.
+///
+/// A request that has a clone of it among its extensions gets its answer without a layer around the body: a layer would have to
+/// find the lines a second time, and would read what is not in the processor's cache.
+#[derive(Clone, Default)]
+pub(crate) struct LineRecorder(Arc<OnceLock<Mutex<RecordedRequest>>>);
+
+impl LineRecorder {
+    /// Notes that lines have come.
+    pub(crate) fn came(&self) {
+        if let Some(request) = self.0.get() {
+            request.lock().read_clock();
+        }
+    }
+
+    /// Records a line that has come, if there is a recorder.
+    pub(crate) fn line(&self, line: &[u8]) {
+        let Some(request) = self.0.get() else { return };
+        let mut request = request.lock();
+        match line.len() > request.recorder.largest() {
+            true => request.recorder.too_large(true),
+            false => request.event(line),
+        }
+    }
 }
 
 impl RecordedRequest {
     /// Records an answer as it is read.
-    pub(crate) fn answered(self, answer: Response<Body>) -> Response<RecordedBody> {
+    pub(crate) fn answered(mut self, answer: Response<Body>) -> Response<Either<Body, RecordedBody>> {
         let (head, body) = answer.into_parts();
         let code = head.status.as_u16();
         let is_stream = self.is_stream && head.status.is_success();
@@ -103,9 +130,19 @@ impl RecordedRequest {
             if self.order.is_some() {
                 self.recorder.watch_opened(self.id, &self.path);
             }
+            if let Some(LineRecorder(reader)) = self.reader.take() {
+                let _unset = reader.set(Mutex::new(self));
+                return Response::from_parts(head, Either::Left(body));
+            }
         }
         let body = RecordedBody::new(body, self, code, is_stream);
-        Response::from_parts(head, body)
+        Response::from_parts(head, Either::Right(body))
+    }
+
+    /// Notes the time of the events that follow.
+    fn read_clock(&mut self) {
+        self.head.clear();
+        self.recorder.begin_event(self.id, &mut self.head);
     }
 
     /// Records an event of a watch.
@@ -125,13 +162,6 @@ impl RecordedRequest {
             false => Cow::Borrowed(line),
             true => self.recorder.shown(&self.path.group, &self.path.plural, line),
         };
-        // What was there at once has one time: reading the clock costs as much as the rest of the head.
-        if self.head.is_empty() || self.same_time == SAME_TIME {
-            self.head.clear();
-            self.recorder.begin_event(self.id, &mut self.head);
-            self.same_time = 0;
-        }
-        self.same_time += 1;
         self.recorder.event(&self.head, &line, &mut self.template);
     }
 
@@ -196,6 +226,7 @@ impl RecordedBody {
     }
 
     fn take(&mut self, chunk: &[u8]) {
+        self.request.read_clock();
         let mut rest = chunk;
         while self.is_stream
             && let Some(end) = memchr(b'\n', rest)
@@ -236,7 +267,6 @@ impl http_body::Body for RecordedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, kube::Error>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
-            self.request.head.clear();
             return Poll::Pending;
         };
         match &frame {

@@ -38,7 +38,7 @@ use std::{
 
 use self::hidden::HiddenField;
 pub(crate) use self::{
-    answer::sent,
+    answer::{LineRecorder, sent},
     recorder::{Recording, RecordingSlot},
     snapshot::{RecordingSource, Shown, SnapshotObject},
 };

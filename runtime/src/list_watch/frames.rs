@@ -16,7 +16,7 @@ use super::{
     read::ObjectParts,
     status::{status_of, status_of_error},
 };
-use crate::object::AnyObject;
+use crate::{flight_recorder::LineRecorder, object::AnyObject};
 
 /// The annotation of the bookmark that closes the initial events.
 pub(super) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -121,14 +121,20 @@ impl EventDecoder {
     /// Decodes lines, one an event, each when it is asked for. Their buffer is kept for what comes next.
     ///
     /// A list of the events would be large enough for glibc to sort its free memory, once for each buffer.
-    pub(super) fn events(self, lines: Vec<u8>, spare: SpareBuffer) -> impl Iterator<Item = DecodedEvent> {
+    pub(super) fn events(
+        self,
+        lines: Vec<u8>,
+        spare: SpareBuffer,
+        recorder: Option<LineRecorder>,
+    ) -> impl Iterator<Item = DecodedEvent> {
         let (mut lines, mut start) = (lines, 0);
         std::iter::from_fn(move || {
-            while start < lines.len() {
-                let rest = &lines[start..];
-                let line = &rest[..memchr::memchr(b'\n', rest).unwrap_or(rest.len())];
-                start += line.len() + 1;
+            while let Some(line) = next_line(&lines, &mut start) {
                 if !line.iter().all(is_blank) {
+                    // Here, because the line is about to be read in any case.
+                    if let Some(recorder) = &recorder {
+                        recorder.line(line);
+                    }
                     return Some(self.event(line));
                 }
             }
@@ -182,6 +188,14 @@ impl EventDecoder {
             _ => Ok(WatchEvent::Unexpected("an event of an unknown type".to_owned())),
         }
     }
+}
+
+/// Returns the line that begins at a place, and moves that behind it.
+pub(super) fn next_line<'l>(lines: &'l [u8], start: &mut usize) -> Option<&'l [u8]> {
+    let rest = lines.get(*start..).filter(|rest| !rest.is_empty())?;
+    let line = &rest[..memchr::memchr(b'\n', rest).unwrap_or(rest.len())];
+    *start += line.len() + 1;
+    Some(line)
 }
 
 fn not_json() -> ListWatchError {

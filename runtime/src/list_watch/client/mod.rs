@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     api_request::ResourcePath,
+    flight_recorder::LineRecorder,
     object::{AnyObject, Kind, Object, Scope, is_dns_label},
 };
 
@@ -232,9 +233,12 @@ impl AnySource for ClientSource {
     fn watch<'a>(&'a self, options: &'a ListOptions) -> Answer<'a, WatchStream<dyn AnyObject>> {
         Box::pin(async move {
             let options = self.completed(options);
-            let body = self.open(request::watch(&self.path()?, &options, self.representation)?).await?;
+            let mut request = request::watch(&self.path()?, &options, self.representation)?;
+            let recorder = LineRecorder::default();
+            request.extensions_mut().insert(recorder.clone());
+            let body = self.open(request).await?;
             let decoder = EventDecoder { decoder: self.decoder(), largest: self.largest_object };
-            Ok(response::events(body, decoder, &options, self.deadlines))
+            Ok(response::events(body, decoder, &options, self.deadlines, recorder))
         })
     }
 

@@ -14,10 +14,11 @@ use tokio::{
 
 use crate::{
     clock::after,
+    flight_recorder::LineRecorder,
     list_watch::{
         AnyItem, Deadlines, ListOptions, ListWatchError, WatchStream,
         decode_pool::{ROOM_FOR_A_TASK, WORTH_A_TASK, decoded},
-        frames::{DecodedEvent, EventDecoder, INITIAL_EVENTS_END, Lines, SpareBuffer},
+        frames::{DecodedEvent, EventDecoder, INITIAL_EVENTS_END, Lines, SpareBuffer, next_line},
         json::NotJson,
         list_body::{ListBody, ListHead, not_json},
         retry_after::retry_after,
@@ -161,6 +162,7 @@ pub(super) fn events(
     decoder: EventDecoder,
     options: &ListOptions,
     deadlines: Deadlines,
+    recorder: LineRecorder,
 ) -> WatchStream<dyn AnyObject> {
     let lasts = |timeout: Duration| after(Instant::now(), timeout.saturating_add(deadlines.watch_slack));
     let spare = SpareBuffer::default();
@@ -171,15 +173,20 @@ pub(super) fn events(
         silence: deadlines.watch_silence,
         in_bulk: options.initial_events,
         end: None,
+        recorder: recorder.clone(),
     };
     let blocks = stream::unfold(reader, |mut reader| async move { Some((reader.block().await?, reader)) });
     // The flag goes to the decoder as well: a task decodes all that it was given.
     let blocks = blocks.map_ok(|(lines, worth_a_task)| ((lines, worth_a_task), worth_a_task));
-    let lazily = move |lines| Box::new(decoder.clone().events(lines, spare.clone())) as DecodedEvents;
+    let lazily = move |lines, recorder| {
+        Box::new(decoder.clone().events(lines, spare.clone(), recorder)) as DecodedEvents
+    };
     let at_once = |events: DecodedEvents| Box::new(events.collect::<Vec<_>>().into_iter()) as DecodedEvents;
     let events = decoded(blocks, move |(lines, worth_a_task)| {
-        let events = lazily(lines);
-        Ok(if worth_a_task { at_once(events) } else { events })
+        Ok(match worth_a_task {
+            true => at_once(lazily(lines, None)),
+            false => lazily(lines, Some(recorder.clone())),
+        })
     });
     let events = events.map_ok(stream::iter);
     let events = events.flat_map(|events| match events {
@@ -206,6 +213,7 @@ struct WatchReader {
     in_bulk: bool,
     /// How the body ended, once it has.
     end: Option<Result<(), ListWatchError>>,
+    recorder: LineRecorder,
 }
 
 impl WatchReader {
@@ -238,7 +246,15 @@ impl WatchReader {
             return self.end.replace(Ok(()))?.err().map(Err);
         }
         let lines = self.lines.take();
+        self.recorder.came();
         let worth_a_task = self.in_bulk && lines.len() >= WORTH_A_TASK;
+        if worth_a_task {
+            // Tasks end in any order.
+            let mut start = 0;
+            while let Some(line) = next_line(&lines, &mut start) {
+                self.recorder.line(line);
+            }
+        }
         self.in_bulk = self.in_bulk && memchr::memmem::find(&lines, INITIAL_EVENTS_END.as_bytes()).is_none();
         Some(Ok((lines, worth_a_task)))
     }

@@ -34,10 +34,10 @@ fn read(chunks: &[&[u8]]) -> Vec<String> {
     let mut lines = Lines::new(1_000, spare.clone());
     for chunk in chunks {
         lines.add(chunk);
-        events.extend(decoder.clone().events(lines.take(), spare.clone()));
+        events.extend(decoder.clone().events(lines.take(), spare.clone(), None));
     }
     let end = lines.finish();
-    events.extend(decoder.events(lines.take(), spare));
+    events.extend(decoder.events(lines.take(), spare, None));
     events.extend(end.err().map(Err));
     let whole = events.iter().position(Result::is_err).map_or(events.len(), |error| error + 1);
     events[..whole].iter().map(spelled).collect()
@@ -197,7 +197,7 @@ fn a_line_past_the_bound_ends_the_stream_and_is_not_held() {
         for chunk in line.as_bytes().chunks(chunk) {
             lines.add(chunk);
             assert!(lines.text.len() - lines.whole <= largest);
-            events.extend(decoder.clone().events(lines.take(), SpareBuffer::default()));
+            events.extend(decoder.clone().events(lines.take(), SpareBuffer::default(), None));
         }
         let expected = if largest == fits {
             "+a@1".to_owned()

@@ -45,12 +45,14 @@ pub(in crate::manager) fn observed(
                 }
             };
             let answer = observer.dry_run.send(&send, request).await.map_err(unwrapped)?;
-            Ok::<_, BoxError>(match recorded {
-                None => answer.map(|body| Either::Left(body.map_err(unwrapped))),
-                Some(recorded) => {
-                    recorded.answered(answer).map(|body| Either::Right(body.map_err(unwrapped)))
-                }
-            })
+            let answer = match recorded {
+                None => answer.map(Either::Left),
+                Some(recorded) => recorded.answered(answer),
+            };
+            Ok::<_, BoxError>(answer.map(|body| match body {
+                Either::Left(body) => Either::Left(body.map_err(unwrapped)),
+                Either::Right(body) => Either::Right(body.map_err(unwrapped)),
+            }))
         }
     });
     Client::new(service, namespace).with_valid_until(valid_until)
