@@ -208,7 +208,7 @@ impl<K: Marker> Context<K> {
             Some(&|entry: &ReadCacheEntry| {
                 let cluster = watch.cluster.as_ref().map(Cluster::name);
                 entry.narrowing == *watch.narrowing()
-                    && entry.cluster.as_deref() == cluster
+                    && entry.elsewhere.as_deref() == cluster
                     && entry.kind == W::kind_of(watch.dynamic_type())
             }),
         );
@@ -596,7 +596,7 @@ impl<K: Watched> Context<K> {
         reads.reads.push(ReadCacheEntry {
             marker: TypeId::of::<W>(),
             narrowing: Narrowing::default(),
-            cluster: None,
+            elsewhere: None,
             place: None,
             lister: lister.cast(),
             shared: Arc::new(ReadFeed::new(number, None, kind.to_string().into())),

@@ -33,8 +33,8 @@ pub(crate) struct ReadCacheEntry {
     pub(super) marker: TypeId,
     pub(super) kind: Kind,
     pub(super) narrowing: Narrowing,
-    /// The cluster's name; `None`: the manager's own.
-    pub(super) cluster: Option<Arc<str>>,
+    /// The name of the other cluster that it is watched in; `None`: the controller's own.
+    pub(super) elsewhere: Option<Arc<str>>,
     /// The namespace of the controller that it is for.
     pub(super) place: Place,
     pub(super) lister: AnyLister,

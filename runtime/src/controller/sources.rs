@@ -224,7 +224,7 @@ impl<'a> ControllerSources<'a> {
             self.has_reads = true;
             let asked = self.asked.iter().filter(|informer| {
                 let state = informer.state();
-                state.kind == *kind && state.cluster.is_none()
+                state.kind == *kind && state.cluster == self.factory.cluster()
             });
             let asked: Vec<_> = asked.map(|informer| (None, informer.clone())).collect();
             if narrowing.is_none() && !asked.is_empty() {
@@ -323,14 +323,13 @@ impl<'a> ControllerSources<'a> {
     /// Lets runs read the cache of an informer.
     fn read(&mut self, informer: &AnyInformer, source: &Source, id: Option<SourceId>, place: Place) {
         let kind = ReadKind(u16::try_from(self.reads.len()).expect("a controller declares fewer reads"));
-        let cluster = informer.cluster();
-        let name: Arc<str> = name_of(informer.kind(), cluster.as_deref()).into();
+        let name: Arc<str> = name_of(informer.kind(), informer.cluster().as_deref()).into();
         let (shared, lister) = (Arc::new(ReadFeed::new(kind, id, name)), informer.lister());
         let entry = ReadCacheEntry {
             marker: source.marker,
             kind: source.kind.clone(),
             narrowing: source.narrowing.clone(),
-            cluster,
+            elsewhere: source.elsewhere.as_ref().and_then(AnyInformer::cluster),
             place: place.clone(),
             lister: lister.clone(),
             shared: shared.clone(),
@@ -363,7 +362,7 @@ impl<'a> ControllerSources<'a> {
         let namespaces = self.places.iter().flatten().filter(|_| is_split).cloned().collect();
         let awaited = std::mem::take(&mut self.awaited).into_iter();
         let awaited = awaited.map(|(place, informer)| (place.filter(|_| is_split), informer)).collect();
-        Waits::new(namespaces, awaited, &self.feeding)
+        Waits::new(self.factory.cluster(), namespaces, awaited, &self.feeding)
     }
 }
 

@@ -22,6 +22,8 @@ const SHOWS_WITHIN: Duration = Duration::from_secs(2);
 /// The informers that a controller waits for before it runs keys.
 #[derive(Default)]
 pub(crate) struct Waits {
+    /// The cluster that the controller works in; `None`: the manager's own.
+    pub(super) cluster: Option<Arc<str>>,
     /// The namespaces whose keys also wait for caches of their own; empty with one cache for all.
     pub(super) namespaces: Vec<Arc<str>>,
     /// The informers, and whose keys wait for each: those of a namespace, or all.
@@ -32,6 +34,7 @@ pub(crate) struct Waits {
 
 impl Waits {
     pub(super) fn new(
+        cluster: Option<Arc<str>>,
         namespaces: Vec<Arc<str>>,
         awaited: Vec<(Place, AnyInformer)>,
         feeding: &[AnyInformer],
@@ -41,7 +44,12 @@ impl Waits {
             informer.cached().filter(|_| !informer.is_part())
         };
         let fed_by = feeding.iter().map(name).collect();
-        Self { namespaces, awaited, fed_by }
+        Self { cluster, namespaces, awaited, fed_by }
+    }
+
+    /// Returns whether an informer's objects are in the cluster that the controller works in.
+    fn is_here(&self, informer: &AnyInformer) -> bool {
+        informer.cluster() == self.cluster
     }
 
     fn of(&self, place: Option<&str>) -> impl Iterator<Item = &AnyInformer> {
@@ -51,18 +59,26 @@ impl Waits {
 
     /// Makes the gate that keeps keys from running while a cache of this server is in doubt.
     pub(super) fn gate(&self, server: Server) -> Gate {
-        let caches = self.awaited.iter().filter_map(|(of, informer)| {
-            let (state, informer) = (informer.state(), informer.clone());
-            let doubt = Box::new(move || informer.reliability().doubt());
-            state.cluster.is_none().then(|| ReadCache { kind: state.kind, of: of.clone(), doubt })
+        let here = self.awaited.iter().filter(|(_, informer)| self.is_here(informer));
+        let caches = here.map(|(of, informer)| {
+            let (kind, informer) = (informer.kind().clone(), informer.clone());
+            ReadCache { kind, of: of.clone(), doubt: Box::new(move || informer.reliability().doubt()) }
         });
         Gate::new(server, caches.collect())
+    }
+
+    /// A new leader has to see what the last one wrote: that is here, and nothing in another cluster, which may be away.
+    async fn ready_as(&self, informer: &AnyInformer, start: Option<&TermStart>) {
+        match start {
+            Some(start) if self.is_here(informer) => informer.current(start).await,
+            _ => informer.synced().await,
+        }
     }
 
     /// Ends when the caches of a namespace, or those that every key waits for, have synced, or are as fresh as a term
     /// needs them.
     pub(super) async fn ready(&self, place: Option<&str>, start: Option<&TermStart>) {
-        join_all(self.of(place).map(|informer| ready(informer, start))).await;
+        join_all(self.of(place).map(|informer| self.ready_as(informer, start))).await;
     }
 
     /// Ends when all caches that have synced are as fresh as a term needs them. Keys of the others wait for them anyway.
@@ -71,7 +87,7 @@ impl Waits {
         let fresh = awaited.map(|(_, informer)| async move {
             match informer.is_part() {
                 true => informer.listed_anew().await,
-                false => ready(informer, Some(start)).await,
+                false => self.ready_as(informer, Some(start)).await,
             }
         });
         join_all(fresh).await;
@@ -110,7 +126,7 @@ impl Waits {
                 None => false,
             };
             if !is_fresh {
-                ready(informer, Some(start)).await;
+                self.ready_as(informer, Some(start)).await;
             }
         });
         join_all(fresh).await;
@@ -152,14 +168,6 @@ impl Waits {
     pub(super) fn lagging_for(&self, key: &ObjectKey) -> Vec<SyncState> {
         let own = key.namespace().into_iter().flat_map(|namespace| self.of(Some(namespace)));
         lagging(self.of(None).chain(own))
-    }
-}
-
-/// A new leader has to see what the last one wrote: that is here, and nothing in another cluster, which may be away.
-async fn ready(informer: &AnyInformer, start: Option<&TermStart>) {
-    match start {
-        Some(start) if informer.state().cluster.is_none() => informer.current(start).await,
-        _ => informer.synced().await,
     }
 }
 

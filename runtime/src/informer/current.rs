@@ -28,6 +28,7 @@ use crate::{
     delta_fifo::Extent,
     list_watch::AnySource,
     object::{Kind, Version},
+    reflector::Server,
 };
 
 /// How long a watch may take to show what the server has.
@@ -42,6 +43,9 @@ const EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 /// The latest version of a kind, once somebody has asked for it; `None`: no version is known that can be compared.
 type Latest = Arc<OnceCell<Option<Version>>>;
 
+/// One for each server: a manager may work in several clusters.
+type LatestOfServers = Vec<(Server, Latest)>;
+
 /// What is asked when a term begins.
 ///
 /// A term that goes on where the last one of the same process ended goes on with this as well: nobody else has worked
@@ -51,13 +55,20 @@ pub(crate) struct TermStart {
     /// Tells terms apart.
     term: Arc<()>,
     /// By kind, and by how often the server had lost its history when it was asked.
-    versions: Mutex<HashMap<(Kind, u64), Latest>>,
+    versions: Mutex<HashMap<(Kind, u64), LatestOfServers>>,
     told: AtomicBool,
 }
 
 impl TermStart {
-    fn version(&self, kind: &Kind, losses: u64) -> Latest {
-        self.versions.lock().entry((kind.clone(), losses)).or_default().clone()
+    fn version(&self, kind: &Kind, server: &Server, losses: u64) -> Latest {
+        let mut versions = self.versions.lock();
+        let of_kind = versions.entry((kind.clone(), losses)).or_default();
+        // A cluster of a fleet may go and come again, and be another server then.
+        if let Some((_, latest)) = of_kind.iter().find(|(known, _)| known.is_same(server)) {
+            return latest.clone();
+        }
+        of_kind.push((server.clone(), Latest::default()));
+        of_kind.last().map(|(_, latest)| latest.clone()).unwrap_or_default()
     }
 
     /// Logs once that caches are listed again; which ones, for those who debug.
@@ -89,9 +100,10 @@ async fn part_current(
 ) {
     let (kind, cache, server) = (&core.kind, core.indexer.lister(), &core.reliability.server);
     let shows = async |version, within| cache.wait_for_version(version, within).await.is_ok();
+    let mut is_told = false;
     loop {
         let losses = server.losses();
-        let version = start.version(kind, losses);
+        let version = start.version(kind, server, losses);
         let version = match version.get_or_try_init(|| told(&**source)).await {
             Ok(Some(version)) => *version,
             // Only this part: another namespace may be readable.
@@ -100,7 +112,10 @@ async fn part_current(
                 return;
             }
             Err(AskError::Failed(error)) => {
-                tracing::warn!(%kind, %error, "can't ask how old the cache is: asking again");
+                // A cluster of a fleet may be away for long.
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!(kind = core.name(), %error, "can't ask how old the cache is: asking again");
+                }
                 sleep(ASK_AGAIN).await;
                 continue;
             }

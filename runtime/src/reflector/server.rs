@@ -57,6 +57,11 @@ impl Server {
         self.change(|state| state.lose(Instant::now(), state.losses));
     }
 
+    /// Returns whether both are one.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Counts the reported losses of its history.
     pub(crate) fn losses(&self) -> u64 {
         self.state().losses

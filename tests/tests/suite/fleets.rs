@@ -18,12 +18,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 use watchkeeper::{
+    controller::Why,
     leader_election::LeaderElection,
     manager::{Fleet, FleetCluster},
     prelude::*,
     reflector::ReflectorConfig,
 };
-use watchkeeper_apiserver::{ApiServer, Verb};
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::Record;
 
 const SOON: Duration = Duration::from_secs(5);
@@ -243,6 +244,76 @@ async fn only_the_replica_that_leads_works_in_the_clusters() {
     assert!(kept(&one, "b").await);
     assert_eq!(ran(&of_second, "one"), 2);
     second.stop().await.unwrap();
+}
+
+// P31 L9
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_works_in_a_cluster_on_caches_that_show_what_was_there() {
+    let (hub, one) = (cluster().await, cluster().await);
+    let replica = |name: &str| {
+        let election = LeaderElection::new("fleet").identity(name).namespace("shop");
+        let manager = Manager::new(hub.client()).leader_election(election);
+        let (changes, record) = fleet(&manager);
+        send(&changes, "one", Some(one.client()));
+        (manager.spawn(), record, changes)
+    };
+    let (first, _, _open) = replica("first");
+    sleep(Duration::from_secs(20)).await;
+    let (second, of_second, _open) = replica("second");
+    sleep(SOON).await;
+    // Its watch stays open but delivers nothing more.
+    one.faults().on(Verb::Watch, "secrets").always().then(Fault::Status(500));
+    one.faults().watches("secrets").hold();
+    one.create(&secret("b")).await;
+    first.stop().await.unwrap();
+    of_second.reaches(2).await;
+    let ran: Vec<_> = of_second.names();
+    assert!(ran[..2].contains(&"b".to_owned()), "{ran:?}");
+    second.stop().await.unwrap();
+}
+
+// P31 C35
+#[tokio::test(start_paused = true)]
+async fn a_key_of_a_cluster_waits_for_a_watch_that_was_cut() {
+    let (hub, one) = (cluster().await, cluster().await);
+    let manager = Manager::new(hub.client());
+    let (changes, _) = fleet(&manager);
+    let running = manager.spawn();
+    send(&changes, "one", Some(one.client()));
+    sleep(Duration::from_secs(60)).await;
+    let _blind = one.faults().on_reads("secrets").then(Fault::Status(503));
+    one.faults().on(Verb::Watch, "secrets").once().then(Fault::Reset);
+    sleep(Duration::from_secs(1)).await;
+    one.delete::<ConfigMap>("shop/a").await;
+    sleep(Duration::from_secs(1)).await;
+    let why = running.why::<Secret>(&ObjectKey::new("shop", "a")).remove(0).why;
+    assert!(matches!(why, Why::AwaitsCaches { .. }), "{why}");
+    one.eventually::<ConfigMap>("shop/a", |map| map.is_some()).await;
+    running.stop().await.unwrap();
+}
+
+// P31
+#[tokio::test(start_paused = true)]
+async fn a_controller_of_a_cluster_reads_what_its_watch_covers() {
+    let (hub, one) = (cluster().await, cluster().await);
+    let (manager, record) = (Manager::new(hub.client()), Record::default());
+    let noted = record.clone();
+    manager.fleet(Fleet::stream(stream::iter([("one".to_owned(), Some(one.client()))]))).controller(
+        move |_| {
+            let (watch, noted) = (Watch::<ConfigMap>::new().named("defaults"), noted.clone());
+            let read = watch.clone();
+            Controller::from_fn(move |secret: Arc<Secret>, cx: Context<Secret>| {
+                cx.lister_of(&read).list();
+                noted.note(ObjectKey::cluster(secret.name_any()), cx.attempt());
+                async { Ok::<_, watchkeeper::Error>(Action::await_change()) }
+            })
+            .watch(watch)
+        },
+    );
+    let running = manager.spawn();
+    sleep(SOON).await;
+    assert_eq!(record.names(), ["a"]);
+    running.stop().await.unwrap();
 }
 
 // P31
