@@ -399,6 +399,8 @@ impl FleetMember {
                 return Err(Error::DuplicateController(full.to_string()));
             }
             settings.author = Some(mem::replace(&mut settings.name, full));
+            // A cluster that is away for long must not stay without its controllers.
+            settings.sync_timeout = None;
             process::check(manager.clusters.others(), [&plan])?;
             Ok(plan.prepare(&supply.env(cluster.factory(), &[]))?)
         };
