@@ -83,7 +83,14 @@ const MOST_KEPT: usize = 64;
 
 /// The moments that a run reads: each cache shows one, from the first read on.
 #[derive(Default)]
-pub(crate) struct RunMoments(Mutex<Vec<RunMoment>>);
+pub(crate) struct RunMoments(Mutex<MomentsOfRun>);
+
+#[derive(Default)]
+struct MomentsOfRun {
+    all: Vec<RunMoment>,
+    /// The run has ended; what it left behind may go on to read.
+    is_over: bool,
+}
 
 /// The moment of a cache that a run reads.
 struct RunMoment {
@@ -101,13 +108,13 @@ impl RunMoments {
     ) -> AnyLister {
         let feed = &entry.shared;
         let mut moments = self.0.lock();
-        if let Some(moment) = moments.iter().find(|moment| moment.tracker.feed.kind == feed.kind) {
+        if let Some(moment) = moments.all.iter().find(|moment| moment.tracker.feed.kind == feed.kind) {
             return moment.lister.clone();
         }
         // Before the moment is taken: what changes after it is noted, or seen by the reader itself.
         feed.is_read.store(true, Ordering::SeqCst);
-        let (reader, kept) =
-            (RunningReader::new(run.0.clone(), run.1), Mutex::new(Some(KeptReads::default())));
+        let kept = (!moments.is_over).then(KeptReads::default);
+        let (reader, kept) = (RunningReader::new(run.0.clone(), run.1), Mutex::new(kept));
         let tracker = Arc::new(RunTracker {
             keys: keys.clone(),
             reader,
@@ -117,19 +124,21 @@ impl RunMoments {
         });
         let moment = Arc::new(entry.lister.moment(tracker.clone()));
         let lister = entry.lister.clone().at(moment);
-        moments.push(RunMoment { lister: lister.clone(), tracker });
+        moments.all.push(RunMoment { lister: lister.clone(), tracker });
         lister
     }
 
     /// Says once what the run depends on as a whole.
     pub(super) fn tell(&self) {
-        self.0.lock().iter().for_each(|moment| moment.tracker.tell());
+        self.0.lock().all.iter().for_each(|moment| moment.tracker.tell());
     }
 
     /// Ends the reads of a run, and notes those that it has kept to itself. Whatever reads for it from now on is noted at
     /// once.
     pub(super) fn finish(&self, table: &mut KeyTable, key: &ObjectKey, run: u64) {
-        let moments = self.0.lock();
+        let mut moments = self.0.lock();
+        moments.is_over = true;
+        let moments = &moments.all;
         let kept: Vec<_> =
             moments.iter().map(|moment| moment.tracker.kept.lock().take().unwrap_or_default()).collect();
         let all = || moments.iter().zip(&kept);
@@ -150,7 +159,7 @@ impl RunMoments {
 /// Shows no content.
 impl fmt::Debug for RunMoments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RunMoments").field(&self.0.lock().len()).finish()
+        f.debug_tuple("RunMoments").field(&self.0.lock().all.len()).finish()
     }
 }
 

@@ -151,6 +151,14 @@ impl<T> Slab<T> {
         self.slots[at as usize].take().expect("it is in use")
     }
 
+    /// Returns what is in use of a part, and where the next part begins.
+    pub(super) fn some(&self, from: usize, most: usize) -> (Vec<u32>, usize) {
+        let part = self.slots.iter().enumerate().skip(from).take(most);
+        let used = part.filter(|(_, slot)| slot.is_some()).filter_map(|(at, _)| u32::try_from(at).ok());
+        let next = from.saturating_add(most);
+        (used.collect(), if next < self.slots.len() { next } else { 0 })
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -27,6 +27,8 @@ use crate::{
 
 /// How many objects, or sets, of one kind a run may depend on one by one.
 pub(super) const ONE_BY_ONE: usize = 256;
+/// Of so many keys each sweep asks whether they are still needed.
+const SWEPT_AT_ONCE: usize = 4_096;
 
 /// What the keys of a controller read.
 #[derive(Default)]
@@ -37,6 +39,8 @@ pub(crate) struct ReadTable {
     readers: Slab<Reader>,
     /// The readers by their keys.
     by_key: HashTable<u32>,
+    /// The first reader that the next sweep looks at.
+    swept_to: usize,
     hashing: RandomState,
 }
 
@@ -243,22 +247,53 @@ impl ReadTable {
     pub(crate) fn finish(&mut self, key: &ObjectKey, run: u64, digest: u64) {
         let Some(id) = self.find_reader(key) else { return };
         let reader = self.readers.get_mut(id);
-        let ended = match reader.running().run == run {
-            true => reader.running.take().map(|reads| *reads).unwrap_or_default(),
-            false => RunReads::default(),
+        let running = reader.running.take().map(|reads| *reads).unwrap_or_default();
+        // Work that has outlived an earlier run may have been the first to read for that one.
+        let (ended, late) = match running.run == run {
+            true => (running, Vec::new()),
+            false => (RunReads::default(), running.reads),
         };
         let before = std::mem::replace(&mut reader.done, ended);
         reader.done.run = run;
         reader.done.digest = digest;
         reader.done.reads.shrink_to_fit();
-        if reader.done.reads != before.reads {
-            before.reads.into_iter().for_each(|read| self.settle(id, read));
+        let is_same = reader.done.reads == before.reads;
+        self.settle_all(id, if is_same { late } else { [before.reads, late].concat() });
+        if self.readers.get(id).done.reads.is_empty() {
+            self.remove_reader(id);
         }
-        let reader = self.readers.get(id);
-        if reader.done.reads.is_empty() {
-            forget(&mut self.by_key, self.hashing.hash_one(key), id);
-            self.readers.remove(id);
+    }
+
+    /// Forgets the reads of keys that are not to be kept.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&ObjectKey) -> bool) {
+        self.swept_to = 0;
+        self.sweep_some(usize::MAX, keep);
+    }
+
+    /// The same, but looks at some keys, and the next time at others: a sweep must not hold up runs for long.
+    pub(crate) fn sweep(&mut self, keep: impl Fn(&ObjectKey) -> bool) {
+        self.sweep_some(SWEPT_AT_ONCE, keep);
+    }
+
+    fn sweep_some(&mut self, most: usize, keep: impl Fn(&ObjectKey) -> bool) {
+        let ids;
+        (ids, self.swept_to) = self.readers.some(self.swept_to, most);
+        for id in ids {
+            let reader = self.readers.get_mut(id);
+            if keep(&reader.key) {
+                continue;
+            }
+            let done = std::mem::take(&mut reader.done).reads;
+            let running = reader.running.take().map(|reads| reads.reads).unwrap_or_default();
+            self.settle_all(id, [done, running].concat());
+            self.remove_reader(id);
         }
+    }
+
+    fn remove_reader(&mut self, id: u32) {
+        let hash = self.hashing.hash_one(&self.readers.get(id).key);
+        forget(&mut self.by_key, hash, id);
+        self.readers.remove(id);
     }
 
     /// Forgets all reads.
@@ -472,6 +507,13 @@ impl ReadTable {
             true => self.sets.get_mut(read.node()).readers.add(id, wants),
             false => self.objects.get_mut(read.node()).readers.add(id, wants),
         }
+    }
+
+    fn settle_all(&mut self, id: u32, mut reads: Vec<ReadRef>) {
+        // A node may go at its first turn.
+        reads.sort_unstable_by_key(|read| read.0 & !WANTS);
+        reads.dedup_by_key(|read| read.0 & !WANTS);
+        reads.into_iter().for_each(|read| self.settle(id, read));
     }
 
     /// Brings what a node knows of a reader to what the reader still reads; a node without readers goes.

@@ -252,6 +252,43 @@ fn work_that_outlives_its_run_goes_on_to_read_for_it_until_another_run_ends() {
     assert_eq!(names(&table), 1, "the key keeps nothing of the first run");
 }
 
+#[test]
+fn what_only_work_that_outlives_its_run_has_read_is_forgotten_as_well() {
+    let (mut table, reader) = (ReadTable::default(), ObjectKey::new("readers", "r"));
+    table.finish(&reader, 1, 0);
+    let by = RunningReader::new(reader.clone(), 1);
+    let a = ObjectKey::new("shop", "a");
+    table.note(&by, KIND, ReadPart::Object(a.clone()), ReadAspect::Content);
+    let change = ReadChange { key: &a, before: None, after: Some(ReadState::default()), is_doubtful: false };
+    assert_eq!(table.woken(KIND, &[], &change).keys, [(reader.clone(), 1)]);
+    table.finish(&reader, 2, 0);
+    assert_eq!(table.len(), (0, 0));
+    assert!(table.woken(KIND, &[], &change).keys.is_empty());
+}
+
+#[test]
+fn keys_that_are_not_to_be_kept_are_forgotten_in_portions() {
+    let mut table = ReadTable::default();
+    let key = |at: usize| ObjectKey::new("readers", format!("r{at}"));
+    for at in 0..10 {
+        let by = RunningReader::new(key(at), 1);
+        let shared = ReadPart::Object(ObjectKey::new("shop", "shared"));
+        table.note(&by, KIND, shared, ReadAspect::Content);
+        table.finish(&key(at), 1, 0);
+        table.note(
+            &RunningReader::new(key(at), 2),
+            KIND,
+            ReadPart::Set(ReadSet::Everything),
+            ReadAspect::Content,
+        );
+    }
+    for left in [6, 2, 0] {
+        table.sweep_some(4, |_| false);
+        assert_eq!(table.len(), (if left == 0 { 0 } else { 2 }, left));
+    }
+    assert_eq!(table.swept_to, 0, "from the beginning again");
+}
+
 // C57
 #[test]
 fn a_node_takes_as_little_as_it_may() {

@@ -124,6 +124,9 @@ impl KeyTable {
             let left = self.keys.iter_mut().filter(|(key, _)| !self.slots.admits(key));
             left.for_each(|(_, record)| record.leave());
             self.keys.retain(|_, record| !record.is_empty());
+            self.reads.retain(|key| self.slots.admits(key));
+            let failed: Vec<_> = self.queue.awaiting_change();
+            failed.iter().filter(|key| !self.slots.admits(key)).for_each(|key| self.queue.forget(key));
         }
         let is_busy = |record: &KeyRecord| record.run.is_some() || record.awaits_writes();
         let busy = self.keys.iter().filter(|(_, record)| !draining.is_empty() && is_busy(record));
@@ -731,6 +734,9 @@ impl KeyTable {
             !record.is_empty()
         });
         self.give_memory_back();
+        // A predicate may have kept their deletions from running them.
+        let runs = |key: &ObjectKey| self.keys.get(key).is_some_and(|record| record.run.is_some());
+        self.reads.sweep(|key| runs(key) || !is_gone(key));
         let details = |key: &ObjectKey| self.keys.get(key)?.details.as_deref();
         self.sources.sweep(|key, source, version| {
             details(key).is_some_and(|details| details.writes.awaits(source, version))

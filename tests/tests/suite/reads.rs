@@ -303,6 +303,47 @@ async fn port(server: &ApiServer, name: &str, port: i32) {
     server.patch_merge::<Route>(&format!("shop/{name}"), json!({"spec": {"port": port}})).await;
 }
 
+// C53
+#[tokio::test(start_paused = true)]
+async fn work_that_outlives_its_run_may_be_the_first_to_read() {
+    let server = shop(&["a"]).await;
+    let runs = Runs::default();
+    let controller = calling(&runs, |cx| {
+        let cx = cx.clone();
+        tokio::spawn(async move {
+            sleep(Duration::from_secs(1)).await;
+            cx.lister::<Route>().get(&ObjectKey::new("shop", "a"));
+        });
+    });
+    let running = Manager::new(server.client()).controller(controller.reads::<Route>()).spawn();
+    assert_eq!(runs.since().await, ["initial_list"]);
+    for run in 1..4 {
+        port(&server, "a", 1 + run).await;
+        assert_eq!(runs.since().await, [format!("read:routes.reads.example.dev:shop/a@{run}")]);
+    }
+    running.stop().await.unwrap();
+}
+
+// C53 C17
+#[tokio::test(start_paused = true)]
+async fn what_was_read_for_an_object_is_forgotten_though_a_predicate_hides_that_it_is_gone() {
+    let server = shop(&["a"]).await;
+    let runs = Runs::default();
+    let controller = calling(&runs, |cx| drop(cx.lister::<Route>().get(&ObjectKey::new("shop", "a"))));
+    let no_deletions = Predicate::new(|_, new: Option<&Reading>| new.is_some());
+    let controller = controller.reads::<Route>().predicate(no_deletions);
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    assert_eq!(runs.since().await, ["initial_list"]);
+    let report = || running.why::<Reading>(&ObjectKey::new("shop", "reading")).remove(0).to_string();
+    server.delete::<Reading>("shop/reading").await;
+    let before = report();
+    assert!(before.contains("it depends on routes.reads.example.dev shop/a"), "{before}");
+    sleep(Duration::from_secs(60)).await;
+    let after = report();
+    assert!(!after.contains("it depends on"), "{after}");
+    running.stop().await.unwrap();
+}
+
 // C58
 #[tokio::test(start_paused = true)]
 async fn the_reason_and_the_report_name_what_was_read() {
@@ -372,13 +413,13 @@ async fn what_is_not_declared_fails_the_run_and_the_error_names_the_line_to_add(
 // C56
 #[tokio::test(start_paused = true)]
 async fn what_a_key_writes_itself_asks_for_no_run() {
-    for is_asked in [false, true] {
-        own_writes(is_asked).await;
+    for asked in ["nothing", "the kind", "its pages"] {
+        own_writes(asked).await;
     }
 }
 
 /// Writes what it reads, before and after; the program may have asked the manager for the kind as well.
-async fn own_writes(is_asked: bool) {
+async fn own_writes(asked: &str) {
     let server = shop(&[]).await;
     let runs = Runs::default();
     let counted = runs.clone();
@@ -404,7 +445,11 @@ async fn own_writes(is_asked: bool) {
         }
     });
     let manager = Manager::new(server.client());
-    let _asked = is_asked.then(|| manager.lister::<Route>());
+    let _asked = match asked {
+        "nothing" => None,
+        "the kind" => Some(manager.lister::<Route>()),
+        _ => Some(manager.informer::<Route>().page_size(100).lister()),
+    };
     let running = manager.controller(controller.reads::<Route>()).spawn();
     assert_eq!(runs.since().await, ["initial_list"]);
     server.patch_merge::<Reading>("shop/reading", json!({"spec": {"seed": 1}})).await;
