@@ -63,6 +63,8 @@ pub(super) struct Schedule<K> {
     waiting: [usize; EntryWait::COUNT],
     /// The rate of all grants. The taker of a key pays it when its run starts.
     pub(super) rate: Option<Tokens>,
+    /// A worker has come, and there was no token for a key that is ready.
+    awaits_token: bool,
     retry_rate: Option<Tokens>,
     backoff: Arc<dyn RateLimiter>,
     /// What the limiter answered for a first failure, once it was asked.
@@ -90,6 +92,7 @@ impl<K: QueueKey> Schedule<K> {
             timers: BTreeSet::new(),
             waiting: [0; EntryWait::COUNT],
             rate: None,
+            awaits_token: false,
             retry_rate: None,
             backoff,
             first_step: None,
@@ -247,9 +250,11 @@ impl<K: QueueKey> Schedule<K> {
             return if self.has_ended() { Offer::Ended } else { Offer::Wait(self.due()) };
         }
         if self.rate.as_mut().is_some_and(|rate| !rate.reserve(clock.now())) {
+            self.awaits_token = true;
             return Offer::Wait(self.due());
         }
-        let Some(id) = self.ready.pop(&self.entries) else { return Offer::Wait(self.due()) };
+        let awaited_token = std::mem::take(&mut self.awaits_token);
+        let Some(id) = self.ready.pop(&self.entries, awaited_token) else { return Offer::Wait(self.due()) };
         self.in_flight.join(&mut self.entries, id);
         let entry = &mut self.entries[id];
         let priority = entry.priority;

@@ -30,6 +30,7 @@ impl<K: QueueKey> ReadyKeys<K> {
             tenants: Slab::new(),
             of_entries: Vec::new(),
             turns: BTreeSet::new(),
+            by_last: BTreeSet::new(),
             last_turn: 0,
             ready: 0,
         }))
@@ -98,12 +99,12 @@ impl<K: QueueKey> ReadyKeys<K> {
         }
     }
 
-    /// Takes the entry whose turn it is, for a worker.
+    /// Takes the entry whose turn it is, for a worker that had to wait for the rate, or that had not.
     #[inline]
-    pub(super) fn pop(&mut self, entries: &Entries<K>) -> Option<Id> {
+    pub(super) fn pop(&mut self, entries: &Entries<K>, awaited_token: bool) -> Option<Id> {
         match self {
             Self::Together(lines) => lines.pop(entries),
-            Self::Shared(tenants) => tenants.pop(entries),
+            Self::Shared(tenants) => tenants.pop(entries, awaited_token),
         }
     }
 
@@ -132,7 +133,8 @@ impl<K: QueueKey> ReadyKeys<K> {
     }
 }
 
-/// Shares grants out: the tenant with the fewest keys in flight comes first, of those the one served longest ago.
+/// Shares grants out: the tenant with the fewest keys in flight comes first, of those the one served longest ago. A token that
+/// was waited for goes to the one served longest ago: a run that takes long costs its tenant workers, and not the rate.
 ///
 /// So each has an equal part of the workers and of the rate as long as it has keys, however many the others have.
 pub(super) struct Tenants<K> {
@@ -144,6 +146,8 @@ pub(super) struct Tenants<K> {
     of_entries: Vec<u32>,
     /// The tenants with ready keys.
     turns: BTreeSet<Turn>,
+    /// The same ones, by the numbers of their last turns.
+    by_last: BTreeSet<(u64, usize)>,
     last_turn: u64,
     /// Counts the keys that are ready.
     ready: usize,
@@ -207,29 +211,38 @@ impl<K: QueueKey> Tenants<K> {
         }
     }
 
-    fn pop(&mut self, entries: &Entries<K>) -> Option<Id> {
-        let id = self.turns.pop_first()?.id;
-        let tenant = &mut self.tenants[id];
-        let entry = tenant.ready.pop(entries)?;
+    fn pop(&mut self, entries: &Entries<K>, awaited_token: bool) -> Option<Id> {
+        let id = match awaited_token {
+            true => self.by_last.first()?.1,
+            false => self.turns.first()?.id,
+        };
         self.ready -= 1;
         self.last_turn += 1;
-        (tenant.in_flight, tenant.last_turn) = (tenant.in_flight + 1, self.last_turn);
-        self.turns.extend(tenant.turn(id));
-        Some(entry)
+        let last_turn = self.last_turn;
+        self.change_tenant(id, |tenant| {
+            (tenant.in_flight, tenant.last_turn) = (tenant.in_flight + 1, last_turn);
+            tenant.ready.pop(entries)
+        })
     }
 
-    /// Changes the tenant of an entry, and puts it where its turn is then.
     fn change(&mut self, entry: Id, change: impl FnOnce(&mut Tenant)) {
-        let id = self.of_entries[entry as usize] as usize;
+        self.change_tenant(self.of_entries[entry as usize] as usize, change);
+    }
+
+    /// Changes a tenant, and puts it where its turn is then.
+    fn change_tenant<T>(&mut self, id: usize, change: impl FnOnce(&mut Tenant) -> T) -> T {
         let tenant = &mut self.tenants[id];
         let before = tenant.turn(id);
-        change(tenant);
+        let changed = change(tenant);
         let after = tenant.turn(id);
         if before != after {
             if let Some(before) = before {
                 self.turns.remove(&before);
+                self.by_last.remove(&(before.last, id));
             }
+            self.by_last.extend(after.map(|after| (after.last, id)));
             self.turns.extend(after);
         }
+        changed
     }
 }

@@ -57,7 +57,7 @@ pub enum Outcome {
     RequeueAfter(Duration),
     /// Failure: counted, and the key runs again when the back-off is over.
     Retry {
-        /// The key waits at least this long, even if the back-off is shorter.
+        /// The key waits at least this long unless it is added again, even if the back-off is shorter.
         at_least: Duration,
     },
     /// Not a failure, for example a conflict: the key runs again after the first step of the back-off.

@@ -102,6 +102,7 @@ struct Model {
     grants: [Option<u64>; TENANTS],
     /// The number of each tenant's last turn; that of its first key counts as one.
     last_turns: [u64; TENANTS],
+    awaits_token: bool,
     turns: u64,
     /// Whether the keys are shared out between tenants.
     shared: bool,
@@ -343,14 +344,20 @@ impl Model {
 
     fn take(&mut self) -> Option<(u8, u32, Priority)> {
         self.promote();
-        if self.ready.is_empty() || self.rate.as_mut().is_some_and(|rate| !rate.take(self.now)) {
+        if self.ready.is_empty() {
             return None;
         }
+        if self.rate.as_mut().is_some_and(|rate| !rate.take(self.now)) {
+            self.awaits_token = true;
+            return None;
+        }
+        let awaited_token = std::mem::take(&mut self.awaits_token);
         let runs = |tenant| {
             let its = (0..KEYS).filter(|key| self.tenant(*key) == tenant);
             its.filter(|key| matches!(self.keys[*key as usize].0, Naive::Runs(_))).count()
         };
-        let turn = |tenant: usize| (runs(tenant), self.last_turns[tenant]);
+        // A token that was waited for goes to the one served longest ago.
+        let turn = |tenant: usize| (if awaited_token { 0 } else { runs(tenant) }, self.last_turns[tenant]);
         let tenant =
             self.ready.iter().map(|key| self.tenant(*key)).min_by_key(|tenant| turn(*tenant)).unwrap();
         let grants = self.grants[tenant].unwrap() + 1;
@@ -524,6 +531,7 @@ fn both(limited: bool, shared: bool) -> (Schedule<u8>, Model) {
         asked: vec![Priority::Low; KEYS as usize],
         grants: if shared { [None; TENANTS] } else { [Some(0); TENANTS] },
         last_turns: [0; TENANTS],
+        awaits_token: false,
         turns: 0,
         shared,
         awaiting: Vec::new(),

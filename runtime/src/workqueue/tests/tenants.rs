@@ -83,6 +83,22 @@ async fn the_rate_is_shared_out_too() {
     assert!(began.elapsed() <= millis(1_000), "{:?}", began.elapsed());
 }
 
+// Q22
+#[tokio::test(start_paused = true)]
+async fn a_run_that_takes_long_costs_its_tenant_nothing_of_the_rate() {
+    let rate = Some(RateLimit::per_second(10).burst(1));
+    let queue = shared(WorkQueueConfig { rate, ..WorkQueueConfig::default() });
+    add(&queue, "a", 100);
+    let hangs = next(&queue).await;
+    add(&queue, "b", 100);
+    let mut of_a = 0;
+    for _ in 0..20 {
+        of_a += usize::from(next(&queue).await.key().starts_with('a'));
+    }
+    assert_eq!(of_a, 10);
+    drop(hangs);
+}
+
 // Q22 Q11
 #[tokio::test(start_paused = true)]
 async fn priorities_order_the_keys_of_one_tenant() {
