@@ -230,16 +230,19 @@ impl<'a> ControllerSources<'a> {
             if narrowing.is_none() && !asked.is_empty() {
                 // Dropped again unless the program asked for the same: no other shows the whole kind for sure.
                 let whole = (source.informer)(self.factory, None, None);
-                let is_readable =
-                    |informer: &&AnyInformer| informer.object_type() == source.object && informer.is_whole();
+                let is_readable = |informer: &&AnyInformer| {
+                    informer.object_type() == source.object
+                        && informer.is_whole()
+                        && informer.has_indexes_of(&whole)
+                };
                 let mut readable = asked.iter().map(|(_, informer)| informer).filter(is_readable);
                 let is_read = if asked.iter().any(|(_, informer)| informer.is_same(&whole)) {
                     let id = self.feed(&whole, source.form, None, Selects::Everything, None);
                     self.read(&whole, &source, Some(id), None);
                     true
                 } else if let Some(other) = readable.next() {
-                    let id = self.feeding.iter().position(|known| known.is_same(other)).map(SourceId);
-                    self.read(other, &source, id, None);
+                    let id = self.feed(other, source.form, None, Selects::Everything, None);
+                    self.read(other, &source, Some(id), None);
                     true
                 } else {
                     // They show a part, or other types: runs need a cache of their own.

@@ -222,6 +222,10 @@ impl Applier<'_> {
         let cached = self.cached_identity(&key);
         let told = version.is_some() && version <= self.batch.version(extent);
         match cached {
+            // What a list was ahead of: the one that bears the name now came later.
+            Some((_, held)) if version.is_some() && version < held => {
+                return self.note_if_fallen(extent, &key, version, held);
+            }
             None if told => return, // a duplicate: this deletion was shown before
             Some((held, held_version)) if !same_uid(held, uid.as_deref()) => {
                 if told {

@@ -38,6 +38,8 @@ pub(super) struct InformerCore {
     pub(super) kind: Kind,
     /// Whether it keeps this replica's part of the objects alone.
     pub(super) is_part: bool,
+    /// Its transform or options hook may leave out something.
+    pub(super) is_altered: bool,
     /// Which objects are asked for, in one line; empty: all.
     pub(super) selector: String,
     /// The type of the objects, for messages.
@@ -97,6 +99,8 @@ pub(super) struct InformerParts {
     pub(super) kind: Kind,
     /// Whether it keeps this replica's part of the objects alone.
     pub(super) is_part: bool,
+    /// Its options hook may leave out something.
+    pub(super) is_altered: bool,
     /// Which objects are asked for, in one line; empty: all.
     pub(super) selector: String,
     /// The cluster that it is read from; `None`: the manager's own.
@@ -122,6 +126,7 @@ impl InformerParts {
             object: StoredType::of::<W::Object>(),
             kind,
             is_part: false,
+            is_altered: false,
             selector: String::new(),
             cluster: None,
             indexes: W::indexes().into_iter().map(IndexDefinition::erased).collect(),
@@ -164,6 +169,7 @@ impl InformerCore {
         let core = Arc::new(Self {
             kind,
             is_part: parts.is_part,
+            is_altered: parts.is_altered || parts.transform.is_some(),
             selector: parts.selector,
             object: parts.object.object.name,
             cluster: parts.cluster,
@@ -207,7 +213,12 @@ impl InformerCore {
 
     /// Returns what its tasks begin with, unless they have begun or never will.
     pub(super) fn begin(&self) -> Option<Unstarted> {
-        self.unstarted.lock().take().filter(|_| !self.stop.is_cancelled())
+        let (mut commands, feeds) = self.unstarted.lock().take()?;
+        if self.stop.is_cancelled() {
+            self.refuse_all(&mut commands);
+            return None;
+        }
+        Some((commands, feeds))
     }
 
     /// Runs a task that a shutdown waits for.

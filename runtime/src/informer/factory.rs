@@ -513,10 +513,17 @@ impl InformerRequest {
         let (factory, shared) = (self.factory.clone(), &*self.factory.shared);
         let parts = InformerParts {
             cluster: factory.cluster(),
-            feeds: self.query.extents().into_iter().map(|extent| self.feed(extent)).collect(),
+            feeds: self
+                .query
+                .extents()
+                .into_iter()
+                .enumerate()
+                .map(|(at, extent)| self.feed(at, extent))
+                .collect(),
             stop: shared.stop.child_token(),
             fleet: shared.tasks.clone(),
             is_part: self.keeps.is_some(),
+            is_altered: self.hook.is_some(),
             selector: self.query.selector(),
             ..self.parts
         };
@@ -531,7 +538,7 @@ impl InformerRequest {
         informer
     }
 
-    fn feed(&self, extent: Extent) -> ReflectorTask {
+    fn feed(&self, at: usize, extent: Extent) -> ReflectorTask {
         let (query, shared) = (&self.query, &*self.factory.shared);
         let selector =
             |is_everything: bool, selector: &dyn fmt::Display| (!is_everything).then(|| selector.to_string());
@@ -557,6 +564,8 @@ impl InformerRequest {
             first_list: query.first_list,
             page_size: query.page_size,
             poll: query.poll.or(shared.config.poll),
+            // One shows all of the cache again.
+            resync: shared.config.resync.filter(|_| at == 0),
             ..shared.config.clone()
         };
         ReflectorTask::new(extent, source, config)

@@ -169,11 +169,16 @@ impl AnyInformer {
         core.cluster.is_none().then(|| format!("{} {extents} {}", core.kind, core.selector))
     }
 
-    /// Returns whether it caches all objects of its kind.
+    /// Returns whether it caches all objects of its kind, as the server has them.
     pub(crate) fn is_whole(&self) -> bool {
         let core = &self.handle.core;
         let is_everywhere = core.sources.iter().all(|(extent, _)| *extent == Extent::All);
-        is_everywhere && core.selector.is_empty() && !core.is_part
+        is_everywhere && core.selector.is_empty() && !core.is_part && !core.is_altered
+    }
+
+    /// Returns whether it has all indexes of another one.
+    pub(crate) fn has_indexes_of(&self, other: &Self) -> bool {
+        self.lister().has_indexes_of(&other.lister())
     }
 
     /// Returns whether it keeps this replica's part of the objects alone.

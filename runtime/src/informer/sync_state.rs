@@ -16,11 +16,13 @@ use crate::{
     delta_fifo::Extent,
     list_watch::{ListWatchError, Unreadable},
     object::{Kind, Version},
-    reflector::{FetchPart, FetchReport, WatchError, WatchErrorHandler, tell},
+    reflector::{FetchPart, FetchReport, LogLevel, Reminder, WatchError, WatchErrorHandler, tell},
 };
 
 /// Most items without a name that are remembered a cache.
 const NAMELESS: usize = 100;
+/// So many objects of a cache that can't be read are logged at once.
+const UNREADABLE: u64 = 10;
 
 /// Names a kind for messages, metrics and pages; one of another cluster as `hub/configmaps`.
 pub(crate) fn name_of(kind: &Kind, cluster: Option<&str>) -> String {
@@ -235,6 +237,9 @@ struct HealthState {
     lost: Option<FetchFailure>,
     nameless: Vec<(Extent, Arc<Unreadable>)>,
     panics: u64,
+    /// How many objects were reported that can't be read, and when another one is logged.
+    unreadable: u64,
+    reminder: Option<Reminder>,
     handlers: Vec<WatchErrorHandler>,
     /// Those of users who may go.
     guests: Vec<Weak<[WatchErrorHandler]>>,
@@ -319,14 +324,21 @@ impl Health {
         });
     }
 
-    /// Reports an object that can't be read: at once, or in a compact cache at the first read.
+    /// Reports an object that can't be read: at once, or in a compact cache at the first read. The first few are logged, and later
+    /// ones now and then: each change of one is reported.
     pub(super) fn tell_unreadable(&self, name: &str, unreadable: &Unreadable) {
         let Unreadable { identity, error } = unreadable;
         let what = match &identity.key {
             Some(key) => format!("{key}, which can't be read: {error}"),
             None => format!("an object without a name that can't be read: {error}"),
         };
-        self.tell_unexpected(name, what);
+        let news = {
+            let (mut state, now) = (self.state.lock(), Instant::now());
+            state.unreadable += 1;
+            let is_due = state.reminder.get_or_insert_with(|| Reminder::begin(now)).is_due(now);
+            if is_due || state.unreadable <= UNREADABLE { LogLevel::Begins } else { LogLevel::Repeats }
+        };
+        self.tell_unexpected(name, what, news);
     }
 
     /// Reports a change whose version is lower than one that came before.
@@ -335,12 +347,13 @@ impl Health {
             "a change of {key} at version {version}, although it is cached at {cached}: the server lost its history, or its \
              versions fall; it is listed again"
         );
-        self.tell_unexpected(name, what);
+        self.tell_unexpected(name, what, LogLevel::Begins);
     }
 
-    fn tell_unexpected(&self, name: &str, what: String) {
+    fn tell_unexpected(&self, name: &str, what: String, news: LogLevel) {
         let error = ListWatchError::Unexpected(what);
         let error = WatchError::new(name.to_owned(), FetchPart::Watch, error, 0, Duration::ZERO);
+        let error = WatchError { news, ..error };
         tell(&self.on_error, &error);
         self.tell(&error);
     }

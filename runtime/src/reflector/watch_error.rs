@@ -58,7 +58,7 @@ impl WatchError {
     /// Logs the failure at the level that [`LogLevel`] implies.
     ///
     /// A failure is logged when it begins, after 30 s, and then less and less often. Only the first
-    /// skipped event of a stream is logged: there may be thousands.
+    /// skipped event of a stream is logged, and of objects that can't be read the first ten of a cache: there may be thousands.
     pub fn log(&self) {
         let Self { name, attempts, .. } = self;
         match &self.news {

@@ -242,6 +242,11 @@ impl<K: ?Sized> Lister<K> {
         self.snapshot().has_index(index)
     }
 
+    pub(crate) fn has_indexes_of(&self, other: &Self) -> bool {
+        let here = self.snapshot();
+        other.snapshot().index_names().all(|name| here.has_index(name))
+    }
+
     /// Names the objects that are there but that no `list` shows, since no state of them could be read.
     ///
     /// A compact cache names only objects that were read before.

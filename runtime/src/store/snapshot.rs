@@ -128,7 +128,11 @@ impl StoreSnapshot {
     }
 
     pub(super) fn has_index(&self, name: &str) -> bool {
-        self.indexes.iter().any(|index| index.definition.name() == name)
+        self.index_names().any(|held| held == name)
+    }
+
+    pub(super) fn index_names(&self) -> impl Iterator<Item = &str> {
+        self.indexes.iter().map(|index| index.definition.name())
     }
 
     /// Finds, by a label index, sets that hold all that a selector can match; `None` where no index helps.

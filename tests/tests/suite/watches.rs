@@ -9,6 +9,7 @@ use watchkeeper::{
     controller::Why,
     informer::{Dynamic, Metadata},
     leader_election::LeaderElection,
+    list_watch::ListOptions,
     object::Kind,
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
@@ -313,25 +314,31 @@ async fn a_leader_works_in_the_namespaces_that_it_can_read() {
 async fn what_runs_read_is_the_whole_kind_although_the_program_asked_for_a_part_or_another_type() {
     let server = shop().await;
     server.create(&website("a")).await;
-    server.create(&config_map("there")).await;
-    for of_another_type in [false, true] {
+    let data = Some([("a".to_owned(), "1".to_owned())].into());
+    server.create(&ConfigMap { data, ..config_map("there") }).await;
+    for asked in ["a namespace", "metadata", "a transform", "a hook"] {
         let manager = Manager::new(server.client());
-        let _asked = match of_another_type {
-            false => Box::new(manager.informer::<ConfigMap>().namespace("kube-system").lister())
-                as Box<dyn std::any::Any>,
-            true => Box::new(manager.lister::<Metadata<ConfigMap>>()),
+        let informer = || manager.informer::<ConfigMap>();
+        let _asked: Box<dyn std::any::Any> = match asked {
+            "a namespace" => Box::new(informer().namespace("kube-system").lister()),
+            "metadata" => Box::new(manager.lister::<Metadata<ConfigMap>>()),
+            "a transform" => Box::new(informer().transform(|map| map.data = None).lister()),
+            _ => {
+                let selects = |options: &mut ListOptions| options.label_selector = Some("tier=gold".into());
+                Box::new(informer().options_hook(selects).lister())
+            }
         };
         let (reconciler, record) =
             watchkeeper_tests::does(|_: Arc<Website>, cx: Context<Website>| async move {
                 let found = cx.lister::<ConfigMap>().get(&ObjectKey::new("shop", "there"));
-                assert!(found.is_some());
+                assert!(found.is_some_and(|found| found.data.is_some()));
                 Ok(Action::await_change())
             });
         let controller = Controller::new(reconciler).reads::<ConfigMap>();
         let running = manager.controller(controller).spawn();
         record.reaches(1).await;
         tokio::time::sleep(Duration::from_secs(5)).await;
-        assert_eq!(record.len(), 1, "it did not fail");
+        assert_eq!(record.len(), 1, "it failed with {asked}");
         running.stop().await.unwrap();
     }
 }

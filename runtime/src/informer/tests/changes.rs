@@ -240,6 +240,38 @@ async fn what_a_list_of_several_versions_was_ahead_of_is_skipped_in_silence() {
     assert_eq!((heard.len(), fed.source(0).wants_list().now_or_never()), (0, None));
 }
 
+// D13
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_a_list_was_ahead_of_takes_nothing_away() {
+    let fed = Fed::listed(&["a@5", "b:two@8"], "5").await;
+    let eyes = Log::default();
+    let _keep = fed.informer.add_handler(eyes.clone());
+    settle().await;
+    eyes.take();
+    fed.delete("b:one@6");
+    settle().await;
+    assert_eq!(eyes.take(), [""; 0]);
+    fed.delete("b:two@9");
+    settle().await;
+    assert_eq!(eyes.take(), ["-b:two@9 final"]);
+}
+
+// D15
+#[tokio::test(start_paused = true)]
+async fn of_objects_that_can_t_be_read_the_first_ten_are_logged_and_later_ones_now_and_then() {
+    let fed = Fed::listed(&["a@1"], "1").await;
+    let news = Log::default();
+    let log = news.clone();
+    fed.informer.on_watch_error(move |error| log.push(format!("{:?}", error.news)));
+    for version in 2..102 {
+        fed.upsert_with(broken(&format!("a@{version}")));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    settle().await;
+    let logged = news.take().into_iter().filter(|news| news == "Begins").count();
+    assert!((11..=13).contains(&logged), "{logged} of 100");
+}
+
 // D15
 #[tokio::test(start_paused = true)]
 async fn a_list_that_names_an_object_twice_leaves_everybody_with_what_it_named_last() {

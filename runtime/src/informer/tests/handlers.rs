@@ -342,6 +342,13 @@ async fn a_stopped_informer_refuses_handlers_and_allows_removal() {
     let waiting = never.informer.add_handler(log.clone());
     never.informer.shutdown().await;
     assert_eq!(waiting.synced().await, Err(HandlerRemoved));
+
+    // A start next to the stop of all.
+    let started = Fed::new();
+    let waiting = started.informer.add_handler(log);
+    started.informer.handle().core.stop.cancel();
+    started.informer.start();
+    assert_eq!(waiting.synced().await, Err(HandlerRemoved));
 }
 
 // I18
