@@ -38,6 +38,9 @@ const RETURNED: [&str; 18] = [
     "VolumeAttributesClass",
 ];
 
+/// The kinds whose dependents stay if a user does not say what becomes of them, as kube-apiserver does for old clients.
+const ORPHANED: [&str; 2] = ["Job", "ReplicationController"];
+
 /// The finalizer that orphans dependents.
 pub(crate) const ORPHAN: &str = "orphan";
 /// The finalizer that waits for dependents.
@@ -228,6 +231,12 @@ fn plan(state: &State, resource: &Resource, live: &Value, options: &DeleteOption
         Some(Propagation::Background) => {
             set_only(&mut finalizers, FOREGROUND, None);
             set_only(&mut finalizers, ORPHAN, None);
+        }
+        None if options.author.is_some()
+            && ORPHANED.contains(&kind)
+            && !finalizers.iter().any(|finalizer| finalizer == FOREGROUND) =>
+        {
+            set_only(&mut finalizers, FOREGROUND, Some(ORPHAN));
         }
         None => {}
     }

@@ -31,7 +31,7 @@ pub enum Propagation {
 /// A deletion that is sent when awaited; made by `Context::delete`.
 ///
 /// It deletes the object that was read: the UID must match. A missing object, or another object with its name, is not an
-/// error. Owned objects are deleted in the server's default way: in the background, for all but a few old kinds. The key
+/// error. What it owns is deleted in the background, unless [`propagation`](Self::propagation) says otherwise. The key
 /// runs again only once its cache shows the deletion, which enqueues the owner.
 ///
 /// # Errors
@@ -99,6 +99,11 @@ impl Delete {
     }
 
     async fn send(mut self) -> Result<(), WriteError> {
+        // For old clients, the server would leave the pods of these to nobody.
+        let kind = &self.target.kind;
+        if matches!((&*kind.group, &*kind.kind), ("batch", "Job") | ("", "ReplicationController")) {
+            self.params.propagation_policy.get_or_insert(PropagationPolicy::Background);
+        }
         let object = || Box::new(self.target.clone());
         let uid = self.uid.clone().ok_or_else(|| WriteError::Unidentified { object: object() })?;
         let resource_version = self.version.clone().filter(|_| self.only_unchanged);

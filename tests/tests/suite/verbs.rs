@@ -6,6 +6,7 @@ use http::Method;
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
+        batch::v1::Job,
         core::v1::{ConfigMap, Namespace, Secret},
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
@@ -419,6 +420,32 @@ async fn a_deletion_says_what_becomes_of_the_rest_and_may_insist_on_the_version(
         (&json!("Foreground"), &json!(7))
     );
     assert!(options[1]["preconditions"].get("resourceVersion").is_none());
+}
+
+// W19
+// If a deletion does not say it, the server leaves the pods of a job to nobody.
+#[tokio::test(start_paused = true)]
+async fn what_a_job_owns_is_deleted_with_it() {
+    let server = shop().await;
+    let job: Job = serde_json::from_value(json!({
+        "metadata": { "name": "job", "namespace": "shop" },
+        "spec": { "template": { "spec": {
+            "containers": [{ "name": "a", "image": "b" }], "restartPolicy": "Never",
+        } } },
+    }))
+    .unwrap();
+    let job = server.create(&job).await;
+    let mut child = config_map("child", &[]);
+    child.metadata.owner_references = Some(vec![job.owner_ref(&()).unwrap()]);
+    server.create(&child).await;
+    let outcome = result_of(&server, |_, cx| async move {
+        let job = cx.get::<Job>(&ObjectKey::cluster("job")).await?;
+        cx.delete(&job).await
+    });
+    outcome.await.unwrap();
+    server.settle().await;
+    assert!(server.get::<Job>("shop/job").await.is_none());
+    assert!(server.get::<ConfigMap>("shop/child").await.is_none());
 }
 
 // W23
