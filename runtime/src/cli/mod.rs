@@ -134,7 +134,7 @@ impl Program {
         if let CliCommand::Rehearse { at_most, logs_json } = command {
             // The report says what each write would change.
             log(logs_json, "warn")?;
-            let rehearsal = threads()?.block_on(rehearse(at_most, build))?;
+            let rehearsal = block_on(rehearse(at_most, build))?;
             print(&rehearsal.to_string())?;
             return Ok(match (rehearsal.is_whole(), rehearsal.would_write()) {
                 (false, _) => FAILED.into(),
@@ -151,7 +151,7 @@ impl Program {
             CliCommand::Version => print(&self.versions()),
             CliCommand::Run(served) => {
                 log(served.logs_json, "info")?;
-                threads()?.block_on(operate(served, build)).map_err(Failure::from)
+                block_on(operate(served, build))
             }
             // It has an exit status of its own.
             CliCommand::Rehearse { .. } => Ok(()),
@@ -173,10 +173,10 @@ impl Program {
                 }
             }),
             CliCommand::Why { kind, key, http } => {
-                let controllers = self
-                    .offline(None, build, |manager| manager.controllers_of(&kind).map_err(Failure::Usage))?;
+                let all = self.offline(None, build, |manager| Ok(manager.reconciled()))?;
+                let controllers = why::controllers_of(&kind, &all).map_err(Failure::Usage)?;
                 let address = http.unwrap_or_else(|| MOST_USED_PORT.to_owned());
-                print(&threads()?.block_on(why::ask(&self.name, &address, &key, &controllers))?)
+                print(&block_on(why::ask(&self.name, &address, &key, &controllers))?)
             }
         }
     }
@@ -208,14 +208,15 @@ impl Program {
 
 /// Runs the operator until it is stopped.
 async fn operate(served: RunOptions, build: Build<'_>) -> Result<(), Error> {
-    let http = served.http.map(|address| match address.as_str() {
-        "off" => Http::off(),
-        _ => Http::on(address),
-    });
     let manager = Manager::infer().await?;
     // What the program itself says counts more than the default, and less than the command line.
     let manager = build(manager.http(options::DEFAULT_ADDRESS));
-    http.into_iter().fold(manager, Manager::http).run().await
+    let manager = match served.http {
+        None => manager,
+        Some(address) if address == "off" => manager.http(Http::off()),
+        Some(address) => manager.http_at(address),
+    };
+    manager.run().await
 }
 
 /// Runs the operator without a write until it is at rest.
@@ -223,8 +224,12 @@ async fn rehearse(at_most: Duration, build: Build<'_>) -> Result<Rehearsal, Erro
     build(Manager::infer().await?).http(Http::off()).rehearse_until_signal(at_most).await
 }
 
-fn threads() -> io::Result<Runtime> {
-    Builder::new_multi_thread().enable_all().build()
+/// Runs a command to its end. Threads that block then, and the tasks on them, do not hold up the process.
+fn block_on<T, E: Into<Error>>(command: impl Future<Output = Result<T, E>>) -> Result<T, Failure> {
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(command);
+    runtime.shutdown_background();
+    done.map_err(Failure::from)
 }
 
 /// Logs to the standard error from now on.

@@ -1,12 +1,32 @@
 //! Asks a running operator, over HTTP, why it does not reconcile an object.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use form_urlencoded::Serializer;
 use http::Request;
 use serde_json::Value;
 
-use crate::{chain::one_line, error::Error, manager};
+use crate::{chain::one_line, error::Error, manager, object::Kind};
+
+/// Finds the controllers of a kind, which is written as kubectl reads it.
+///
+/// # Errors
+/// No controller is of this kind; the text lists the kinds.
+pub(super) fn controllers_of(kind: &str, all: &[(Kind, Arc<str>)]) -> Result<Vec<Arc<str>>, String> {
+    let is_meant = |known: &Kind| {
+        let names = [&*known.kind, &*known.plural, &known.to_string()];
+        names.iter().any(|name| name.eq_ignore_ascii_case(kind))
+    };
+    let found: Vec<_> = all.iter().filter(|(kind, _)| is_meant(kind)).map(|(_, name)| name.clone()).collect();
+    let kinds: BTreeSet<&str> = all.iter().map(|(kind, _)| &*kind.kind).collect();
+    match found.is_empty() {
+        true => Err(format!(
+            "no controller reconciles {kind:?}: the kinds are {}",
+            kinds.into_iter().collect::<Vec<_>>().join(", ")
+        )),
+        false => Ok(found),
+    }
+}
 
 /// Asks at an address; returns what the controllers of the kind answer, a line each.
 ///

@@ -251,6 +251,12 @@ impl Fleet {
         rules
     }
 
+    /// Returns whether it has controllers.
+    #[cfg(feature = "webhooks")]
+    pub(super) fn works(&self) -> bool {
+        !self.shared.controllers.lock().is_empty()
+    }
+
     /// Makes the controllers of a cluster that is not there.
     pub(super) fn plans(&self) -> Vec<Plan> {
         let name: Arc<str> = "fleet".into();

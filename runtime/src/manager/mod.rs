@@ -364,7 +364,7 @@ impl Manager {
     /// who set the fields until now.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`run`](Self::run), but for what outlives the grace period: the report names it.
     ///
     /// ```no_run
     /// # use watchkeeper::prelude::*;
@@ -479,7 +479,7 @@ impl Manager {
             http: manifests::HttpPort::of(self.serve.http.as_ref())?,
             is_elected: self.replica.is_some(),
             looks_on: self.replica.as_ref().and_then(|replica| Some(replica.share.as_ref()?.looks_on)),
-            has_controllers: self.all_plans().next().is_some(),
+            has_controllers: self.all_plans().next().is_some() || self.fleets.lock().iter().any(Fleet::works),
             grace_period: self.grace_period,
             namespace,
             name,
@@ -492,30 +492,13 @@ impl Manager {
         Ok(self.api.generated(self.direct.default_namespace(), &self.role_name())?.definitions)
     }
 
-    /// Returns the names of the controllers of a kind, which is written as kubectl reads it; those of fleets begin with `/`.
-    ///
-    /// # Errors
-    /// No controller is of this kind; the text lists the kinds.
+    /// Returns the kinds that controllers reconcile, and the controllers' names; those of fleets begin with `/`.
     #[cfg(feature = "cli")]
-    pub(crate) fn controllers_of(&self, kind: &str) -> Result<Vec<Arc<str>>, String> {
+    pub(crate) fn reconciled(&self) -> Vec<(crate::object::Kind, Arc<str>)> {
         let named = |plan: &Plan| (plan.definition.kind.clone(), plan.name().clone());
         let of_fleets = self.fleets.lock().iter().flat_map(Fleet::known_plans).collect::<Vec<_>>();
         let of_fleets = of_fleets.iter().map(named).map(|(kind, name)| (kind, format!("/{name}").into()));
-        let all: Vec<_> = self.all_plans().map(named).chain(of_fleets).collect();
-        let is_meant = |known: &crate::object::Kind| {
-            let names = [&*known.kind, &*known.plural, &known.to_string()];
-            names.iter().any(|name| name.eq_ignore_ascii_case(kind))
-        };
-        let found: Vec<_> =
-            all.iter().filter(|(kind, _)| is_meant(kind)).map(|(_, name)| name.clone()).collect();
-        let kinds: std::collections::BTreeSet<&str> = all.iter().map(|(kind, _)| &*kind.kind).collect();
-        match found.is_empty() {
-            true => Err(format!(
-                "no controller reconciles {kind:?}: the kinds are {}",
-                kinds.into_iter().collect::<Vec<_>>().join(", ")
-            )),
-            false => Ok(found),
-        }
+        self.all_plans().map(named).chain(of_fleets).collect()
     }
 
     fn role_name(&self) -> String {
@@ -701,6 +684,13 @@ impl Manager {
     #[cfg(feature = "http")]
     pub fn http(mut self, http: impl Into<Http>) -> Self {
         self.serve.http = Some(http.into());
+        self
+    }
+
+    /// Serves at another address than the program has said, with the same settings.
+    #[cfg(feature = "cli")]
+    pub(crate) fn http_at(mut self, address: String) -> Self {
+        self.serve.http = Some(self.serve.http.unwrap_or_else(Http::off).at(address));
         self
     }
 

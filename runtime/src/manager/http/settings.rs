@@ -53,6 +53,12 @@ impl Http {
         Self { address: Some(address.into()), ..Self::off() }
     }
 
+    /// Serves at another address.
+    #[cfg(feature = "cli")]
+    pub(crate) fn at(self, address: String) -> Self {
+        Self { address: Some(address), ..self }
+    }
+
     /// Does not serve HTTP; the other settings still apply to [`Manager::http_service`](crate::Manager::http_service).
     pub fn off() -> Self {
         let most_connections = MOST_CONNECTIONS;
