@@ -37,9 +37,15 @@ pub(super) async fn until_rest(
     };
     tokio::select! {
         biased;
-        restless = at_rest => {
+        mut restless = at_rest => {
             let (failures, took) = (failures(&inspector), began.elapsed());
-            running.stop().await?;
+            match running.stop().await {
+                // What it would have written is worth knowing.
+                Err(error @ (Error::PastGracePeriod { .. } | Error::HandlerPastGracePeriod { .. })) => {
+                    restless.push(error.to_string());
+                }
+                stopped => stopped?,
+            }
             Ok(dry_run.rehearsed().ended(failures, restless, took))
         }
         ended = running.ended() => {

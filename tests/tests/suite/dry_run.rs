@@ -273,6 +273,26 @@ async fn a_rehearsal_waits_until_it_knows_where_controllers_work() {
 
 // W30
 #[tokio::test(start_paused = true)]
+async fn a_rehearsal_shows_what_it_has_seen_though_a_run_never_ends() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    let metadata = ObjectMeta { name: Some("a".into()), ..ObjectMeta::default() };
+    server.create(&Secret { metadata, ..Secret::default() }).await;
+    let (reconciler, _) = does(|secret: Arc<Secret>, cx: Context<Secret>| async move {
+        let metadata = ObjectMeta { name: secret.metadata.name.clone(), ..ObjectMeta::default() };
+        cx.apply(ConfigMap { metadata, ..ConfigMap::default() }).await?;
+        // A dry run makes nothing ready.
+        std::future::pending::<anyhow::Result<Action>>().await
+    });
+    let manager = Manager::new(server.client()).controller(Controller::new(reconciler).named("maps"));
+    let manager = manager.grace_period(Duration::from_secs(1));
+    let shown = manager.rehearse(Duration::from_secs(10)).await.unwrap().to_string();
+    for part in ["maps has 1 objects to look at", "past the grace period of 1s", "would create 1 configmaps"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+}
+
+// W30
+#[tokio::test(start_paused = true)]
 async fn a_rehearsal_lists_no_change_that_is_none() {
     let server = ApiServer::in_memory().namespace("shop").start().await;
     let deployment = deployment_for(&website("a"));

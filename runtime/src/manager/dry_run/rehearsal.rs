@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::api_request::ApiRequest;
+use crate::api_request::{ApiRequest, ApiVerb};
 
 /// The most objects of a sort that a report names.
 const NAMED: usize = 5;
@@ -59,8 +59,7 @@ pub(super) enum WriteEffect {
 impl TriedWrite {
     /// Describes a write by the object before it, and by what differs after it.
     pub(super) fn new(write: &ApiRequest, before: Option<&Value>, diff: Vec<String>) -> Self {
-        let deletes =
-            diff.iter().any(|line| line.starts_with("- the whole object") || line.starts_with("- all"));
+        let deletes = matches!(write.verb, ApiVerb::Delete | ApiVerb::DeleteCollection);
         let effect = match before {
             _ if deletes => WriteEffect::Deletes,
             Some(Value::Null) => WriteEffect::Creates,
@@ -262,6 +261,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_field_that_goes_is_no_deletion_whatever_its_name() {
+        let write = |method| {
+            let uri = "/apis/storage.k8s.io/v1/storageclasses/fast".parse().unwrap();
+            ApiRequest::parse(&method, &uri, &http::HeaderMap::new()).unwrap()
+        };
+        let before = json!({ "kind": "StorageClass" });
+        let effect = |method, line: &str| {
+            TriedWrite::new(&write(method), Some(&before), vec![line.to_owned()]).effect
+        };
+        assert_eq!(effect(http::Method::PUT, "- allowVolumeExpansion: true"), WriteEffect::Changes);
+        assert_eq!(effect(http::Method::DELETE, "- the whole object"), WriteEffect::Deletes);
+    }
 
     #[test]
     fn who_set_a_field_is_read_from_managed_fields() {
