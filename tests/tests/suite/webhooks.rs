@@ -246,6 +246,39 @@ async fn a_replica_is_ready_before_a_cache_that_needs_its_own_conversion() {
     running.stop().await.unwrap();
 }
 
+// P24
+// Another program's Service goes on to answer until this replica can, and must be trusted until then.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_another_program_converts_stays_as_it_is_until_this_one_gets_calls() {
+    let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+    let definitions = Api::<CustomResourceDefinition>::all(server.client());
+    let others = json!({
+        "service": {"namespace": "go", "name": "webhook-service", "path": "/convert"}, "caBundle": "b3RoZXJz",
+    });
+    let conversion = json!({
+        "strategy": "Webhook", "webhook": {"clientConfig": others, "conversionReviewVersions": ["v1"]},
+    });
+    let by_another = Patch::Merge(json!({"spec": {"conversion": conversion}}));
+    definitions.patch(Stall::crd_name(), &PatchParams::default(), &by_another).await.unwrap();
+    let converter = async || {
+        let found = definitions.get(Stall::crd_name()).await.unwrap().spec.conversion.unwrap();
+        let client = found.webhook.unwrap().client_config.unwrap();
+        (client.service.unwrap().name, client.ca_bundle.unwrap().0)
+    };
+    let running = program(server.client(), Webhooks::new("127.0.0.1:0").service("ops", "market"));
+    let secrets = Api::<Secret>::namespaced(server.client(), "ops");
+    let mut waited = 0;
+    while !running.inspector().readiness().is_ok() || waited < 10 {
+        assert_eq!(converter().await, ("webhook-service".to_owned(), b"others".to_vec()), "{waited} s");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        waited += 1;
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let bundle = secrets.get(OWN).await.unwrap().data.unwrap().remove("ca.crt").unwrap();
+    assert_eq!(converter().await, ("market".to_owned(), bundle.0));
+    running.stop().await.unwrap();
+}
+
 #[test]
 fn the_conversions_lose_nothing() {
     watchkeeper::versions::conversions_round_trip::<Stall>();

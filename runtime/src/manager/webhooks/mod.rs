@@ -33,7 +33,7 @@ use tower::util::BoxCloneSyncService;
 use self::{
     keeper::{Keeper, ServedLeaf},
     migrate::Migration,
-    objects::{BundleHolder, OF_CONFIGURATIONS, RawObjects, WAITS},
+    objects::{BundleHolder, Called, OF_CONFIGURATIONS, RawObjects, WAITS},
     peers::{Peers, PortState, wait_for},
     policies::PolicyKeeper,
     port::WebhookService,
@@ -254,12 +254,13 @@ fn installs(definition: CustomResourceDefinition, parts: &ApiParts, state: watch
         let client_config =
             conversion.and_then(|conversion| conversion.webhook.as_ref()?.client_config.as_ref());
         let is_behind_a_service = client_config.is_some_and(|config| config.service.is_some());
+        let called = Called::of(&json!(client_config));
         let (objects, inspector) = (RawObjects::new(client.clone()), inspector.clone());
         let path = format!("{DEFINITIONS}/{}", definition.name_any());
         let installation = async move {
             wait_for(&state, |state| state.agreed || !is_converted).await;
             if is_behind_a_service && !dry_run {
-                wait_for_calls(&objects, &path, &inspector).await;
+                wait_for_calls(&objects, &path, &called, &inspector).await;
             }
             let bundle = state.borrow().bundle.clone().map(|bundle| ByteString(bundle.into_bytes()));
             installer.trusting(bundle).install().await?;
@@ -275,10 +276,9 @@ fn installs(definition: CustomResourceDefinition, parts: &ApiParts, state: watch
     })
 }
 
-/// Waits until an API server can call this program, before a kind is converted that was not: from then on nobody can use it
-/// otherwise.
-async fn wait_for_calls(objects: &RawObjects, path: &str, inspector: &Inspector) {
-    let is_used = |found: Value| found["spec"]["conversion"]["strategy"] != "Webhook";
+/// Waits until an API server can call this program, before a kind is converted that nobody or another program converts: from then
+/// on nobody can use it otherwise.
+async fn wait_for_calls(objects: &RawObjects, path: &str, called: &Called, inspector: &Inspector) {
     let mut is_told = false;
     let found = loop {
         match objects.read(path).await {
@@ -294,8 +294,8 @@ async fn wait_for_calls(objects: &RawObjects, path: &str, inspector: &Inspector)
             }
         }
     };
-    if found.is_some_and(is_used) {
-        tracing::info!(path, "nothing converts this kind so far: waiting until this replica gets calls");
+    if found.is_some_and(|found| !called.converts(&found)) {
+        tracing::info!(path, "this program does not convert the kind so far: waiting until this replica gets calls");
         let is_ready = async {
             while !inspector.readiness().is_ok() {
                 sleep(ASK_AGAIN).await;
@@ -416,9 +416,11 @@ impl WebhookServer {
     fn holders(&self) -> Vec<BundleHolder> {
         let configurations = self.configurations().into_iter().filter(|(_, wanted)| wanted.is_some());
         let configurations = configurations.map(|(path, _)| BundleHolder::Configuration(path));
+        let conversion = json!(configuration::conversion(&self.webhooks, None));
+        let called = Called::of(&conversion["webhook"]["clientConfig"]);
         let definitions = self.webhooks.converted().into_iter().map(|name| {
             let path = format!("{DEFINITIONS}/{name}");
-            BundleHolder::Definition(path)
+            BundleHolder::Definition(path, called.clone())
         });
         configurations.chain(definitions).collect()
     }

@@ -89,14 +89,31 @@ impl RawObjects {
 pub(super) enum BundleHolder {
     /// The path of a webhook configuration.
     Configuration(String),
-    /// The path of a definition.
-    Definition(String),
+    /// The path of a definition, and whom the API server is to call for its conversions.
+    Definition(String, Called),
+}
+
+/// Whom an API server calls: a URL, or the namespace and the name of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Called([Value; 3]);
+
+impl Called {
+    pub(super) fn of(client_config: &Value) -> Self {
+        let service = &client_config["service"];
+        Self([&client_config["url"], &service["namespace"], &service["name"]].map(Value::clone))
+    }
+
+    /// Returns whether a definition has its objects converted there.
+    pub(super) fn converts(&self, definition: &Value) -> bool {
+        let conversion = &definition["spec"]["conversion"];
+        conversion["strategy"] == "Webhook" && Self::of(&conversion["webhook"]["clientConfig"]) == *self
+    }
 }
 
 impl BundleHolder {
     pub(super) fn path(&self) -> &str {
         match self {
-            Self::Configuration(path) | Self::Definition(path) => path,
+            Self::Configuration(path) | Self::Definition(path, _) => path,
         }
     }
 
@@ -107,10 +124,10 @@ impl BundleHolder {
                 let webhooks = object["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
                 webhooks.iter().all(|webhook| webhook["clientConfig"]["caBundle"] == *bundle)
             }
-            Self::Definition(_) => {
-                let conversion = &object["spec"]["conversion"];
-                conversion["strategy"] != "Webhook"
-                    || conversion["webhook"]["clientConfig"]["caBundle"] == *bundle
+            // While another program converts, the API server must go on to trust that one.
+            Self::Definition(_, called) => {
+                !called.converts(object)
+                    || object["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] == *bundle
             }
         }
     }
@@ -133,7 +150,7 @@ impl BundleHolder {
                     |webhook: &Value| json!({"name": webhook["name"], "clientConfig": {"caBundle": bundle}});
                 part["webhooks"] = webhooks.map(of).collect();
             }
-            Self::Definition(_) => {
+            Self::Definition(..) => {
                 part["spec"] = json!({"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}});
             }
         }
