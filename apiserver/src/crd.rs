@@ -48,7 +48,7 @@ fn resource(state: &mut State, crd: &Value) -> Option<Resource> {
         reach: if text(crd, "spec.scope") == "Cluster" { Reach::Cluster } else { Reach::Namespaced },
         versions: versions.into_iter().map(|(_, served)| served).collect(),
         stored_as,
-        origin: Origin::Custom,
+        origin: Origin::Custom { generation: object::meta(crd, "generation").and_then(Value::as_i64) },
     })
 }
 
@@ -121,6 +121,11 @@ pub(crate) fn changed(state: &mut State, name: &str) {
     let Some(stored) = state.store.get(&id(), name).cloned() else { return };
     if established(stored.pinned()) {
         if let Some(resource) = resource(state, stored.pinned()) {
+            // A watch reads by the definition that it began with.
+            let before = state.registry.find(resource.group(), resource.plural());
+            if before.is_some_and(|before| before.generation() != resource.generation()) {
+                state.store.end_followers(&resource.id);
+            }
             state.registry.insert(resource);
         }
         accept_versions(state, &stored);

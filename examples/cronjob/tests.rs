@@ -107,9 +107,17 @@ async fn ages(server: &ApiServer<InMemory>) -> Vec<i64> {
     ages
 }
 
+/// Ends all jobs, as the controller of jobs does.
 async fn end(server: &ApiServer<InMemory>, how: &str) {
     for job in server.list::<Job>("default").await {
-        let ended = json!({"startTime": job.metadata.creation_timestamp, "conditions": [{"type": how, "status": "True"}]});
+        let is_complete = how == "Complete";
+        let first = if is_complete { "SuccessCriteriaMet" } else { "FailureTarget" };
+        let began = &job.metadata.creation_timestamp;
+        let ended = json!({
+            "startTime": began,
+            "completionTime": began.as_ref().filter(|_| is_complete),
+            "conditions": [{"type": first, "status": "True"}, {"type": how, "status": "True"}],
+        });
         if job.status.as_ref().is_none_or(|status| status.conditions.is_none()) {
             server.patch_status::<Job>(&job.name_any(), ended).await;
         }

@@ -463,6 +463,261 @@ async fn orphans_stay_without_their_owner() {
     assert_eq!((code, child["metadata"].get("ownerReferences")), (200, None));
 }
 
+// A21
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_job_stay_unless_they_are_to_go() {
+    let core = Core::new(CoreConfig::default());
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let container = json!({"name": "a", "image": "b"});
+    let spec = json!({"template": {"spec": {"containers": [container], "restartPolicy": "Never"}}});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec});
+    for (query, stays) in [("", true), ("?propagationPolicy=Background", false)] {
+        let (code, owner) = call(&core, Method::POST, jobs, job.clone()).await;
+        assert_eq!(code, 201, "{owner}");
+        let mut child = owned_by("child", &owner);
+        child["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1".into();
+        child["metadata"]["ownerReferences"][0]["kind"] = "Job".into();
+        call(&core, Method::POST, MAPS, child).await;
+        call(&core, Method::DELETE, &format!("{jobs}/job{query}"), Value::Null).await;
+        core.settle();
+        assert_eq!(call(&core, Method::GET, &format!("{jobs}/job"), Value::Null).await.0, 404);
+        let (code, child) = call(&core, Method::GET, &format!("{MAPS}/child"), Value::Null).await;
+        assert_eq!(code, if stays { 200 } else { 404 }, "{query}");
+        assert_eq!(child["metadata"].get("ownerReferences"), None);
+        call(&core, Method::DELETE, &format!("{MAPS}/child"), Value::Null).await;
+    }
+}
+
+// What a kube-apiserver 1.36.3 said.
+#[tokio::test(start_paused = true)]
+async fn definitions_that_can_t_be_are_refused() {
+    let core = Core::new(CoreConfig::default());
+    let text = json!({"type": "string"});
+    let spec = |schema: Value| {
+        crd(
+            &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"l": schema}}}}),
+        )
+    };
+    let list =
+        |kind: &str, items: Value| json!({"type": "array", "x-kubernetes-list-type": kind, "items": items});
+    let keyed = |keys: Value, items: Value| {
+        let mut list = list("map", items);
+        list["x-kubernetes-list-map-keys"] = keys;
+        list
+    };
+    let item = |key: Value| json!({"type": "object", "required": ["k"], "properties": {"k": key}});
+    let schema = "spec.validation.openAPIV3Schema.properties[spec].properties[l]";
+    let mut refused = vec![
+        (
+            spec(keyed(json!(["k"]), json!({"type": "object", "properties": {"k": text}}))),
+            format!(
+                "{schema}.items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
+            ),
+        ),
+        (
+            spec(keyed(json!(["z"]), item(text.clone()))),
+            format!(
+                "{schema}.x-kubernetes-list-map-keys: Invalid value: [\"z\"]: entries must all be names of item properties"
+            ),
+        ),
+        (
+            spec(keyed(json!(["k", "k"]), item(text.clone()))),
+            format!(
+                "{schema}.x-kubernetes-list-map-keys: Invalid value: [\"k\",\"k\"]: must not contain duplicate entries"
+            ),
+        ),
+        (
+            spec(keyed(json!(["k"]), text.clone())),
+            format!(
+                "{schema}.items.type: Invalid value: \"string\": must be object if parent array's x-kubernetes-list-type is map"
+            ),
+        ),
+        (
+            spec(keyed(json!(["k"]), item(json!({"type": "string", "nullable": true})))),
+            format!(
+                "{schema}.items.properties[k].nullable: Forbidden: this property is in x-kubernetes-list-map-keys, so it cannot be nullable"
+            ),
+        ),
+        (
+            spec(keyed(json!(["k"]), item(json!({"type": "object", "properties": {"a": text}})))),
+            format!(
+                "{schema}.items.properties[k].type: Invalid value: \"object\": must be a scalar type if parent array's x-kubernetes-list-type is map"
+            ),
+        ),
+        (
+            spec(json!({"type": "array", "uniqueItems": true, "items": text})),
+            format!(
+                "{schema}.uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+            ),
+        ),
+        (
+            spec(json!({"type": "object", "x-kubernetes-list-type": "set", "properties": {"a": text}})),
+            format!(
+                "{schema}.type: Invalid value: \"object\": must be array if x-kubernetes-list-type is specified"
+            ),
+        ),
+        (
+            spec(list("bag", text.clone())),
+            format!(
+                "{schema}.x-kubernetes-list-type: Unsupported value: \"bag\": supported values: \"atomic\", \"set\", \"map\""
+            ),
+        ),
+        (
+            spec(list("set", json!({"type": "string", "nullable": true}))),
+            format!(
+                "{schema}.items.nullable: Forbidden: cannot be nullable when x-kubernetes-list-type is set"
+            ),
+        ),
+        (
+            spec(list("set", item(text.clone()))),
+            format!(
+                "{schema}.items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set"
+            ),
+        ),
+        (
+            spec(json!({"type": "array", "x-kubernetes-list-map-keys": ["k"], "items": item(text.clone())})),
+            format!(
+                "{schema}.x-kubernetes-list-type: Required value: must be map if x-kubernetes-list-map-keys is non-empty"
+            ),
+        ),
+        (
+            spec(json!({"type": "array", "x-kubernetes-map-type": "atomic", "items": text})),
+            format!(
+                "{schema}.type: Invalid value: \"array\": must be object if x-kubernetes-map-type is specified"
+            ),
+        ),
+        (
+            spec(json!({"type": "object", "default": {"b": 1, "c": "x"}, "properties": {"c": text}})),
+            format!("{schema}.default: Invalid value: {{\"b\":1,\"c\":\"x\"}}: must not have unknown fields"),
+        ),
+        (
+            spec(
+                json!({"type": "string", "allOf": [{"x-kubernetes-validations": [{"rule": "self != ''"}]}]}),
+            ),
+            format!("{schema}.allOf[0].x-kubernetes-validations: Forbidden: must be empty to be structural"),
+        ),
+    ];
+    let mut of_version = |field: &str, value: Value, why: &str| {
+        let mut definition = spec(text.clone());
+        definition["spec"]["versions"][0][field] = value;
+        refused.push((definition, why.to_owned()));
+    };
+    let column = |name: &str, kind: &str, format: &str, path: &str| json!([{"name": name, "type": kind, "format": format, "jsonPath": path}]);
+    let columns = "additionalPrinterColumns";
+    let why = "spec.additionalPrinterColumns[0].type: Invalid value: \"text\": must be one of boolean,date,integer,number,string";
+    of_version(columns, column("A", "text", "", ".spec.a"), why);
+    of_version(
+        columns,
+        column("A", "string", "", ""),
+        "spec.additionalPrinterColumns[0].JSONPath: Required value",
+    );
+    of_version(
+        columns,
+        column("", "string", "", ".a"),
+        "spec.additionalPrinterColumns[0].name: Required value",
+    );
+    let why = "spec.additionalPrinterColumns[0].format: Invalid value: \"odd\": must be one of byte,date,date-time,double,float,int32,int64,password";
+    of_version(columns, column("A", "string", "odd", ".a"), why);
+    let scale = |spec: &str, status: &str, selector: &str| json!({"scale": {"specReplicasPath": spec, "statusReplicasPath": status, "labelSelectorPath": selector}});
+    let at = "spec.subresources.scale";
+    for (value, why) in [
+        (
+            scale(".status.r", ".status.r", ".spec.s"),
+            "specReplicasPath: Invalid value: \".status.r\": should be a json path under .spec",
+        ),
+        (
+            scale(".spec.r", ".spec.r", ".spec.s"),
+            "statusReplicasPath: Invalid value: \".spec.r\": should be a json path under .status",
+        ),
+        (
+            scale(".spec.r", ".status.r", ".foo"),
+            "labelSelectorPath: Invalid value: \".foo\": should be a json path under either .spec or .status",
+        ),
+        (
+            scale("spec.r", ".status.r", ".spec.s"),
+            "specReplicasPath: Invalid value: \"spec.r\": must be a simple json path starting with .",
+        ),
+    ] {
+        of_version("subresources", value, &format!("{at}.{why}"));
+    }
+    for (definition, why) in refused {
+        let (code, answer) = call(&core, Method::POST, CRDS, definition).await;
+        let causes = answer["details"]["causes"].as_array().cloned().unwrap_or_default();
+        let said: Vec<_> = causes
+            .iter()
+            .map(|cause| {
+                format!("{}: {}", cause["field"].as_str().unwrap(), cause["message"].as_str().unwrap())
+            })
+            .collect();
+        assert_eq!((code, said), (422, vec![why]));
+    }
+    // Accepted, because an engine that is not Go's must not be seen.
+    for pattern in ["^{.*}$", r"^\p{L}+$"] {
+        let (code, answer) = call(
+            &core,
+            Method::POST,
+            &format!("{CRDS}?dryRun=All"),
+            spec(json!({"type": "string", "pattern": pattern})),
+        )
+        .await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    let rule = json!([{"rule": "self == oldSelf"}]);
+    let below = json!({"type": "string", "maxLength": 9, "x-kubernetes-validations": rule});
+    let atomic = json!({"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"a": below}});
+    let (code, answer) = call(&core, Method::POST, &format!("{CRDS}?dryRun=All"), spec(atomic)).await;
+    assert_eq!(code, 201, "{answer}");
+}
+
+// A28
+#[tokio::test(start_paused = true)]
+async fn names_finalizers_and_old_items_are_checked_as_the_real_server_does() {
+    let core = Core::new(CoreConfig::default());
+    let names = json!({"type": "object", "properties": {"name": {"type": "string", "maxLength": 3, "pattern": "^a"}}});
+    let with_rules = |rules: Value| {
+        let items = json!({"type": "integer", "x-kubernetes-validations": rules});
+        let list = json!({"type": "array", "items": items});
+        crd(&json!({"type": "object", "properties": {"metadata": names, "list": list}}))
+    };
+    call(&core, Method::POST, CRDS, with_rules(json!([]))).await;
+    core.settle();
+    let made = |name: &str, list: &[u8]| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "list": list});
+    for (name, why) in [
+        ("abcd", "metadata.name: Too long: may not be more than 3 bytes"),
+        ("b", "metadata.name: Invalid value: \"b\": metadata.name in body should match '^a'"),
+    ] {
+        let (code, answer) = call(&core, Method::POST, WIDGETS, made(name, &[])).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(code == 422 && message.ends_with(why), "{answer}");
+    }
+    let one = &format!("{WIDGETS}/ab");
+    assert_eq!(call(&core, Method::POST, WIDGETS, made("ab", &[1])).await.0, 201);
+    for (finalizer, code) in [("My Finalizer", 422), ("MyOperator.example.com/cleanup", 422), ("plain", 200)]
+    {
+        let patch = json!({"metadata": {"finalizers": [finalizer]}});
+        assert_eq!(call(&core, Method::PATCH, one, patch).await.0, code, "{finalizer}");
+    }
+    let label = json!({"metadata": {"labels": {"my_company/app": "x"}}});
+    assert_eq!(call(&core, Method::PATCH, one, label).await.0, 422);
+    // A rule that comes later must not lock what is there.
+    let mut events = watch(&core, &format!("{WIDGETS}?watch=true")).await;
+    assert_eq!(next(&mut events).await.0, "ADDED");
+    let versions = with_rules(json!([{"rule": "self > 5"}]))["spec"]["versions"].clone();
+    call(
+        &core,
+        Method::PATCH,
+        &format!("{CRDS}/widgets.example.com"),
+        json!({"spec": {"versions": versions}}),
+    )
+    .await;
+    core.settle();
+    let released = call(&core, Method::PATCH, one, json!({"metadata": {"finalizers": null}})).await;
+    assert_eq!(released.0, 200, "{}", released.1);
+    assert_eq!(call(&core, Method::PATCH, one, json!({"list": [1, 2]})).await.0, 422);
+    // A watch reads by the definition that it began with, so that it ends with that.
+    assert!(futures::StreamExt::next(&mut events).await.is_none());
+}
+
 // wire 323
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_leaves_no_trace() {

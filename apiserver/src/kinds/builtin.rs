@@ -207,6 +207,7 @@ static BUILT_IN: [BuiltIn; 25] = [
         reach: Reach::Cluster,
         subresources: STATUS,
         generation: Generation::Spec,
+        on_put: OnPut::WantsVersion,
         empty: r#"{"spec":{"group":"","names":{"plural":"","kind":""},"scope":"","versions":null},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":null}}"#,
         ..row("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions")
     },

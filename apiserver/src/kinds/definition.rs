@@ -28,6 +28,10 @@ pub(crate) fn faults(crd: &Value) -> Vec<Cause> {
             causes.push(Cause::required(path, ""));
         }
     }
+    if !group.is_empty() && !group.contains('.') {
+        let why = "should be a domain with at least one dot";
+        causes.push(Cause::invalid("spec.group", &format!("{group:?}"), why));
+    }
     causes.extend(name_faults(crd));
     let scope = text(crd, "spec.scope");
     if !matches!(scope, "Namespaced" | "Cluster") {
@@ -51,14 +55,7 @@ pub(crate) fn faults(crd: &Value) -> Vec<Cause> {
     causes.extend(conversion_faults(&crd["spec"]["conversion"]));
     let versions =
         object::at(crd, "spec.versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let stored = versions.iter().filter(|v| v["storage"] == true).count();
-    if stored != 1 {
-        let why = "must have exactly one version marked as storage version";
-        causes.push(Cause::invalid("spec.versions", &shown_versions(versions), why));
-    }
-    if stored == 0 {
-        causes.push(Cause::invalid("status.storedVersions", "null", "must have at least one stored version"));
-    }
+    causes.extend(versions_faults(versions));
     for (index, version) in versions.iter().enumerate() {
         causes.extend(version_faults(version, index, versions.len() == 1));
     }
@@ -77,6 +74,28 @@ pub(crate) fn faults(crd: &Value) -> Vec<Cause> {
                 cause
             }));
         }
+    }
+    causes
+}
+
+/// Checks that versions have names of their own, and that one of them is stored.
+fn versions_faults(versions: &[Value]) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let stored = versions.iter().filter(|v| v["storage"] == true).count();
+    if stored != 1 {
+        let why = "must have exactly one version marked as storage version";
+        causes.push(Cause::invalid("spec.versions", &shown_versions(versions), why));
+    }
+    let names = || versions.iter().map(|version| &version["name"]);
+    if (1..versions.len()).any(|at| names().take(at).any(|name| *name == versions[at]["name"])) {
+        causes.push(Cause::invalid(
+            "spec.versions",
+            &shown_versions(versions),
+            "must contain unique version names",
+        ));
+    }
+    if stored == 0 {
+        causes.push(Cause::invalid("status.storedVersions", "null", "must have at least one stored version"));
     }
     causes
 }
@@ -195,6 +214,21 @@ fn name_faults(crd: &Value) -> Vec<Cause> {
             causes.push(Cause::invalid(format!("spec.names.{field}"), &format!("{name:?}"), DNS_1035));
         }
     }
+    let short = crd["spec"]["names"]["shortNames"].as_array().into_iter().flatten().enumerate();
+    for (at, name) in short.filter_map(|(at, name)| Some((at, name.as_str()?))) {
+        if !is_dns_1035(name) {
+            causes.push(Cause::invalid(
+                format!("spec.names.shortNames[{at}]"),
+                &format!("{name:?}"),
+                DNS_1035,
+            ));
+        }
+    }
+    let kind = text(crd, "spec.names.kind");
+    if !kind.is_empty() && text(crd, "spec.names.listKind") == kind {
+        let why = "kind and listKind may not be the same";
+        causes.push(Cause::invalid("spec.names.listKind", &format!("{kind:?}"), why));
+    }
     causes
 }
 
@@ -210,17 +244,10 @@ fn version_faults(version: &Value, index: usize, only: bool) -> Vec<Cause> {
         }
     }
     for (at, column) in version["additionalPrinterColumns"].as_array().into_iter().flatten().enumerate() {
-        if column["type"].as_str().unwrap_or_default().is_empty() {
-            let why = "must be one of boolean,date,integer,number,string";
-            causes.push(Cause::required(format!("{place}.additionalPrinterColumns[{at}].type"), why));
-        }
+        causes.extend(column_faults(&format!("{place}.additionalPrinterColumns[{at}]"), column));
     }
     if let Some(scale) = version["subresources"].get("scale") {
-        for field in ["specReplicasPath", "statusReplicasPath"] {
-            if scale[field].as_str().unwrap_or_default().is_empty() {
-                causes.push(Cause::required(format!("{place}.subresources.scale.{field}"), ""));
-            }
-        }
+        causes.extend(scale_faults(&place, scale));
     }
     for (at, field) in version["selectableFields"].as_array().into_iter().flatten().enumerate() {
         let path = field["jsonPath"].as_str().unwrap_or_default();
@@ -232,6 +259,51 @@ fn version_faults(version: &Value, index: usize, only: bool) -> Vec<Cause> {
             let why = "is an invalid path: does not refer to a valid field";
             let field = format!("{place}.selectableFields[{at}].jsonPath");
             causes.push(Cause::new("FieldValueInvalid", field, format!("Invalid value: {path:?}: {why}")));
+        }
+    }
+    causes
+}
+
+fn column_faults(place: &str, column: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let text = |name: &str| column[name].as_str().unwrap_or_default();
+    if text("name").is_empty() {
+        causes.push(Cause::required(format!("{place}.name"), ""));
+    }
+    let types = "must be one of boolean,date,integer,number,string";
+    match text("type") {
+        "" => causes.push(Cause::required(format!("{place}.type"), types)),
+        "boolean" | "date" | "integer" | "number" | "string" => {}
+        other => causes.push(Cause::invalid(format!("{place}.type"), &format!("{other:?}"), types)),
+    }
+    let formats = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+    let format = text("format");
+    if !format.is_empty() && !formats.contains(&format) {
+        let why = format!("must be one of {}", formats.join(","));
+        causes.push(Cause::invalid(format!("{place}.format"), &format!("{format:?}"), &why));
+    }
+    if text("jsonPath").is_empty() {
+        causes.push(Cause::required(format!("{place}.JSONPath"), ""));
+    }
+    causes
+}
+
+fn scale_faults(place: &str, scale: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (name, roots, where_to) in [
+        ("specReplicasPath", &[".spec."][..], "under .spec"),
+        ("statusReplicasPath", &[".status."], "under .status"),
+        ("labelSelectorPath", &[".spec.", ".status."], "under either .spec or .status"),
+    ] {
+        let (field, path) =
+            (format!("{place}.subresources.scale.{name}"), scale[name].as_str().unwrap_or_default());
+        let shown = format!("{path:?}");
+        if path.is_empty() && name != "labelSelectorPath" {
+            causes.push(Cause::required(field, ""));
+        } else if !path.is_empty() && !path.starts_with('.') {
+            causes.push(Cause::invalid(field, &shown, "must be a simple json path starting with ."));
+        } else if !path.is_empty() && !roots.iter().any(|root| path.starts_with(root)) {
+            causes.push(Cause::invalid(field, &shown, &format!("should be a json path {where_to}")));
         }
     }
     causes

@@ -46,8 +46,8 @@ pub(crate) use validate::selects;
 pub(crate) enum Origin {
     /// The server's own table.
     BuiltIn(&'static BuiltIn),
-    /// A CRD.
-    Custom,
+    /// A CRD, with the generation of its specification.
+    Custom { generation: Option<i64> },
 }
 
 /// The paths of a scale subresource, dotted.
@@ -217,14 +217,22 @@ impl Resource {
 
     /// Returns whether a CRD defines it.
     pub(crate) fn is_custom(&self) -> bool {
-        matches!(self.origin, Origin::Custom)
+        matches!(self.origin, Origin::Custom { .. })
+    }
+
+    /// Returns which generation of its CRD it is.
+    pub(crate) fn generation(&self) -> Option<i64> {
+        match self.origin {
+            Origin::Custom { generation } => generation,
+            Origin::BuiltIn(_) => None,
+        }
     }
 
     /// Returns the row of the built-in table.
     pub(crate) fn built_in(&self) -> Option<&'static BuiltIn> {
         match self.origin {
             Origin::BuiltIn(row) => Some(row),
-            Origin::Custom => None,
+            Origin::Custom { .. } => None,
         }
     }
 }

@@ -44,7 +44,7 @@ fn serve(registry: &mut Registry, schema: &Value) {
         reach: Reach::Namespaced,
         versions: vec![served.into()],
         stored_as: 0,
-        origin: Origin::Custom,
+        origin: Origin::Custom { generation: None },
     });
 }
 

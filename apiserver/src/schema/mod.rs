@@ -9,6 +9,7 @@ mod defaults;
 mod error;
 mod node;
 mod parse;
+mod pattern;
 mod prune;
 mod strict;
 mod structural;

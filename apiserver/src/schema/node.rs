@@ -86,6 +86,8 @@ pub(crate) struct Node {
     pub(crate) validations: Arc<[CelRule]>,
     /// Whether objects of this node are whole API objects.
     pub(crate) resource: bool,
+    /// What a custom kind demands of the names in its objects' metadata.
+    pub(crate) names: Option<NodeId>,
 }
 
 impl Arena {
@@ -128,6 +130,11 @@ impl<'a> NodeRef<'a> {
     /// Reads the node itself.
     pub(crate) fn node(self) -> &'a Node {
         &self.arena.nodes[self.id.0]
+    }
+
+    /// Points at what a custom kind demands of names.
+    pub(crate) fn names(self) -> Option<Self> {
+        self.node().names.map(|id| Self { id, ..self })
     }
 
     /// Returns what JSON is accepted here.

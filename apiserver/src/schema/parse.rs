@@ -14,10 +14,13 @@ use super::node::{Arena, JsonType, ListKind, MapKind, Node, NodeId};
 pub(super) fn custom(schema: &Value) -> (Arena, NodeId) {
     let mut reader = SchemaReader::new(SchemaOrigin::Custom, Cow::Borrowed(metadata()));
     let root = reader.read(schema, "");
+    let names = schema.get("properties").and_then(|properties| properties.get("metadata"));
+    let names = names.map(|metadata| reader.read(metadata, ""));
     let meta = reader.object_meta();
     let text = reader.arena.add(Node { kind: JsonType::String, ..Node::default() });
     let node = reader.arena.edit(root);
     node.resource = true;
+    node.names = names;
     node.properties.insert("apiVersion".to_owned(), text);
     node.properties.insert("kind".to_owned(), text);
     node.properties.insert("metadata".to_owned(), meta);

@@ -1,10 +1,10 @@
 //! Returns whether a CRD's schema is structural.
 
-use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::error::FieldError;
 use super::parse;
+use super::pattern;
 use super::validate;
 
 /// Names the root of a definition's schema.
@@ -116,6 +116,7 @@ fn restriction(path: &str, fields: &Map<String, Value>, errors: &mut Vec<FieldEr
         "x-kubernetes-preserve-unknown-fields",
         "x-kubernetes-embedded-resource",
         "x-kubernetes-int-or-string",
+        "x-kubernetes-validations",
     ];
     for name in forbidden {
         if fields.contains_key(name) {
@@ -145,20 +146,114 @@ fn types(path: &str, fields: &Map<String, Value>, level: Level, errors: &mut Vec
     }
 }
 
+/// Checks how lists and maps are merged.
 fn lists(path: &str, fields: &Map<String, Value>, errors: &mut Vec<FieldError>) {
-    let keys = fields.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
-    let is_map = fields.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
-    if is_map && keys.is_none_or(Vec::is_empty) {
-        errors.push(FieldError::required(
-            format!("{path}.x-kubernetes-list-map-keys"),
-            "must not be empty if x-kubernetes-list-type is map",
-        ));
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    for (name, kind, known) in [
+        ("x-kubernetes-list-type", "array", &["atomic", "set", "map"][..]),
+        ("x-kubernetes-map-type", "object", &["atomic", "granular"]),
+    ] {
+        let (Some(merged), why) = (fields.get(name), format!("must be {kind} if {name} is specified")) else {
+            continue;
+        };
+        match fields.get("type") {
+            None => errors.push(FieldError::required(format!("{path}.type"), &why)),
+            Some(found) if found != kind => {
+                errors.push(FieldError::invalid(format!("{path}.type"), found, &why));
+            }
+            Some(_) if !known.iter().any(|known| merged == known) => {
+                let known: Vec<Value> = known.iter().copied().map(Value::from).collect();
+                errors.push(FieldError::not_supported(format!("{path}.{name}"), merged, &known));
+            }
+            Some(_) => {}
+        }
+    }
+    if fields.get("uniqueItems") == Some(&Value::Bool(true)) {
+        let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+        errors.push(FieldError::forbidden(format!("{path}.uniqueItems"), why));
+    }
+    let list = text("x-kubernetes-list-type");
+    let keys = fields.get("x-kubernetes-list-map-keys").and_then(Value::as_array).map(Vec::as_slice);
+    let keys = keys.unwrap_or_default();
+    if !keys.is_empty() && list != Some("map") {
+        let field = format!("{path}.x-kubernetes-list-type");
+        let why = "must be map if x-kubernetes-list-map-keys is non-empty";
+        errors.push(match list {
+            None => FieldError::required(field, why),
+            Some(list) => FieldError::invalid(field, &Value::from(list), why),
+        });
+    }
+    let items = fields.get("items").and_then(Value::as_object);
+    if let (Some(list @ ("set" | "map")), Some(items)) = (list, items)
+        && items.get("nullable") == Some(&Value::Bool(true))
+    {
+        let why = format!("cannot be nullable when x-kubernetes-list-type is {list}");
+        errors.push(FieldError::forbidden(format!("{path}.items.nullable"), &why));
+    }
+    match (list, items) {
+        (Some("set"), Some(items)) => {
+            let merged = items.get("x-kubernetes-map-type");
+            if items.get("type").and_then(Value::as_str) == Some("object")
+                && merged.and_then(Value::as_str) != Some("atomic")
+            {
+                let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
+                let found = merged.unwrap_or(&Value::Null);
+                errors.push(FieldError::invalid(format!("{path}.items.x-kubernetes-map-type"), found, why));
+            }
+        }
+        (Some("map"), items) => list_map(path, keys, items, errors),
+        _ => {}
+    }
+}
+
+/// Checks the keys of a list whose items have keys.
+fn list_map(path: &str, keys: &[Value], items: Option<&Map<String, Value>>, errors: &mut Vec<FieldError>) {
+    let field = format!("{path}.x-kubernetes-list-map-keys");
+    if keys.is_empty() {
+        let why = "must not be empty if x-kubernetes-list-type is map";
+        errors.push(FieldError::required(&field, why));
+    }
+    let Some(items) = items else {
+        let why = "must have a schema if x-kubernetes-list-type is map";
+        return errors.push(FieldError::required(format!("{path}.items"), why));
+    };
+    if let Some(kind) = items.get("type").filter(|kind| *kind != "object") {
+        let why = "must be object if parent array's x-kubernetes-list-type is map";
+        return errors.push(FieldError::invalid(format!("{path}.items.type"), kind, why));
+    }
+    let shown = Value::from(keys);
+    if (1..keys.len()).any(|at| keys[..at].contains(&keys[at])) {
+        errors.push(FieldError::invalid(&field, &shown, "must not contain duplicate entries"));
+    }
+    let names = || keys.iter().filter_map(Value::as_str);
+    let property = |name: &str| items.get("properties")?.get(name)?.as_object();
+    if !names().all(|name| property(name).is_some()) {
+        errors.push(FieldError::invalid(&field, &shown, "entries must all be names of item properties"));
+    }
+    let required = |name: &str| {
+        let mut required = items.get("required").and_then(Value::as_array).into_iter().flatten();
+        required.any(|required| required == name)
+    };
+    for (name, of) in names().filter_map(|name| Some((name, property(name)?))) {
+        let at = format!("{path}.items.properties[{name}]");
+        if let Some(kind) = of.get("type").filter(|kind| *kind == "object" || *kind == "array") {
+            let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+            errors.push(FieldError::invalid(format!("{at}.type"), kind, why));
+        }
+        if of.get("nullable") == Some(&Value::Bool(true)) {
+            let why = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
+            errors.push(FieldError::forbidden(format!("{at}.nullable"), why));
+        }
+        if !required(name) && !of.contains_key("default") {
+            let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
+            errors.push(FieldError::required(format!("{at}.default"), why));
+        }
     }
 }
 
 fn pattern(path: &str, fields: &Map<String, Value>, errors: &mut Vec<FieldError>) {
     let Some(pattern) = fields.get("pattern").and_then(Value::as_str) else { return };
-    let Err(error) = Regex::new(pattern) else { return };
+    let Err(error) = pattern::compiled(pattern) else { return };
     let reason = if pattern.matches('(').count() > pattern.matches(')').count() {
         format!("missing closing ): `{pattern}`")
     } else {
@@ -174,5 +269,11 @@ fn default(path: &str, fields: &Map<String, Value>, errors: &mut Vec<FieldError>
     let node = arena.at(root);
     let mut filled = default.clone();
     super::defaults::apply(node, &mut filled);
+    let mut pruned = filled.clone();
+    super::prune::unknown(node, &mut pruned);
+    if pruned != filled {
+        let field = format!("{path}.default");
+        errors.push(FieldError::invalid(field, default, "must not have unknown fields"));
+    }
     errors.extend(validate::check_part(node, &format!("{path}.default"), &filled, None));
 }

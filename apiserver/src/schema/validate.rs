@@ -70,6 +70,10 @@ fn walk(
         Value::Object(fields) => {
             for (name, value) in fields {
                 if is_meta(node, name) {
+                    if let Some(names) = node.names() {
+                        let old = old.and_then(|old| old.get(name));
+                        walk(names, ValuePlace { name: &child(name), ..place }, value, old, errors);
+                    }
                     continue;
                 }
                 let Some(below) = node.field(name) else { continue };

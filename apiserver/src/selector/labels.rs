@@ -260,6 +260,22 @@ const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.
      alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
+/// The server's words for a name that is no subdomain.
+pub(crate) const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
+     and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
+/// Returns whether a text is a DNS subdomain, of any length.
+pub(crate) fn is_subdomain(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    text.split('.').all(|label| {
+        let label = label.as_bytes();
+        label.first().is_some_and(|first| is_inner(*first))
+            && label.last().is_some_and(|last| is_inner(*last))
+            && label.iter().all(|byte| is_inner(*byte) || *byte == b'-')
+    })
+}
+
 /// Checks the key of a label or annotation.
 ///
 /// # Errors
@@ -276,6 +292,10 @@ pub(crate) fn check_label_key(key: &str) -> Result<(), String> {
     };
     if prefix.is_some_and(str::is_empty) {
         return Err("prefix part must be non-empty".to_owned());
+    }
+    if let Some(prefix) = prefix.filter(|prefix| prefix.len() > 253 || !is_subdomain(prefix)) {
+        let why = if prefix.len() > 253 { "must be no more than 253 characters" } else { SUBDOMAIN };
+        return Err(format!("prefix part {why}"));
     }
     if name.is_empty() {
         return Err("name part must be non-empty".to_owned());

@@ -8,7 +8,7 @@ mod fields;
 mod labels;
 
 pub(crate) use fields::FieldSelector;
-pub(crate) use labels::{LabelSelector, TextFilter, check_label_key, check_label_value};
+pub(crate) use labels::{LabelSelector, SUBDOMAIN, TextFilter, check_label_key, check_label_value};
 
 /// Returns whether labels match a `LabelSelector` as stored in objects; an empty one matches all.
 pub(crate) fn matches_labels(selector: &Value, object: &Value) -> bool {

@@ -5,12 +5,9 @@ use serde_json::Value;
 use super::Target;
 use crate::limits;
 use crate::object;
-use crate::selector::{check_label_key, check_label_value};
+use crate::selector::{SUBDOMAIN, check_label_key, check_label_value};
 use crate::status::{Cause, Status};
 
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
-                         and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
-                         validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
                      start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for \
                      validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -56,19 +53,23 @@ pub(super) fn same_name(target: &Target, object: &Value) -> Result<(), Status> {
 pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
     let mut causes = name_faults(target, object);
     causes.extend(changeable(object));
-    for finalizer in object::finalizers(object) {
-        if let Err(why) = check_label_key(finalizer) {
-            causes.push(Cause::invalid("metadata.finalizers", &format!("{finalizer:?}"), &why));
-        }
-    }
+    causes.extend(finalizer_faults(object));
     causes.extend(unqualified_finalizers(target, object));
     causes.extend(owner_causes(object));
     causes
 }
 
-/// Checks what an update may change: finalizers less strictly than a creation.
+fn finalizer_faults(object: &Value) -> impl Iterator<Item = Cause> {
+    object::finalizers(object).into_iter().filter_map(|finalizer| {
+        let why = check_label_key(finalizer).err()?;
+        Some(Cause::invalid("metadata.finalizers", &format!("{finalizer:?}"), &why))
+    })
+}
+
+/// Checks what an update may change.
 pub(super) fn changed_metadata(target: &Target, object: &Value) -> Vec<Cause> {
     let mut causes = changeable(object);
+    causes.extend(finalizer_faults(object));
     // Leases are checked without the rule of the other built-in kinds.
     let is_lease = target.resource.built_in().is_some_and(|row| row.kind == "Lease");
     if !is_lease {
@@ -120,8 +121,7 @@ fn changeable(object: &Value) -> Vec<Cause> {
 fn unqualified_finalizers(target: &Target, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (index, finalizer) in object::finalizers(object).into_iter().enumerate() {
-        let is_named =
-            finalizer.contains('/') || STANDARD.contains(&finalizer) || check_label_key(finalizer).is_err();
+        let is_named = finalizer.contains('/') || STANDARD.contains(&finalizer);
         if !is_named && !target.resource.is_custom() {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             causes.push(Cause::invalid(

@@ -23,7 +23,7 @@ fn live(state: &State, target: &Target) -> Result<Value, Status> {
     Ok(target.served.show_stored(stored))
 }
 
-fn scale_of(parent: &Value, paths: &ScalePaths) -> Value {
+fn scale_of(target: &Target, parent: &Value, paths: &ScalePaths) -> Value {
     let number = |path: &str| object::at(parent, path).and_then(Value::as_i64).unwrap_or(0);
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -32,7 +32,7 @@ fn scale_of(parent: &Value, paths: &ScalePaths) -> Value {
         }
     }
     let mut status = json!({"replicas": number(&paths.status)});
-    if let Some(selector) = selector_text(parent, paths) {
+    if let Some(selector) = selector_text(target, parent, paths) {
         status["selector"] = selector.into();
     }
     json!({
@@ -41,16 +41,34 @@ fn scale_of(parent: &Value, paths: &ScalePaths) -> Value {
     })
 }
 
-fn selector_text(parent: &Value, paths: &ScalePaths) -> Option<String> {
+fn selector_text(target: &Target, parent: &Value, paths: &ScalePaths) -> Option<String> {
     if let Some(text) =
         object::at(parent, &paths.selector).and_then(Value::as_str).filter(|_| !paths.selector.is_empty())
     {
         return Some(text.to_owned());
     }
-    let labels = object::at(parent, "spec.selector.matchLabels")?.as_object()?;
-    let pairs: Vec<String> =
-        labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    Some(pairs.join(","))
+    if target.resource.is_custom() {
+        return None;
+    }
+    let selector = object::at(parent, "spec.selector")?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let labels = labels.map(|(key, value)| (key.clone(), format!("{key}={}", text(value))));
+    let terms = selector["matchExpressions"].as_array().into_iter().flatten().map(|term| {
+        let mut values: Vec<String> = term["values"].as_array().into_iter().flatten().map(text).collect();
+        values.sort_unstable();
+        let (key, values) = (text(&term["key"]), values.join(","));
+        let term = match term["operator"].as_str().unwrap_or_default() {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.clone(),
+        };
+        (key, term)
+    });
+    let mut all: Vec<_> = labels.chain(terms).collect();
+    all.sort_by(|(one, _), (other, _)| one.cmp(other));
+    (!all.is_empty()).then(|| all.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(","))
 }
 
 /// Reads the scale of an object.
@@ -64,7 +82,7 @@ pub(crate) fn get_scale(state: &State, target: &Target) -> Result<Value, Status>
         let status = Status::new(500, Some("InternalError"), format!("Internal error occurred: {why}"));
         return Err(status.with_details(json!({"causes": [{"message": why}]})));
     }
-    Ok(scale_of(&parent, paths))
+    Ok(scale_of(target, &parent, paths))
 }
 
 /// Replaces the scale of an object.
@@ -97,13 +115,13 @@ pub(crate) fn patch_scale(
     if media_type(headers) == APPLY {
         let mut scale: Value =
             crate::limits::read_yaml(body).map_err(|e| Status::bad_request(e.to_string()))?;
-        let old = scale_of(&parent, &paths);
+        let old = scale_of(target, &parent, &paths);
         admit::change(state, target, options, Operation::Update, Some(&old), &mut scale)?;
         admit::check(state, target, options, Operation::Update, Some(&old), &scale)?;
         let written = apply_replicas(state, target, options, &paths.spec, &scale)?;
         return Ok(shown_as_scale(target, written, &paths));
     }
-    let mut scale = scale_of(&parent, &paths);
+    let mut scale = scale_of(target, &parent, &paths);
     super::patching::change(target, headers, body, &mut scale)?;
     set_scale(state, target, options, scale)
 }
@@ -116,7 +134,7 @@ fn set_scale(
 ) -> Result<Written, Status> {
     let mut parent = live(state, target)?;
     let paths = paths(target)?.clone();
-    let old = scale_of(&parent, &paths);
+    let old = scale_of(target, &parent, &paths);
     admit::change(state, target, options, Operation::Update, Some(&old), &mut scale)?;
     admit::check(state, target, options, Operation::Update, Some(&old), &scale)?;
     let scale = &scale;
@@ -144,5 +162,5 @@ fn shown_as_scale(target: &Target, written: Written, paths: &ScalePaths) -> Writ
         Shown::Stored(stored) => target.served.show_stored(stored),
         Shown::Unstored(value) | Shown::Other(value) => value.clone(),
     };
-    Written { shown: Shown::Other(scale_of(&shown, paths)), ..written }
+    Written { shown: Shown::Other(scale_of(target, &shown, paths)), ..written }
 }

@@ -1,18 +1,33 @@
-//! Changes: what an update may not change of a kind's specification.
+//! Changes: what an update may not change of a kind's specification, and may not write into its status.
 
 use serde_json::{Map, Value};
 
 use super::place::{Findings, Place};
 use super::quantity::Quantity;
+use super::statuses;
 use crate::kinds::Resource;
 use crate::status::Cause;
 
 /// Reports changes of immutable fields.
 pub(in crate::kinds) fn changes(resource: &Resource, before: &Value, new: &Value) -> Vec<Cause> {
     let mut faults = Findings::default();
+    let parts = |first: &'static str| [first, "readyReplicas"];
     match resource.built_in().map_or("", |row| row.kind) {
-        "Job" => job(before, new, &mut faults),
-        "StatefulSet" => stateful_set(before, new, &mut faults),
+        "Job" => {
+            job(before, new, &mut faults);
+            statuses::job(before, new, &mut faults);
+        }
+        "StatefulSet" => {
+            stateful_set(before, new, &mut faults);
+            let parts = ["readyReplicas", "currentReplicas", "updatedReplicas"];
+            statuses::replicas(before, new, &parts, "status.readyReplicas", &mut faults);
+        }
+        "Deployment" => {
+            statuses::replicas(before, new, &parts("updatedReplicas"), "readyReplicas", &mut faults);
+        }
+        "ReplicaSet" => {
+            statuses::replicas(before, new, &parts("fullyLabeledReplicas"), "readyReplicas", &mut faults);
+        }
         "PersistentVolumeClaim" => claim(before, new, &mut faults),
         "RoleBinding" | "ClusterRoleBinding" => role(before, new, &mut faults),
         "PriorityClass" if before["value"] != new["value"] => {

@@ -28,6 +28,7 @@ mod rights;
 mod secrets;
 mod selectors;
 mod services;
+mod statuses;
 mod volumes;
 mod words;
 

@@ -2,12 +2,11 @@
 
 use std::net::IpAddr;
 
+use crate::selector::SUBDOMAIN;
+
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an \
      alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end \
-     with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower \
      case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex \
      used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";

@@ -7,7 +7,7 @@ use super::run::deepest;
 use super::types::Type;
 use super::{CelRule, Parsed, roomy};
 use crate::schema::error::FieldError;
-use crate::schema::node::{ListKind, MapKind, NodeRef};
+use crate::schema::node::{ListKind, NodeRef};
 
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
@@ -38,7 +38,6 @@ fn walk(node: NodeRef<'_>, path: &str, lost: Option<&str>, errors: &mut Vec<Fiel
     let whole = node.node().resource || node.node().embedded;
     for (name, below) in node.properties() {
         if !(whole && matches!(name, "metadata" | "apiVersion" | "kind")) {
-            let lost = lost.or((node.map() == MapKind::Atomic).then_some(path));
             walk(below, &format!("{path}.properties[{name}]"), lost, errors);
         }
     }

@@ -22,7 +22,7 @@ pub(in crate::schema) fn run(root: NodeRef<'_>, new: &Value, old: Option<&Value>
     let work = || {
         let mut run = Run { budget: limits::CEL_OBJECT, errors: Vec::new() };
         // The walk has already reported that the budget is spent.
-        let _spent = run.walk(root, "", new, old);
+        let _spent = run.walk(root, "", new, old, None);
         run.errors
     };
     match deepest(root) {
@@ -51,12 +51,21 @@ struct Run {
 }
 
 impl Run {
-    fn walk(&mut self, node: NodeRef<'_>, path: &str, new: &Value, old: Option<&Value>) -> Result<(), Spent> {
+    /// Walks a value; `around` is the nearest one that has an old value, if this one has none, and that.
+    fn walk<'v>(
+        &mut self,
+        node: NodeRef<'_>,
+        path: &str,
+        new: &'v Value,
+        old: Option<&'v Value>,
+        around: Option<(&'v Value, &'v Value)>,
+    ) -> Result<(), Spent> {
         if new.is_null() {
             return Ok(());
         }
         let old = old.filter(|old| !old.is_null());
-        self.rules(node, path, new, old)?;
+        let nearest = old.map(|old| (new, old)).or(around);
+        self.rules(node, path, new, old, nearest)?;
         let whole = node.node().resource || node.node().embedded;
         match new {
             Value::Object(fields) => {
@@ -66,18 +75,19 @@ impl Run {
                     }
                     let old = old.and_then(|old| old.get(name));
                     if let Some(below) = node.property(name) {
-                        self.walk(below, &join(path, name), value, old)?;
+                        self.walk(below, &join(path, name), value, old, nearest)?;
                     } else if node.node().additional.is_some()
                         && let Some(below) = node.additional()
                     {
-                        self.walk(below, &format!("{path}[{name}]"), value, old)?;
+                        self.walk(below, &format!("{path}[{name}]"), value, old, nearest)?;
                     }
                 }
             }
             Value::Array(items) if node.node().items.is_some() => {
                 let old = Counterparts::of(node, old);
                 for (index, value) in items.iter().enumerate() {
-                    self.walk(node.item(), &format!("{path}[{index}]"), value, old.find(value))?;
+                    let at = format!("{path}[{index}]");
+                    self.walk(node.item(), &at, value, old.find(value), nearest)?;
                 }
             }
             _ => {}
@@ -91,6 +101,7 @@ impl Run {
         path: &str,
         new: &Value,
         old: Option<&Value>,
+        nearest: Option<(&Value, &Value)>,
     ) -> Result<(), Spent> {
         let rules = &node.node().validations;
         if rules.is_empty() {
@@ -106,7 +117,8 @@ impl Run {
             let scope = scope(rule, &own, before.as_ref());
             match evaluate(expression, scope.clone()) {
                 Ok(Cel::Bool(true)) => {}
-                Ok(_) if !rule.uses_old_self && old == Some(new) => {}
+                // An object must not be locked by a rule that came later.
+                Ok(_) if !rule.uses_old_self && nearest.is_some_and(|(new, old)| new == old) => {}
                 Ok(_) => {
                     let message = self.message(rule, scope, new, old);
                     self.errors.push(violation(node, rule, path, new, message));

@@ -1,10 +1,10 @@
 //! The keywords of a schema that say what a value must be.
 
-use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::super::error::{FieldError, FieldReason};
 use super::super::node::{JsonType, NodeRef};
+use super::super::pattern;
 use super::formats;
 use super::place::{ValuePlace, join};
 
@@ -126,7 +126,8 @@ fn string(rules: &Map<String, Value>, place: ValuePlace<'_>, text: &str, errors:
     }
     if let Some(pattern) = rules.get("pattern").and_then(Value::as_str)
         && fits
-        && Regex::new(pattern).is_ok_and(|regex| !regex.is_match(text))
+        && let Ok(Some(regex)) = pattern::compiled(pattern)
+        && !regex.is_match(text)
     {
         invalid(place, &value, &format!("should match '{pattern}'"), errors);
     }
