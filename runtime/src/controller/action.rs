@@ -80,7 +80,7 @@ impl Action {
         Self::of(NextRun::Backoff { at_least: Duration::ZERO })
     }
 
-    /// Like [`Action::backoff`], and not before `at_least`.
+    /// Like [`Action::backoff`], and not before `at_least` unless something changes.
     pub fn backoff_at_least(at_least: Duration) -> Self {
         Self::of(NextRun::Backoff { at_least })
     }

@@ -14,5 +14,7 @@ mod outside;
 mod shards;
 #[cfg(test)]
 mod tenants;
+#[cfg(test)]
+mod verbs;
 
 fn main() {}

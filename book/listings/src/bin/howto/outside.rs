@@ -27,9 +27,9 @@ fn controller(
             sum
         })
         .await
-        .map_err(Terminal::new)?;
+        .map_err(watchkeeper::Error::other)?;
         cx.event(Event::normal("Checked", format!("the checksum is {sum}")));
-        Ok::<_, Terminal>(Action::await_change())
+        Ok::<_, watchkeeper::Error>(Action::await_change())
     })
     .source(keys(from))
     .records_events()
