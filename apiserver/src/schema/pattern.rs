@@ -5,7 +5,7 @@ use regex::Regex;
 /// Reads a pattern; `None`: it uses classes of Unicode, which are not built in here.
 ///
 /// # Errors
-/// It is no regular expression.
+/// It is not a regular expression.
 pub(super) fn compiled(pattern: &str) -> Result<Option<Regex>, regex::Error> {
     match Regex::new(&translated(pattern)) {
         Ok(regex) => Ok(Some(regex)),

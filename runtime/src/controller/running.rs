@@ -312,7 +312,8 @@ mod tests {
     // C30 C38
     #[tokio::test(start_paused = true)]
     async fn idle_keys_hold_no_state_whoever_is_waited_for() {
-        let one_namespace = Waits::new(None, vec!["closed".into()], vec![(Some("closed".into()), never())], &[]);
+        let one_namespace =
+            Waits::new(None, vec!["closed".into()], vec![(Some("closed".into()), never())], &[]);
         let all = Waits { awaited: vec![(None, never())], ..Waits::default() };
         for waits in [Waits::default(), one_namespace, all] {
             let core = core(waits);

@@ -21,7 +21,7 @@ use crate::{
 
 /// Most items without a name that are remembered a cache.
 const NAMELESS: usize = 100;
-/// So many objects of a cache that can't be read are logged at once.
+/// How many objects of a cache that can't be read are logged at once.
 const UNREADABLE: u64 = 10;
 
 /// Names a kind for messages, metrics and pages; one of another cluster as `hub/configmaps`.

@@ -27,7 +27,7 @@ use crate::{
 
 /// How many objects, or sets, of one kind a run may depend on one by one.
 pub(super) const ONE_BY_ONE: usize = 256;
-/// Of so many keys each sweep asks whether they are still needed.
+/// How many keys a sweep asks about: whether their reads are still needed.
 const SWEPT_AT_ONCE: usize = 4_096;
 
 /// What the keys of a controller read.

@@ -286,7 +286,8 @@ async fn a_rehearsal_shows_what_it_has_seen_though_a_run_never_ends() {
     let manager = Manager::new(server.client()).controller(Controller::new(reconciler).named("maps"));
     let manager = manager.grace_period(Duration::from_secs(1));
     let shown = manager.rehearse(Duration::from_secs(10)).await.unwrap().to_string();
-    for part in ["maps has 1 objects to look at", "past the grace period of 1s", "would create 1 configmaps"] {
+    for part in ["maps has 1 objects to look at", "past the grace period of 1s", "would create 1 configmaps"]
+    {
         assert!(shown.contains(part), "{shown}");
     }
 }

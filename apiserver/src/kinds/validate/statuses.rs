@@ -55,8 +55,7 @@ pub(super) fn job(before: &Value, new: &Value, faults: &mut Findings) {
     }
 }
 
-/// Checks that a part of the replicas is no more than all of them; `ready` is what the fields of those that are ready are called
-/// in the last of the errors.
+/// Checks that no part of the replicas is more than all of them; `ready` is how the last of the errors names those that are ready.
 pub(super) fn replicas(before: &Value, new: &Value, parts: &[&str], ready: &str, faults: &mut Findings) {
     if before["status"] == new["status"] {
         return;

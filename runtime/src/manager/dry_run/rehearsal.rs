@@ -269,9 +269,8 @@ mod tests {
             ApiRequest::parse(&method, &uri, &http::HeaderMap::new()).unwrap()
         };
         let before = json!({ "kind": "StorageClass" });
-        let effect = |method, line: &str| {
-            TriedWrite::new(&write(method), Some(&before), vec![line.to_owned()]).effect
-        };
+        let effect =
+            |method, line: &str| TriedWrite::new(&write(method), Some(&before), vec![line.to_owned()]).effect;
         assert_eq!(effect(http::Method::PUT, "- allowVolumeExpansion: true"), WriteEffect::Changes);
         assert_eq!(effect(http::Method::DELETE, "- the whole object"), WriteEffect::Deletes);
     }

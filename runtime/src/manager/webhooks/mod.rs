@@ -295,7 +295,10 @@ async fn wait_for_calls(objects: &RawObjects, path: &str, called: &Called, inspe
         }
     };
     if found.is_some_and(|found| !called.converts(&found)) {
-        tracing::info!(path, "this program does not convert the kind so far: waiting until this replica gets calls");
+        tracing::info!(
+            path,
+            "this program does not convert the kind so far: waiting until this replica gets calls"
+        );
         let is_ready = async {
             while !inspector.readiness().is_ok() {
                 sleep(ASK_AGAIN).await;
