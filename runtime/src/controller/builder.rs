@@ -384,7 +384,8 @@ impl<K: Marker, R> Controller<K, R> {
     /// Shares workers and rate out between tenants, which a function names by the key.
     ///
     /// The next key is one of the tenant with the fewest runs in progress; among those, of the tenant that was served
-    /// longest ago. So each has an equal part of the [workers](Self::workers) and of the [rate](Self::rate_limit) as long
+    /// longest ago. A start that had to wait for the rate goes to the one that was served longest ago, unless that has its
+    /// part of the workers. So each has an equal part of the [workers](Self::workers) and of the [rate](Self::rate_limit) as long
     /// as it has keys. A tenant that comes new waits for a worker, and at most for one turn of each of the others.
     /// [Priorities](crate::workqueue::Priority) order the keys of one tenant. [Retries](Self::retry_rate) wait for their
     /// tokens together.

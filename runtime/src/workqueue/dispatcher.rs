@@ -39,7 +39,7 @@ impl<K: QueueKey> Dispatcher<K> {
         waker: &Waker,
         clock: &impl TimeSource,
     ) -> Offer<K> {
-        let offer = self.schedule.take(clock);
+        let offer = self.schedule.take(clock, 1 + self.parked.len() + self.woken);
         let Offer::Wait(until) = offer else { return offer };
         self.last_id += 1;
         *waiter = Some(self.last_id);

@@ -242,9 +242,9 @@ impl<K: QueueKey> Schedule<K> {
 
     // ---- what workers take and bring back ----
 
-    /// Hands out the next key, if one is ready and the rate has a token for it.
+    /// Hands out the next key, if one is ready and the rate has a token for it. So many workers could take one.
     #[inline]
-    pub(super) fn take(&mut self, clock: &impl TimeSource) -> Offer<K> {
+    pub(super) fn take(&mut self, clock: &impl TimeSource, idle: usize) -> Offer<K> {
         self.promote(clock);
         if self.ready() == 0 {
             return if self.has_ended() { Offer::Ended } else { Offer::Wait(self.due()) };
@@ -254,7 +254,8 @@ impl<K: QueueKey> Schedule<K> {
             return Offer::Wait(self.due());
         }
         let awaited_token = std::mem::take(&mut self.awaits_token);
-        let Some(id) = self.ready.pop(&self.entries, awaited_token) else { return Offer::Wait(self.due()) };
+        let workers = awaited_token.then(|| idle.saturating_add(self.in_flight.len()));
+        let Some(id) = self.ready.pop(&self.entries, workers) else { return Offer::Wait(self.due()) };
         self.in_flight.join(&mut self.entries, id);
         let entry = &mut self.entries[id];
         let priority = entry.priority;

@@ -99,12 +99,12 @@ impl<K: QueueKey> ReadyKeys<K> {
         }
     }
 
-    /// Takes the entry whose turn it is, for a worker that had to wait for the rate, or that had not.
+    /// Takes the entry whose turn it is, for a worker. If the rate was waited for, it is said how many workers there are.
     #[inline]
-    pub(super) fn pop(&mut self, entries: &Entries<K>, awaited_token: bool) -> Option<Id> {
+    pub(super) fn pop(&mut self, entries: &Entries<K>, workers: Option<usize>) -> Option<Id> {
         match self {
             Self::Together(lines) => lines.pop(entries),
-            Self::Shared(tenants) => tenants.pop(entries, awaited_token),
+            Self::Shared(tenants) => tenants.pop(entries, workers),
         }
     }
 
@@ -134,7 +134,8 @@ impl<K: QueueKey> ReadyKeys<K> {
 }
 
 /// Shares grants out: the tenant with the fewest keys in flight comes first, of those the one served longest ago. A token that
-/// was waited for goes to the one served longest ago: a run that takes long costs its tenant workers, and not the rate.
+/// was waited for goes to the one served longest ago that has less than its part of the workers: a run that takes long costs
+/// its tenant workers, and not the rate.
 ///
 /// So each has an equal part of the workers and of the rate as long as it has keys, however many the others have.
 pub(super) struct Tenants<K> {
@@ -211,11 +212,12 @@ impl<K: QueueKey> Tenants<K> {
         }
     }
 
-    fn pop(&mut self, entries: &Entries<K>, awaited_token: bool) -> Option<Id> {
-        let id = match awaited_token {
-            true => self.by_last.first()?.1,
-            false => self.turns.first()?.id,
-        };
+    fn pop(&mut self, entries: &Entries<K>, workers: Option<usize>) -> Option<Id> {
+        let first = self.turns.first()?.id;
+        let part = workers.map(|workers| (workers / self.turns.len()).max(1));
+        let has_room = |id: &usize| part.is_some_and(|part| (self.tenants[*id].in_flight as usize) < part);
+        let mut served_longest_ago = self.by_last.iter().map(|(_, id)| *id);
+        let id = part.and_then(|_| served_longest_ago.find(has_room)).unwrap_or(first);
         self.ready -= 1;
         self.last_turn += 1;
         let last_turn = self.last_turn;

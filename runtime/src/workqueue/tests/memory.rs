@@ -16,7 +16,7 @@ fn a_million_forgotten_keys_leave_no_memory_behind() {
     assert_eq!(schedule.depth().known, KEYS as usize);
     let later = At::START.after(secs(2));
     for _ in 0..KEYS {
-        let Offer::Run(grant) = schedule.take(&later) else { panic!("all are due") };
+        let Offer::Run(grant) = schedule.take(&later, usize::MAX) else { panic!("all are due") };
         schedule.finish(grant.id, Outcome::Forget, grant.priority, &later);
     }
     assert_eq!(schedule.depth(), crate::workqueue::Depth::default());

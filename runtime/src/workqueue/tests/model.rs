@@ -616,7 +616,7 @@ fn play(steps: Vec<Step>, limited: bool, shared: bool) -> Result<(), TestCaseErr
                 model.release(key);
             }
             Step::Take => {
-                let grant = match state.take(&now) {
+                let grant = match state.take(&now, usize::MAX) {
                     Offer::Run(grant) => {
                         state.rate.iter_mut().for_each(|rate| rate.pay(now));
                         Some(grant)

@@ -109,7 +109,7 @@ proptest! {
         let mut schedule = Schedule::new(config).unwrap();
         let (mut now, mut starts, mut flying) = (At::START, Vec::new(), Vec::new());
         let (mut owed, mut served) = ([0usize; 30], vec![[0usize; 30]]);
-        let mut take = |schedule: &mut Schedule<u8>, now: At, served: &mut Vec<[usize; 30]>| match schedule.take(&now) {
+        let mut take = |schedule: &mut Schedule<u8>, now: At, served: &mut Vec<[usize; 30]>| match schedule.take(&now, usize::MAX) {
             Offer::Run(grant) => {
                 schedule.rate.as_mut().unwrap().pay(now);
                 starts.push(now.nanos());

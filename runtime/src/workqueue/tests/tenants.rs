@@ -1,6 +1,9 @@
 //! Grants shared out between tenants.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use super::*;
 use crate::workqueue::RateLimit;
@@ -83,20 +86,48 @@ async fn the_rate_is_shared_out_too() {
     assert!(began.elapsed() <= millis(1_000), "{:?}", began.elapsed());
 }
 
+/// Lets four workers run the keys of two tenants for a while, ten a second at most; how long each runs depends on how many of its
+/// tenant ran before. Returns how many of each have ended.
+async fn worked(took: impl Fn(&str, usize) -> u64 + Send + Sync + 'static) -> [usize; 2] {
+    let rate = Some(RateLimit::per_second(10).burst(1));
+    let queue = shared(WorkQueueConfig { rate, ..WorkQueueConfig::default() });
+    for tenant in ["a", "b"] {
+        add(&queue, tenant, 1_000);
+    }
+    let (took, begun, ended) = (Arc::new(took), Arc::new(Counts::default()), Arc::new(Counts::default()));
+    let worker = || {
+        let (queue, took, begun, ended) = (queue.clone(), took.clone(), begun.clone(), ended.clone());
+        tokio::spawn(async move {
+            loop {
+                let item = next(&queue).await;
+                let tenant = item.key()[..1].to_owned();
+                let of = usize::from(tenant == "b");
+                let before = begun[of].fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(millis(took(&tenant, before))).await;
+                ended[of].fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    };
+    let workers: Vec<_> = (0..4).map(|_| worker()).collect();
+    tokio::time::sleep(millis(20_000)).await;
+    workers.iter().for_each(tokio::task::JoinHandle::abort);
+    [0, 1].map(|of| ended[of].load(Ordering::Relaxed))
+}
+
+type Counts = [AtomicUsize; 2];
+
 // Q22
 #[tokio::test(start_paused = true)]
 async fn a_run_that_takes_long_costs_its_tenant_nothing_of_the_rate() {
-    let rate = Some(RateLimit::per_second(10).burst(1));
-    let queue = shared(WorkQueueConfig { rate, ..WorkQueueConfig::default() });
-    add(&queue, "a", 100);
-    let hangs = next(&queue).await;
-    add(&queue, "b", 100);
-    let mut of_a = 0;
-    for _ in 0..20 {
-        of_a += usize::from(next(&queue).await.key().starts_with('a'));
-    }
-    assert_eq!(of_a, 10);
-    drop(hangs);
+    let [a, b] = worked(|tenant, before| if tenant == "a" && before == 0 { 3_600_000 } else { 1 }).await;
+    assert!(a.abs_diff(b) <= 2 && a > 90, "{a} and {b}");
+}
+
+// Q22
+#[tokio::test(start_paused = true)]
+async fn runs_that_take_long_hold_no_more_than_a_part_of_the_workers() {
+    let [a, b] = worked(|tenant, _| if tenant == "a" { 30_000 } else { 1 }).await;
+    assert!(a == 0 && b > 150, "{a} and {b}");
 }
 
 // Q22 Q11
