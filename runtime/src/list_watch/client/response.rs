@@ -177,16 +177,17 @@ pub(super) fn events(
     };
     let blocks = stream::unfold(reader, |mut reader| async move { Some((reader.block().await?, reader)) });
     // The flag goes to the decoder as well: a task decodes all that it was given.
-    let blocks = blocks.map_ok(|(lines, worth_a_task)| ((lines, worth_a_task), worth_a_task));
+    let blocks = blocks.map_ok(|block: LineBlock| {
+        let worth_a_task = block.worth_a_task;
+        (block, worth_a_task)
+    });
     let lazily = move |lines, recorder| {
         Box::new(decoder.clone().events(lines, spare.clone(), recorder)) as DecodedEvents
     };
     let at_once = |events: DecodedEvents| Box::new(events.collect::<Vec<_>>().into_iter()) as DecodedEvents;
-    let events = decoded(blocks, move |(lines, worth_a_task)| {
-        Ok(match worth_a_task {
-            true => at_once(lazily(lines, None)),
-            false => lazily(lines, Some(recorder.clone())),
-        })
+    let events = decoded(blocks, move |block| {
+        let events = lazily(block.lines, (!block.is_recorded).then(|| recorder.clone()));
+        Ok(if block.worth_a_task { at_once(events) } else { events })
     });
     let events = events.map_ok(stream::iter);
     let events = events.flat_map(|events| match events {
@@ -200,6 +201,14 @@ pub(super) fn events(
         Some((event, rest))
     });
     until_error.boxed()
+}
+
+/// Whole lines that were there at once.
+struct LineBlock {
+    lines: Vec<u8>,
+    /// They are many: decoded in a task of their own.
+    worth_a_task: bool,
+    is_recorded: bool,
 }
 
 /// Reads the body of a watch, under its deadlines.
@@ -217,10 +226,10 @@ struct WatchReader {
 }
 
 impl WatchReader {
-    /// Waits for whole lines, and says whether they are worth a task; `None` after the end.
+    /// Waits for whole lines; `None` after the end.
     ///
-    /// Changes are not: they are decoded where they are read, which costs least.
-    async fn block(&mut self) -> Option<Result<(Vec<u8>, bool), ListWatchError>> {
+    /// Changes are not worth a task: they are decoded where they are read, which costs least.
+    async fn block(&mut self) -> Option<Result<LineBlock, ListWatchError>> {
         while self.end.is_none() && self.lines.whole < WORTH_A_TASK {
             let chunk = match next_chunk(&mut self.body).now_or_never() {
                 Some(chunk) => chunk,
@@ -247,15 +256,15 @@ impl WatchReader {
         }
         let lines = self.lines.take();
         self.recorder.came();
-        let worth_a_task = self.in_bulk && lines.len() >= WORTH_A_TASK;
-        if worth_a_task {
-            // Tasks end in any order.
+        let (worth_a_task, is_recorded) = (self.in_bulk && lines.len() >= WORTH_A_TASK, self.in_bulk);
+        if is_recorded {
+            // Other blocks may be read before this one is decoded.
             let mut start = 0;
             while let Some(line) = next_line(&lines, &mut start) {
                 self.recorder.line(line);
             }
         }
         self.in_bulk = self.in_bulk && memchr::memmem::find(&lines, INITIAL_EVENTS_END.as_bytes()).is_none();
-        Some(Ok((lines, worth_a_task)))
+        Some(Ok(LineBlock { lines, worth_a_task, is_recorded }))
     }
 }
