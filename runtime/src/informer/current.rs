@@ -67,6 +67,7 @@ impl TermStart {
         if let Some((_, latest)) = of_kind.iter().find(|(known, _)| known.is_same(server)) {
             return latest.clone();
         }
+        of_kind.retain(|(known, _)| known.is_shared());
         of_kind.push((server.clone(), Latest::default()));
         of_kind.last().map(|(_, latest)| latest.clone()).unwrap_or_default()
     }

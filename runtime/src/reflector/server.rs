@@ -62,6 +62,11 @@ impl Server {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
+    /// Returns whether others hold it as well.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.shared) > 1
+    }
+
     /// Counts the reported losses of its history.
     pub(crate) fn losses(&self) -> u64 {
         self.state().losses
