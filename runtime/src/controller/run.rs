@@ -94,6 +94,7 @@ impl<'a> Run<'a> {
         // Its slot leaves this replica: who takes it runs the key.
         let has_left = !table.slots.admits(key);
         if has_left {
+            table.reads.forget(key);
             drop(table);
             info.moments.tell();
             let error = outcome.as_ref().err().map(|failure| &*failure.report);

@@ -279,15 +279,26 @@ impl ReadTable {
         let ids;
         (ids, self.swept_to) = self.readers.some(self.swept_to, most);
         for id in ids {
-            let reader = self.readers.get_mut(id);
-            if keep(&reader.key) {
-                continue;
+            let reader = self.readers.get(id);
+            if !keep(&reader.key) {
+                self.forget_reader(id);
             }
-            let done = std::mem::take(&mut reader.done).reads;
-            let running = reader.running.take().map(|reads| reads.reads).unwrap_or_default();
-            self.settle_all(id, [done, running].concat());
-            self.remove_reader(id);
         }
+    }
+
+    /// Forgets the reads of a key.
+    pub(crate) fn forget(&mut self, key: &ObjectKey) {
+        if let Some(id) = self.find_reader(key) {
+            self.forget_reader(id);
+        }
+    }
+
+    fn forget_reader(&mut self, id: u32) {
+        let reader = self.readers.get_mut(id);
+        let done = std::mem::take(&mut reader.done).reads;
+        let running = reader.running.take().map(|reads| reads.reads).unwrap_or_default();
+        self.settle_all(id, [done, running].concat());
+        self.remove_reader(id);
     }
 
     fn remove_reader(&mut self, id: u32) {

@@ -125,8 +125,6 @@ impl KeyTable {
             left.for_each(|(_, record)| record.leave());
             self.keys.retain(|_, record| !record.is_empty());
             self.reads.retain(|key| self.slots.admits(key));
-            let failed: Vec<_> = self.queue.awaiting_change();
-            failed.iter().filter(|key| !self.slots.admits(key)).for_each(|key| self.queue.forget(key));
         }
         let is_busy = |record: &KeyRecord| record.run.is_some() || record.awaits_writes();
         let busy = self.keys.iter().filter(|(_, record)| !draining.is_empty() && is_busy(record));
@@ -742,7 +740,9 @@ impl KeyTable {
             details(key).is_some_and(|details| details.writes.awaits(source, version))
         });
         for key in self.queue.awaiting_change() {
-            if is_gone(&key) && details(&key).is_none_or(|details| details.tombstones.is_empty()) {
+            let is_over =
+                || is_gone(&key) && details(&key).is_none_or(|details| details.tombstones.is_empty());
+            if !self.slots.admits(&key) || is_over() {
                 self.queue.forget(&key);
             }
         }
