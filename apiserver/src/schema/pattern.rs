@@ -22,24 +22,26 @@ fn translated(pattern: &str) -> String {
         let after = &rest[letter.len_utf8()..];
         if letter == '\\' {
             let escaped = after.chars().next();
-            let class = match escaped {
-                Some('d') => Some("0-9"),
-                Some('w') => Some("0-9A-Za-z_"),
-                Some('s') => Some("\\t\\n\\f\\r "),
-                _ => None,
+            let length = match escaped {
+                // The braces belong to it.
+                Some('x' | 'p' | 'P') if after[1..].starts_with('{') => {
+                    after.find('}').map_or(after.len(), |end| end + 1)
+                }
+                escaped => escaped.map_or(0, char::len_utf8),
             };
-            match (class, escaped, in_class) {
-                (Some(class), _, true) => text.push_str(class),
-                (Some(class), _, false) => text.push_str(&format!("[{class}]")),
-                (None, Some('D'), false) => text.push_str("[^0-9]"),
-                (None, Some('W'), false) => text.push_str("[^0-9A-Za-z_]"),
-                (None, Some('S'), false) => text.push_str("[^\\t\\n\\f\\r ]"),
+            match escaped {
+                Some('d') => text.push_str("[0-9]"),
+                Some('D') => text.push_str("[^0-9]"),
+                Some('w') => text.push_str("[0-9A-Za-z_]"),
+                Some('W') => text.push_str("[^0-9A-Za-z_]"),
+                Some('s') => text.push_str("[\\t\\n\\f\\r ]"),
+                Some('S') => text.push_str("[^\\t\\n\\f\\r ]"),
                 _ => {
                     text.push('\\');
-                    text.extend(escaped);
+                    text.push_str(&after[..length]);
                 }
             }
-            rest = &after[escaped.map_or(0, char::len_utf8)..];
+            rest = &after[length..];
             continue;
         }
         match letter {
@@ -75,6 +77,10 @@ mod tests {
         assert!(matches(r"^{.*}$", "{a}") && matches(r"^a{2,3}$", "aa") && !matches(r"^a{2}$", "a{2}"));
         assert!(matches(r"^\{a\\d$", r"{a\d") && matches(r"^[{]$", "{"));
         assert!(compiled(r"^\p{L}+$").unwrap().is_none_or(|regex| regex.is_match("ü")));
+        assert!(
+            matches(r"^[\w-\.]+$", "a-b.c") && matches(r"^[\w-z]+$", "a-b") && !matches(r"^[\s-x]$", "a")
+        );
+        assert!(matches(r"^\x{61}?b$", "ab") && matches(r"^[^\W]$", "a") && !matches(r"^[\S]$", " "));
         assert!(compiled("(").is_err());
     }
 }
