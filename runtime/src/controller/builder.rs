@@ -483,7 +483,8 @@ impl<K: Marker, R> Controller<K, R> {
     /// Makes the controller give up if its caches have not synced within this time; it waits for ever unless set.
     ///
     /// [`Manager::run`](crate::Manager::run) then stops with the error. Zero is refused at the start. A controller of a
-    /// [`Fleet`](crate::manager::Fleet) waits for ever in any case, because its cluster may be away. While it waits, it logs for which caches, and why: after 30 s, then less and less often.
+    /// [`Fleet`](crate::manager::Fleet) waits for ever in any case, because its cluster may be away. While it waits, it
+    /// logs for which caches, and why: after 30 s, then less and less often.
     pub fn sync_timeout(mut self, within: Duration) -> Self {
         self.definition.settings.sync_timeout = Some(within);
         self

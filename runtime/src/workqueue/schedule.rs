@@ -63,7 +63,7 @@ pub(super) struct Schedule<K> {
     waiting: [usize; EntryWait::COUNT],
     /// The rate of all grants. The taker of a key pays it when its run starts.
     pub(super) rate: Option<Tokens>,
-    /// A worker has come, and there was no token for a key that is ready.
+    /// A worker came for a key that is ready, and the rate had no token.
     awaits_token: bool,
     retry_rate: Option<Tokens>,
     backoff: Arc<dyn RateLimiter>,

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 use watchkeeper::{
+    Running,
     controller::Why,
     leader_election::LeaderElection,
     manager::{Fleet, FleetCluster},
@@ -74,6 +75,15 @@ fn fleet(manager: &Manager) -> (Changes, Record) {
 
 fn send(changes: &Changes, name: &str, client: Option<kube::Client>) {
     changes.unbounded_send((name.to_owned(), client)).unwrap();
+}
+
+/// Starts a replica of an elected program that has one cluster.
+fn replica(hub: &ApiServer, one: &ApiServer, name: &str) -> (Running, Record, Changes) {
+    let election = LeaderElection::new("fleet").identity(name).namespace("shop");
+    let manager = Manager::new(hub.client()).leader_election(election);
+    let (changes, record) = fleet(&manager);
+    send(&changes, "one", Some(one.client()));
+    (manager.spawn(), record, changes)
 }
 
 fn ran(record: &Record, cluster: &str) -> usize {
@@ -225,13 +235,7 @@ async fn clusters_that_are_away_hold_up_no_other() {
 #[tokio::test(start_paused = true)]
 async fn only_the_replica_that_leads_works_in_the_clusters() {
     let (hub, one) = (cluster().await, cluster().await);
-    let replica = |name: &str| {
-        let election = LeaderElection::new("fleet").identity(name).namespace("shop");
-        let manager = Manager::new(hub.client()).leader_election(election);
-        let (changes, record) = fleet(&manager);
-        send(&changes, "one", Some(one.client()));
-        (manager.spawn(), record, changes)
-    };
+    let replica = |name: &str| replica(&hub, &one, name);
     let (first, of_first, _open) = replica("first");
     sleep(Duration::from_secs(20)).await;
     let (second, of_second, _open) = replica("second");
@@ -250,13 +254,7 @@ async fn only_the_replica_that_leads_works_in_the_clusters() {
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_works_in_a_cluster_on_caches_that_show_what_was_there() {
     let (hub, one) = (cluster().await, cluster().await);
-    let replica = |name: &str| {
-        let election = LeaderElection::new("fleet").identity(name).namespace("shop");
-        let manager = Manager::new(hub.client()).leader_election(election);
-        let (changes, record) = fleet(&manager);
-        send(&changes, "one", Some(one.client()));
-        (manager.spawn(), record, changes)
-    };
+    let replica = |name: &str| replica(&hub, &one, name);
     let (first, _, _open) = replica("first");
     sleep(Duration::from_secs(20)).await;
     let (second, of_second, _open) = replica("second");
