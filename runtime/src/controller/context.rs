@@ -39,7 +39,7 @@ use crate::{
 ///
 /// | You want to | Call | Which sends |
 /// |---|---|---|
-/// | keep a child as it should be | [`apply`](Self::apply) | nothing if nothing would change |
+/// | keep a child as it should be | [`apply`](Self::apply) | nothing if it was applied before and still is so |
 /// | make a child once, or let the server name it | [`create`](Self::create) | one request |
 /// | read what is cached, and run again when it changes | [`lister`](Self::lister), [`owned`](Self::owned) | nothing |
 /// | read what the server has now | [`get`](Self::get), [`get_opt`](Self::get_opt) | one request |

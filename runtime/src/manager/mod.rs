@@ -670,7 +670,8 @@ impl Manager {
 
     /// Serves `/healthz`, `/readyz`, `/metrics` and `/debug` at an address; see [`manager::http`](http).
     ///
-    /// In a pod, which [`infer`](Self::infer) finds out, the default is `:8080`; elsewhere nothing is served by default.
+    /// In a pod, which [`infer`](Self::infer) finds out, and with `watchkeeper::cli`, the default is `:8080`; otherwise
+    /// nothing is served.
     /// `/debug` is shown only to this machine, unless [`Http`] says otherwise. The start takes the port first, and the
     /// stop gives it up last. If the port is in use or the address can't be read, the start ends with
     /// [`Error::Http`].

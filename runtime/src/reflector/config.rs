@@ -10,7 +10,9 @@ use crate::{backoff::BackoffSchedule, clock::WallClock, metrics::Metrics};
 pub struct ReflectorConfig {
     /// What is fetched, as messages name it: `websites.web.example.dev`; an informer's is its kind unless set.
     pub name: Cow<'static, str>,
-    /// How the first list is read, and later ones where that is possible.
+    /// How the first list is read, and later ones where that is possible: streamed unless set.
+    ///
+    /// An informer's is its own, whatever this says.
     pub first_list: FirstList,
     /// Most items a page; an explicit size always wins. `None`: 500, where lists are paged at all.
     pub page_size: Option<u32>,
@@ -22,7 +24,7 @@ pub struct ReflectorConfig {
     /// row, and after every 16 more, which is about every twelve minutes. Between two lists nothing is seen, so that keys
     /// whose own writes are not shown yet wait for the next.
     pub poll: Option<Duration>,
-    /// How long to wait after failures.
+    /// How long to wait after failures: 800 ms, doubled up to 30 s, and up to twice that by chance, unless set.
     ///
     /// Not less than the server's `Retry-After` asks for, up to five minutes, unless others get through after an outage.
     /// While requests to the same server succeed, delays after failures that may be chance (no answer, an answer that broke

@@ -47,9 +47,9 @@ async fn the_template_becomes_an_operator_that_works() {
     let folder = Folder::empty();
     fs::create_dir(folder.path().join("clone")).unwrap();
     let clone = folder.path().join("clone");
-    shell(&root(), &format!("cp -r template '{}'", clone.display()));
+    shell(&root(), &format!("cp -r template Cargo.toml '{}'", clone.display()));
     shell(&clone, &copy_lines());
-    let operator = clone.join("my-operator");
+    let operator = folder.path().join("my-operator");
     assert_eq!(with_placeholders(&operator), [""; 0]);
     fs::copy(root().join("Cargo.lock"), operator.join("Cargo.lock")).unwrap();
     as_published(&operator.join("Cargo.toml"));
