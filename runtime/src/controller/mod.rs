@@ -70,7 +70,7 @@ pub(crate) use report::{KeyGroup, KeyLine, QueueDepths};
 pub use report::{KeyReport, KeyReports};
 pub(crate) use running::RunningController;
 pub(crate) use sources::CachePart;
-pub(crate) use term::{Stop, Term, Terms};
+pub(crate) use term::{Stop, Term, TermHold, Terms};
 pub(crate) use trace::FindTraceId;
 pub(crate) use waits::Waits;
 pub use watch::{Cluster, Watch, owners_of};

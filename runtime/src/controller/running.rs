@@ -151,7 +151,7 @@ impl RunningController {
     ///
     /// # Panics
     /// With the panic of a run that is to propagate.
-    async fn run_workers(&self, connections: Connections, Term { stop, start, .. }: &Term) {
+    async fn run_workers(&self, connections: Connections, Term { stop, start, held, .. }: &Term) {
         let (core, start) = (&*self.core, start.as_deref());
         let (mut running, mut listening) = (JoinSet::new(), JoinSet::new());
         let panicking = async {
@@ -160,7 +160,14 @@ impl RunningController {
             tracing::info!(controller = %name, workers, "caches have synced: reconciling");
             core.metrics.counts.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
             core.open(None);
-            (0..workers).for_each(|_| drop(running.spawn((self.work)(stop.finish.clone()))));
+            for _ in 0..workers {
+                let (work, held) = ((self.work)(stop.finish.clone()), held.clone());
+                running.spawn(async move {
+                    // One that blocks its thread goes on, also if the controller is dropped.
+                    let _held = held;
+                    work.await;
+                });
+            }
             for stream in &self.streams {
                 listening.spawn(stream.clone().listen(name.clone(), self.enqueuer.clone()));
             }

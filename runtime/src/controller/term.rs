@@ -1,11 +1,11 @@
 //! The times in which a controller may work: one without an end, or one after the other under leader election.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
-use crate::{informer::TermStart, shards::Slots};
+use crate::{informer::TermStart, leader_election::TermWatch, shards::Slots};
 
 /// How a controller is asked to stop.
 #[derive(Clone, Debug)]
@@ -26,6 +26,23 @@ impl Stop {
     pub(crate) fn child(&self) -> Self {
         Self { finish: self.finish.child_token(), abort: self.abort.child_token() }
     }
+
+    /// Runs to the end. Once it is told to finish it has the grace period for that, and is aborted then.
+    pub(crate) async fn within<T>(&self, grace_period: Duration, run: impl Future<Output = T>) -> T {
+        let overdue = async {
+            self.finish.cancelled().await;
+            sleep(grace_period).await;
+        };
+        tokio::pin!(run);
+        tokio::select! {
+            biased;
+            ended = &mut run => ended,
+            () = overdue => {
+                self.abort.cancel();
+                run.await
+            }
+        }
+    }
 }
 
 /// A time in which work may be done.
@@ -39,13 +56,25 @@ pub(crate) struct Term {
     /// The part of the work that is this replica's; `None`: all of it.
     pub(crate) slots: Option<Slots>,
     /// Held for as long as anything of the term runs.
-    pub(super) _held: Option<Arc<TaskTrackerToken>>,
+    pub(super) held: Option<Arc<TermHold>>,
+}
+
+/// What is held for as long as anything of a term runs: others learn that it does.
+pub(crate) struct TermHold {
+    _working: TaskTrackerToken,
+    _watch: Option<TermWatch>,
+}
+
+impl TermHold {
+    pub(crate) fn new(working: TaskTrackerToken, watch: Option<TermWatch>) -> Self {
+        Self { _working: working, _watch: watch }
+    }
 }
 
 impl Term {
     /// The time of a process that is not elected.
     pub(crate) fn endless(stop: &Stop) -> Self {
-        Self { stop: stop.clone(), start: None, slots: None, _held: None }
+        Self { stop: stop.clone(), start: None, slots: None, held: None }
     }
 
     /// A part of it, which can end before.
@@ -54,13 +83,8 @@ impl Term {
     }
 
     /// A term that was won; stopping waits until it is dropped.
-    pub(crate) fn won(
-        stop: Stop,
-        start: Arc<TermStart>,
-        slots: Option<Slots>,
-        held: TaskTrackerToken,
-    ) -> Self {
-        Self { stop, start: Some(start), slots, _held: Some(Arc::new(held)) }
+    pub(crate) fn won(stop: Stop, start: Arc<TermStart>, slots: Option<Slots>, held: TermHold) -> Self {
+        Self { stop, start: Some(start), slots, held: Some(Arc::new(held)) }
     }
 }
 

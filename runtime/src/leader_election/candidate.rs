@@ -2,7 +2,7 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     ElectionError, LeaderElection, LeaderState, Leadership,
@@ -10,6 +10,7 @@ use super::{
     gate::TermGate,
     lease::{Lease, LeaseFailure},
     note::LeaseNote,
+    overrun::{Overrun, TermWatch},
     settings::Timing,
     status::StatusSender,
 };
@@ -118,7 +119,12 @@ impl Candidate {
                 return loss;
             }
             let until = self.elector.lasts_until(now);
-            let _ = self.step(until).await;
+            let unrenewed = is_unrenewed(self.gate.clone(), self.timing.renew);
+            tokio::select! {
+                biased;
+                _ = self.step(until) => {}
+                () = unrenewed => {}
+            }
         }
     }
 
@@ -133,21 +139,18 @@ impl Candidate {
         self.gate.close();
     }
 
-    /// Waits for runs that outlast the term. Ends the process before another replica can take the Lease.
-    pub(crate) async fn outlast(&self, ended: impl Future<Output = ()>, who: impl Fn() -> Option<String>) {
-        let left = self.timing.overrun().saturating_sub(self.timing.expiry());
-        tokio::pin!(ended);
-        if timeout(left, &mut ended).await.is_ok() {
-            return;
-        }
-        let who = who().unwrap_or_else(|| "something that can't be named".to_owned());
-        let lease = self.status.lease();
-        tracing::error!(%lease, "the term is over, and {who} runs on: the process ends, before another leads");
-        match self.on_overrun {
-            None => std::process::abort(),
-            Some(tell) => tell(&who),
-        }
-        ended.await;
+    /// Watches what the term's work holds. If it still does when another replica may soon lead, the process ends.
+    pub(crate) fn watch_term<N>(&self, who: N) -> Option<TermWatch>
+    where
+        N: Fn() -> Option<String> + Send + 'static,
+    {
+        let lease = self.status.lease().clone();
+        let (gate, tell) = (self.gate.clone(), self.on_overrun);
+        let overrun = Overrun { gate, timing: self.timing, lease: lease.clone(), tell };
+        let no_thread = |error| {
+            tracing::error!(%lease, %error, "no thread can be had that ends the process if a run outlasts the term");
+        };
+        overrun.watch(who).map_err(no_thread).ok()
     }
 
     /// Releases the Lease, if this replica holds it, once everything that ran has ended.
@@ -224,6 +227,16 @@ impl Candidate {
             _ => {}
         }
         self.failure = failure;
+    }
+}
+
+/// Ends once a term was not renewed for a time, by the clock that shows more: also while a request is under way.
+async fn is_unrenewed(gate: Arc<TermGate>, within: Duration) {
+    loop {
+        sleep(LOOK).await;
+        if gate.unrenewed() >= within {
+            return;
+        }
     }
 }
 

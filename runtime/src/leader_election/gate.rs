@@ -40,6 +40,7 @@ pub(crate) struct TermGate {
 struct LastTerm {
     renewed: Since,
     closed: CancellationToken,
+    closed_since: Option<Since>,
 }
 
 /// The time that a request has left.
@@ -59,12 +60,15 @@ impl TermGate {
     pub(super) fn renewed(&self, sent: ClockReading) {
         let mut term = self.term.lock();
         let open = term.take().map(|term| term.closed).filter(|closed| !closed.is_cancelled());
-        *term = Some(LastTerm { renewed: Since::start(sent), closed: open.unwrap_or_default() });
+        let closed = open.unwrap_or_default();
+        *term = Some(LastTerm { renewed: Since::start(sent), closed, closed_since: None });
     }
 
     /// Closes the gate and cancels the requests under way.
     pub(super) fn close(&self) {
-        if let Some(term) = &*self.term.lock() {
+        let now = self.clock.read();
+        if let Some(term) = &mut *self.term.lock() {
+            term.closed_since.get_or_insert_with(|| Since::start(now));
             term.closed.cancel();
         }
     }
@@ -75,11 +79,17 @@ impl TermGate {
         self.term.lock().as_mut().map_or(Duration::ZERO, |term| term.renewed.measure(now))
     }
 
+    /// Returns for how long the last term is closed, if it is.
+    pub(super) fn closed_for(&self) -> Option<Duration> {
+        let now = self.clock.read();
+        Some(self.term.lock().as_mut()?.closed_since.as_mut()?.measure(now))
+    }
+
     /// Returns how much of the term is left at a moment, if any.
     pub(super) fn pass_at(&self, now: ClockReading) -> Result<TermPass, NotLeading> {
         let mut term = self.term.lock();
         let term = term.as_mut().filter(|term| !term.closed.is_cancelled());
-        let LastTerm { renewed, closed } = term.ok_or(NotLeading::NotSent)?;
+        let LastTerm { renewed, closed, .. } = term.ok_or(NotLeading::NotSent)?;
         match self.lasts.checked_sub(renewed.measure(now)) {
             None | Some(Duration::ZERO) => Err(NotLeading::NotSent),
             Some(left) => Ok(TermPass { left, closed: closed.clone() }),

@@ -22,7 +22,8 @@
 //! - If a term follows an earlier one of the same process, without another holder in between, its caches go on as they
 //!   are.
 //! - A leader that lost its term stands by again, in the same process. Runs that are left when the term is over are
-//!   dropped. If a run does not yield to that, the process ends before another replica can lead.
+//!   dropped. If a run does not yield to that, the process ends before another replica can lead: also if it blocks each thread of
+//!   the runtime, or blocks past a stop. A thread of its own looks at that, once a second.
 //!
 //! # What it does not guarantee
 //!
@@ -42,6 +43,7 @@ mod gate;
 mod lease;
 mod note;
 mod status;
+mod overrun;
 mod candidate;
 #[cfg(test)]
 mod tests;
@@ -51,6 +53,7 @@ pub(crate) use candidate::Candidate;
 pub use gate::NotLeading;
 pub(crate) use gate::{TermGate, gated};
 pub(crate) use note::{LeaseNote, NotedLease, NotedLeases};
+pub(crate) use overrun::TermWatch;
 pub use settings::{ElectionError, LeaderElection};
 #[doc(hidden)]
 pub use status::StaleLeader;

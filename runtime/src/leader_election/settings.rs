@@ -164,7 +164,7 @@ impl LeaderElection {
         self
     }
 
-    /// Calls a function of a test instead of ending the process.
+    /// Has a test's function called, on a thread of the runtime's own, instead of ending the process.
     #[doc(hidden)]
     pub fn on_overrun(mut self, tell: fn(&str)) -> Self {
         self.on_overrun = Some(tell);

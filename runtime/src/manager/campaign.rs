@@ -12,7 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::tasks::WorkInFlight;
 use crate::{
     clock::after,
-    controller::{Stop, Term, Terms, Waits},
+    controller::{Stop, Term, TermHold, Terms, Waits},
     informer::TermStart,
     leader_election::Candidate,
     shards::{Member, Slots},
@@ -92,7 +92,9 @@ impl Campaign {
         let (working, stop) = (TaskTracker::new(), self.stop.child());
         working.close();
         let slots = self.member.as_ref().map(|member| member.slots().clone());
-        let term = Term::won(stop.clone(), self.start.clone(), slots.clone(), working.token());
+        let in_flight = self.in_flight.clone();
+        let held = TermHold::new(working.token(), self.candidate.watch_term(move || in_flight.named()));
+        let term = Term::won(stop.clone(), self.start.clone(), slots.clone(), held);
         self.terms.send_replace(Some(term));
         // While the manager stops, the Lease is renewed for as long as something runs, or goes on that a run began.
         let stopped = async {
@@ -125,7 +127,7 @@ impl Campaign {
             () = working.wait() => {}
             () = self.candidate.expire() => {
                 stop.abort.cancel();
-                self.candidate.outlast(working.wait(), || self.in_flight.named()).await;
+                working.wait().await;
             }
         }
         slots.iter().for_each(Slots::lost);

@@ -235,22 +235,7 @@ impl SetSupply {
         let name = controller.core().settings.name.clone();
         let (grace_period, one) = (self.end.grace_period, stop.clone());
         let run = ending_all_by_a_panic(controller, self.terms.clone(), stop, self.end.clone());
-        async move {
-            let overdue = async {
-                one.finish.cancelled().await;
-                sleep(grace_period).await;
-            };
-            tokio::pin!(run);
-            let ended = tokio::select! {
-                biased;
-                ended = &mut run => ended,
-                () = overdue => {
-                    one.abort.cancel();
-                    run.await
-                }
-            };
-            (member, name, ended)
-        }
+        async move { (member, name, one.within(grace_period, run).await) }
     }
 
     /// Takes away what shows a controller that has ended; returns who it was.

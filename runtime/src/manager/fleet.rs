@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::{
     sync::watch,
     task::{JoinError, JoinSet},
-    time::{sleep, timeout},
+    time::timeout,
 };
 
 use super::{
@@ -459,19 +459,7 @@ impl FleetMember {
             // The cluster is there for as long as the fleet has it.
             stop.finish.cancelled().await;
         };
-        let overdue = async {
-            stop.finish.cancelled().await;
-            sleep(grace_period).await;
-        };
-        tokio::pin!(ended);
-        tokio::select! {
-            biased;
-            () = &mut ended => {}
-            () = overdue => {
-                stop.abort.cancel();
-                ended.await;
-            }
-        }
+        stop.within(grace_period, ended).await;
         views.iter().for_each(|view| view.leave(cluster.name()));
         let _ = timeout(CLOSING, cluster.factory().shutdown()).await;
         let metrics = &manager.supply.metrics.shared;

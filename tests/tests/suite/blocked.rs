@@ -10,7 +10,7 @@ use tokio::{
     sync::watch,
     time::{Instant, timeout},
 };
-use watchkeeper::{informer::EventHandler, object::Version, prelude::*};
+use watchkeeper::{informer::EventHandler, leader_election::LeaderElection, object::Version, prelude::*};
 use watchkeeper_apiserver::ApiServer;
 use watchkeeper_tests::backend::Log;
 
@@ -329,4 +329,78 @@ async fn the_log_says_that_a_mapping_or_a_predicate_is_slow_after_four_slow_call
         assert_eq!(lines().len(), 1, "{place:?}");
         running.stop().await.unwrap();
     }
+}
+
+/// What a leader is told whose run outlasts its term, instead of the end of the process.
+static OUTLASTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Starts a leader whose run blocks its thread.
+fn blocked_leader(server: &ApiServer, name: &str, gate: &Gate) -> Manager {
+    let election = LeaderElection::new(name).lease_duration(Duration::from_secs(2));
+    let election = election.renew_deadline(Duration::from_secs(1)).retry_period(Duration::from_millis(300));
+    let election =
+        election.on_overrun(|who| OUTLASTS.lock().unwrap().push(who.to_owned())).identity("blocked");
+    let gate = gate.clone();
+    let blocking = Controller::from_fn(move |_: Arc<ConfigMap>, _: Context<ConfigMap>| {
+        gate.pass();
+        async { Ok::<_, watchkeeper::Error>(Action::await_change()) }
+    });
+    let manager = Manager::new(server.client()).leader_election(election);
+    manager.controller(blocking.namespace("shop").named(name)).grace_period(Duration::from_millis(100))
+}
+
+/// Waits, on a thread that no run blocks, until the process would have ended because of a run.
+fn outlasts(name: &str) -> bool {
+    let told = || OUTLASTS.lock().unwrap().iter().any(|who| who.contains(name));
+    (0..1_000).any(|_| {
+        std::thread::park_timeout(Duration::from_millis(10));
+        told()
+    })
+}
+
+// L5
+#[test]
+fn a_run_that_blocks_all_threads_past_the_term_ends_the_process() {
+    let gate = Gate::default();
+    on_workers(1, async {
+        let server = ApiServer::in_memory().namespace("shop").start().await;
+        server.create(&config_map("a")).await;
+        let running = blocked_leader(&server, "all-threads", &gate).spawn();
+        gate.blocks().await;
+        assert!(outlasts("all-threads"), "nobody ended it");
+        gate.open();
+        drop(running);
+    });
+}
+
+// L5
+#[test]
+fn a_run_that_blocks_past_a_stop_and_the_term_ends_the_process() {
+    let gate = Gate::default();
+    on_workers(3, async {
+        let server = ApiServer::in_memory().namespace("shop").start().await;
+        server.create(&config_map("a")).await;
+        let running = blocked_leader(&server, "past-a-stop", &gate).spawn();
+        gate.blocks().await;
+        let stopped = running.stop().await;
+        assert!(matches!(stopped, Err(watchkeeper::Error::PastGracePeriod { .. })), "{stopped:?}");
+        assert!(outlasts("past-a-stop"), "nobody ended it");
+        gate.open();
+    });
+}
+
+// L5
+#[test]
+fn a_run_that_ends_in_time_lets_the_process_go_on() {
+    let gate = Gate::default();
+    on_workers(3, async {
+        let server = ApiServer::in_memory().namespace("shop").start().await;
+        server.create(&config_map("a")).await;
+        let running = blocked_leader(&server, "in-time", &gate).spawn();
+        gate.blocks().await;
+        gate.open();
+        running.stop().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(OUTLASTS.lock().unwrap().iter().all(|who| !who.contains("in-time")));
+    });
 }

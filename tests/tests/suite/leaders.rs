@@ -209,6 +209,31 @@ async fn a_clock_that_jumps_ends_the_term_and_another_one_begins() {
     }
 }
 
+// L5
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_jumps_ends_the_term_also_while_a_renewal_has_no_answer() {
+    let server = shop().await;
+    released(&server).await;
+    server.create(&config_map("a")).await;
+    let mut one = Replica::start(&server, "one");
+    one.record.reaches(3).await;
+    sleep(Duration::from_secs(5)).await;
+    server.faults().on(Verb::Update, "leases").always().then(Fault::Silence);
+    server.requests().clear();
+    // It may take 2.5 s.
+    while server.requests().count(Verb::Update, "leases") == 0 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    *one.off.lock().unwrap() = 3_600;
+    sleep(Duration::from_millis(1_100)).await;
+    assert_ne!(one.leadership.state(), LeaderState::Leads);
+    let runs = one.record.len();
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(one.record.len(), runs, "runs start without a term");
+    server.faults().clear();
+    one.leads().await;
+}
+
 // L11
 #[tokio::test(start_paused = true)]
 async fn flapping_leadership_stays_within_the_rate() {
