@@ -131,7 +131,11 @@ impl<W: Watched> Assembly<W> {
         self.check()?;
         let config = self.config.named(|| self.kind.to_string());
         let parts = InformerParts::new::<W>(self.kind, &config);
-        let feeds = self.sources.into_iter().map(|(_, source)| source(config.clone())).collect();
+        // One resync shows all of the cache again.
+        let resync = config.resync;
+        let config = |at: usize| ReflectorConfig { resync: resync.filter(|_| at == 0), ..config.clone() };
+        let feeds =
+            self.sources.into_iter().enumerate().map(|(at, (_, source))| source(config(at))).collect();
         let informer = SharedInformer::of_parts(InformerParts { feeds, transform: self.transform, ..parts });
         for definition in self.indexes {
             informer.add_index(definition)?;

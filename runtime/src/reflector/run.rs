@@ -422,8 +422,11 @@ impl ReflectorLoop {
                     *ending = Ending { opened: now, brought: Brought::Progress };
                     // What follows is a watch, which has delivered.
                     self.part = FetchPart::Watch;
-                    self.state.was_good();
-                    self.reporter.healthy(FetchPart::Watch);
+                    // Unless watches hold changes back: that one is open proves nothing.
+                    if !self.state.silence.blind {
+                        self.state.was_good();
+                        self.reporter.healthy(FetchPart::Watch);
+                    }
                 }
             }
             if let Some(StoreChange::Upsert(item) | StoreChange::Delete(item)) = changes.last()

@@ -337,7 +337,9 @@ impl<K: ?Sized> Lister<K> {
 
     /// Returns whether there is such an object, in whatever state.
     pub fn contains(&self, key: &ObjectKey) -> bool {
-        self.find(&self.snapshot(), ReadAspect::Members, key).is_some()
+        let snapshot = self.snapshot();
+        // One that was never readable is there as well.
+        self.find(&snapshot, ReadAspect::Members, key).is_some() || snapshot.mark(key).is_some()
     }
 
     /// Counts the objects that an index holds under a value.

@@ -336,6 +336,7 @@ async fn an_unreadable_state_keeps_the_earlier_one_marked_until_one_decodes() {
     settle().await;
     assert!(matches!(lister.lookup(&key("a")), Lookup::Outdated { .. }));
     assert!(matches!(lister.lookup(&key("new")), Lookup::Unreadable(_)));
+    assert!(lister.contains(&key("new")) && !lister.contains(&key("nobody")));
     assert!(eyes.handler.take().is_empty());
     let seen = [r#"?a kept Some("a@1") Watch"#, "?new kept None Watch", "@Some(3) Watch"];
     assert_eq!(eyes.observer.take(), seen);

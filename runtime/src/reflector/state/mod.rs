@@ -40,6 +40,8 @@ const TRIES: u32 = 10;
 const MOST_PAGES: usize = 100_000;
 /// After this number of refusals in a row, at the latest, a list shows what has changed: about twelve minutes.
 const REFUSALS_PER_LIST: u32 = 16;
+/// A watch that ends sooner than this before its time was not ended by that.
+const IN_TIME: Duration = Duration::from_secs(5);
 /// A watch that ends sooner, and has brought nothing, counts as too short.
 const SHORT: Duration = Duration::from_secs(1);
 /// This number of short watches in a row makes the version suspect.
@@ -121,6 +123,8 @@ pub(super) struct ReflectorState {
     streaming: Streaming,
     /// Ask for the collection's version before the next watch.
     must_probe: bool,
+    /// How long the last watch was asked to stay open.
+    timeout: Duration,
     /// How many watches in a row ended at once with nothing to show.
     short_watches: u32,
     /// How many openings in a row the server refused, although it was reachable.
@@ -177,6 +181,7 @@ impl ReflectorState {
                 _ => Streaming::Never,
             },
             must_probe: false,
+            timeout: Duration::ZERO,
             short_watches: 0,
             refusals: 0,
             silence: Silence::new(),
@@ -236,7 +241,8 @@ impl ReflectorState {
 
     fn drawn_timeout(&mut self) -> Duration {
         let (shortest, longest) = self.watch_timeout;
-        Duration::from_secs(self.rng.random_range(shortest.as_secs()..=longest.as_secs()))
+        self.timeout = Duration::from_secs(self.rng.random_range(shortest.as_secs()..=longest.as_secs()));
+        self.timeout
     }
 
     /// Returns whether a version is known to be lower than the last one seen.
@@ -520,6 +526,8 @@ impl ReflectorState {
     /// Goes on from a watch that the server ended cleanly; returns whether it ended too soon.
     pub(super) fn watch_closed(&mut self, now: Instant, ending: Ending) -> bool {
         self.note_life(now, ending);
+        // Something else ended it than its time: by now the server may be another, or a restored one.
+        self.must_probe |= now + IN_TIME < ending.opened + self.timeout;
         if now - ending.opened >= SHORT || ending.brought == Brought::Progress {
             self.short_watches = 0;
             return false;
@@ -589,7 +597,7 @@ impl ReflectorState {
         let fault = Fault::of(error);
         self.blocked = Some(fault);
         match fault {
-            Fault::Idle | Fault::Suspended => self.wait = Duration::ZERO,
+            Fault::Idle | Fault::Suspended => (self.must_probe, self.wait) = (true, Duration::ZERO),
             Fault::Internal if now - *self.internal_errors_since.get_or_insert(now) > INTERNAL_ERRORS => {
                 self.relist(now, error)
             }

@@ -375,6 +375,6 @@ async fn a_version_that_is_rejected_is_followed_by_a_list_without_one() {
             .run_for(60)
             .await;
         let calls = streamed.calls();
-        assert_eq!(calls[3..], ["stream rv=6 match=NotOlderThan", "stream match=NotOlderThan"], "{calls:?}");
+        assert_eq!(calls[4..], ["stream rv=6 match=NotOlderThan", "stream match=NotOlderThan"], "{calls:?}");
     }
 }

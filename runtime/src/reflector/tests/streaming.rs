@@ -55,7 +55,7 @@ async fn a_stream_that_stops_after_sync_is_followed_by_a_plain_watch() {
         .watches([opens([events("+a@1 !5"), wait(3.0), events("+b@6"), Act::Close])])
         .run_for(5)
         .await;
-    assert_eq!(rig.calls(), [STREAM, "watch rv=6"]);
+    assert_eq!(rig.calls(), [STREAM, "latest", "watch rv=6"]);
 }
 
 // R26

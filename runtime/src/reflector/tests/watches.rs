@@ -125,7 +125,7 @@ async fn watch_timeouts_lie_between_five_and_ten_minutes() {
 async fn every_event_advances_the_version() {
     for (told, version) in [("+b@6", "6"), ("=a@7", "7"), ("-a@8", "8"), ("~9", "9"), ("+b@6 ~10", "10")] {
         let rig = watching().watches([opens([events(told), wait(2.0), Act::Close])]).run_for(5).await;
-        assert_eq!(rig.calls()[2], format!("watch rv={version}"));
+        assert_eq!(rig.calls()[3], format!("watch rv={version}"));
     }
 }
 
@@ -136,7 +136,7 @@ async fn an_older_event_does_not_take_the_version_back() {
         .watches([opens([events("+b@9"), wait(1.0), events("=a@7"), wait(1.0), Act::Close])])
         .run_for(5)
         .await;
-    assert_eq!(rig.calls()[2], "watch rv=9");
+    assert_eq!(rig.calls()[3], "watch rv=9");
 }
 
 // R35
@@ -433,8 +433,8 @@ async fn the_relisting_delay_starts_anew_only_after_a_healthy_stretch() {
 async fn a_watch_found_dead_is_opened_again_at_once_without_a_list() {
     let dead = Act::Fail(ListWatchError::Idle(Duration::from_secs(120)));
     let rig = watching().watches([opens([events("~6"), wait(120.0), dead])]).run_for(130).await;
-    assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "watch rv=6"]);
-    assert_eq!(rig.times()[2], 120.0);
+    assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "latest", "watch rv=6"]);
+    assert_eq!(rig.times()[3], 120.0);
     assert!(!rig.told().iter().any(|told| told.starts_with("failed")));
 }
 
