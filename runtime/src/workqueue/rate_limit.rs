@@ -119,6 +119,8 @@ pub(super) struct Tokens {
     burst: u64,
     /// When the bucket is full again, or was.
     full_at: At,
+    /// The same of a bucket of the whole limit: a part that grows again owes what it spent when it was larger.
+    whole_full_at: At,
     /// The tokens that are set aside.
     reserved: u64,
     /// Runs that wait for a token of their own. Each comes before all keys that wait in line.
@@ -134,20 +136,26 @@ impl Tokens {
         // This keeps all sums below 2^62 ns.
         let most = (1u64 << 62) / period;
         let burst = u64::from(limit.burst).min(most);
-        Ok(Self { whole: (period, burst), period, burst, full_at: At::START, reserved: 0, claims: 0 })
+        let (full_at, whole_full_at) = (At::START, At::START);
+        Ok(Self { whole: (period, burst), period, burst, full_at, whole_full_at, reserved: 0, claims: 0 })
     }
 
     /// Makes this the bucket of a part of the limit. What was spent stays spent.
     pub(super) fn share(&mut self, part: u32, of: u32, now: At) {
         let (part, of) = (u64::from(part.clamp(1, of.max(1))), u64::from(of.max(1)));
-        let (period, burst) = self.whole;
-        let missing = self.full_at.nanos().saturating_sub(now.nanos()).div_ceil(self.period);
+        let ((whole_period, burst), last_period) = (self.whole, self.period);
         self.period =
-            u64::try_from(u128::from(period) * u128::from(of) / u128::from(part)).unwrap_or(u64::MAX);
+            u64::try_from(u128::from(whole_period) * u128::from(of) / u128::from(part)).unwrap_or(u64::MAX);
         let most = ((1u64 << 62) / self.period).max(1);
         self.burst = (burst * part / of).clamp(1, most);
-        let missing = missing.min(self.burst);
-        self.full_at = At::from_nanos(now.nanos().saturating_add(missing.saturating_mul(self.period)));
+        // Not in whole tokens: many small changes would add up.
+        let missing = |full_at: At, period: u64| {
+            let left = u128::from(full_at.nanos().saturating_sub(now.nanos()));
+            (left * u128::from(self.period)).div_ceil(u128::from(period))
+        };
+        let missing = missing(self.full_at, last_period).max(missing(self.whole_full_at, whole_period));
+        let missing = u64::try_from(missing).unwrap_or(u64::MAX).min(self.burst.saturating_mul(self.period));
+        self.full_at = At::from_nanos(now.nanos().saturating_add(missing));
     }
 
     /// Takes a token, if there is one. Returns whether it did.
@@ -170,6 +178,7 @@ impl Tokens {
     pub(super) fn pay(&mut self, now: At) {
         self.reserved -= 1;
         self.full_at = self.full_at.max(now).after(Duration::from_nanos(self.period));
+        self.whole_full_at = self.whole_full_at.max(now).after(Duration::from_nanos(self.whole.0));
     }
 
     /// Puts back a token that was set aside.
@@ -301,6 +310,11 @@ mod tests {
         bucket.share(64, 64, second(9));
         assert_eq!(takes(&mut bucket, 9, 1), 6);
         assert_eq!(takes(&mut bucket, 10, 10), 40);
+        // Also while it was smaller, and however often it changes.
+        let mut bucket = Tokens::new(limit).unwrap();
+        assert_eq!(takes(&mut bucket, 0, 1), 8);
+        (0..10).for_each(|_| [16, 48, 64].iter().for_each(|part| bucket.share(*part, 64, second(0))));
+        assert_eq!([takes(&mut bucket, 0, 1), takes(&mut bucket, 1, 1), takes(&mut bucket, 2, 1)], [0, 4, 4]);
         for (part, of) in [(0, 0), (0, 64), (u32::MAX, 1), (1, u32::MAX)] {
             bucket.share(part, of, second(20));
             bucket.take(second(u64::from(u32::MAX)));
