@@ -111,7 +111,9 @@ impl<'a> Run<'a> {
             Ok(Action { next: NextRun::NotReconciled, .. }) => None,
             Ok(_) => table.succeeded(key),
             Err(failure) => {
-                if failure.action != FailureAction::RetryUncounted {
+                let is_none =
+                    matches!(failure.action, FailureAction::RetryUncounted | FailureAction::Overloaded(_));
+                if !is_none {
                     table.failed(key, failure.as_last_error(info.attempt));
                 }
                 None

@@ -24,7 +24,8 @@ pub(crate) struct StreamSource(Arc<Mutex<BoxStream<'static, ObjectKey>>>);
 
 impl StreamSource {
     pub(crate) fn new(keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
-        Self(Arc::new(Mutex::new(keys.boxed())))
+        // The next term asks again, also if it has ended.
+        Self(Arc::new(Mutex::new(keys.fuse().boxed())))
     }
 
     /// Queues what the stream says, until it ends.

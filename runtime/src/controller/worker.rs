@@ -301,9 +301,19 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
     ) -> Result<Option<()>, RunFailure> {
         let key = &run_info.key;
         let last = tombstone.last.downcast_ref::<Gone>().expect("it is of the reconciled kind");
-        if !self.is_gone(key, last, token).await? {
-            self.core.keys.table().close_deletion(key, &tombstone);
-            return Ok(Some(()));
+        match self.is_gone(key, last, token).await {
+            Ok(true) => {}
+            Ok(false) => {
+                self.core.keys.table().close_deletion(key, &tombstone);
+                return Ok(Some(()));
+            }
+            // Time does not mend that.
+            Err(error @ WriteError::Forbidden { .. })
+                if self.core.keys.table().fail_deletion(key, &tombstone, Instant::now()) =>
+            {
+                return Ok(Some(self.give_up_deletion(&error.into())));
+            }
+            Err(error) => return Err(error.into()),
         }
         if token.is_none() && self.claim(token).await.is_none() {
             return Ok(None);
@@ -331,9 +341,12 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         if !is_given_up {
             return Err(failure);
         }
+        Ok(Some(self.give_up_deletion(&failure)))
+    }
+
+    fn give_up_deletion(&self, failure: &RunFailure) {
         self.core.metrics.counts.deletions_dropped.inc();
         tracing::error!(error = failure.report, "a deletion was not handled, and is given up");
-        Ok(Some(()))
     }
 
     /// Distinguishes a deletion from an object that only left the selection: asks the server.
@@ -342,7 +355,7 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         key: &ObjectKey,
         last: &Gone,
         token: &mut Option<Token<ObjectKey>>,
-    ) -> Result<bool, RunFailure> {
+    ) -> Result<bool, WriteError> {
         if !self.selects_some {
             return Ok(true);
         }

@@ -157,6 +157,29 @@ async fn a_deletion_outlives_a_server_that_does_not_say_whether_the_object_is_go
     assert_eq!(diary.lines(), ["reconcile a", "deleted shop/a [\"one\"]"]);
 }
 
+// C47
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_may_not_be_checked_is_given_up_for_the_next_object() {
+    let server = shop().await;
+    let diary = Diary::new();
+    let controller = Controller::new(diary.clone()).namespace("shop").label_selector("kept=yes").unwrap();
+    let kept = |content: &str| {
+        let mut map = config_map(content);
+        map.metadata.labels = Some([("kept".to_owned(), "yes".to_owned())].into());
+        map
+    };
+    server.create(&kept("one")).await;
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    diary.comes_to(&["reconcile a"]).await;
+    server.faults().on(Verb::Get, "configmaps").always().then(Fault::Status(403));
+    server.delete::<ConfigMap>("shop/a").await;
+    server.create(&kept("two")).await;
+    tokio::time::sleep(Duration::from_secs(240)).await;
+    assert_eq!(diary.lines(), ["reconcile a"], "it is not given up yet");
+    tokio::time::sleep(Duration::from_secs(1_200)).await;
+    assert_eq!(diary.lines(), ["reconcile a", "reconcile a"]);
+}
+
 /// Fails at deletions without a failure of its own: what it writes was computed from an old version, or is not sent.
 #[derive(Clone)]
 struct NotSent {

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use watchkeeper::{WriteError, controller::Why, prelude::*};
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
-use watchkeeper_tests::{Website, does, website};
+use watchkeeper_tests::{Website, backend::Log, does, website};
 
 async fn shop() -> ApiServer {
     ApiServer::in_memory().crd::<Website>().namespace("shop").start().await
@@ -128,6 +128,8 @@ async fn while_the_server_is_overloaded_no_controller_writes_and_none_fails_for_
         }
     });
     let (sent, client) = Sent::by(server.client());
+    let log = Log::default();
+    let _taken = log.take();
     let began = Instant::now();
     let _running = Manager::new(client)
         .controller(Controller::new(first).owns::<ConfigMap>())
@@ -150,6 +152,8 @@ async fn while_the_server_is_overloaded_no_controller_writes_and_none_fails_for_
     assert!(sent.seconds(began, "").len() > 4, "everybody writes again");
     let starts = record.starts();
     assert!(starts.iter().all(|start| start.attempt == 1), "nothing was sent, nothing failed: {starts:?}");
+    // The two that were refused did fail.
+    assert_eq!(log.lines_with(&["reconciled again", "controller=second"]), Vec::<String>::new());
 }
 
 // W11
