@@ -818,8 +818,8 @@ impl Manager {
     /// Serves webhooks, in every replica: see [`Webhooks`](crate::webhook::Webhooks).
     ///
     /// The replica that leads applies the webhook configurations. They and the Secret of certificates are named after the
-    /// program's first controller, with `-webhooks` at the end. So is the Service, after the first part of that name:
-    /// `stalls-webhooks` for `stalls.market.example.dev`. It is in the namespace of the client, unless the webhooks say
+    /// program's first controller, or as [`named`](crate::webhook::Webhooks::named) says, with `-webhooks` at the end. So is
+    /// the Service, after the first part of that name: `stalls-webhooks` for `stalls.market.example.dev`. It is in the namespace of the client, unless the webhooks say
     /// otherwise. In a [dry run](Self::dry_run) nothing is served.
     ///
     /// ```

@@ -46,6 +46,8 @@ const LINGER: Duration = Duration::from_secs(10);
 #[must_use = "webhooks do nothing until a manager has them"]
 pub struct Webhooks {
     pub(crate) address: String,
+    /// What its configurations and its Secret are named after.
+    pub(crate) name: Option<String>,
     pub(super) service: Option<ServiceName>,
     pub(super) url: Option<String>,
     pub(super) linger: Option<Duration>,
@@ -84,6 +86,7 @@ impl Webhooks {
     pub fn new(address: impl Into<String>) -> Self {
         Self {
             address: address.into(),
+            name: None,
             service: None,
             url: None,
             linger: None,
@@ -157,6 +160,14 @@ impl Webhooks {
     /// Says by which Lease the program leads, and whether its replicas have one each, with names that begin so.
     pub(crate) fn led_by(self, lease: Option<ObjectKey>, has_lease_each: bool) -> Self {
         Self { lease, has_lease_each, ..self }
+    }
+
+    /// Names what the configurations, the Secret and the Service are named after. Default: the program's first controller.
+    ///
+    /// With `named("stalls")` all three are `stalls-webhooks`. Objects of an earlier name stay: delete these configurations
+    /// when you change it, since they call a Service that nobody serves.
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
     }
 
     /// Names the Service in front of the webhooks, through which the API server calls them on port 443.

@@ -459,6 +459,23 @@ async fn what_can_t_be_printed_is_named_with_the_remedy() {
     assert!(error.to_string().contains("it was made by `Manager::offline`"), "{error}");
 }
 
+#[tokio::test]
+async fn what_belongs_to_webhooks_is_named_as_they_are_whatever_the_first_controller_is_called() {
+    let named = |controller: &str| {
+        let webhooks = webhooks(":9443").named("library.example.dev");
+        let first = Controller::new(Pages).named(controller);
+        let manager = Manager::offline("ops").controller(first).webhooks(webhooks);
+        (manager.manifests().unwrap().name("books").yaml().unwrap(), manager.rules().to_string())
+    };
+    for controller in ["books", "Other books"] {
+        let (manifests, rules) = named(controller);
+        for name in ["name: library.example.dev-webhooks", "name: library-webhooks"] {
+            assert!(manifests.contains(name), "{name}: {manifests}");
+        }
+        assert!(rules.contains("library.example.dev-webhooks"), "{rules}");
+    }
+}
+
 fn chosen_name(manager: Manager) -> Result<String, watchkeeper::Error> {
     manager.manifests()?.name("books").yaml()
 }

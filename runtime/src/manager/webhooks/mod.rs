@@ -112,6 +112,7 @@ pub(super) struct ApiParts {
 impl ProgramApi {
     /// Returns the webhooks with everything that was not set, and the name of what belongs to them.
     fn completed(&self, namespace: &str, name: &str) -> (Option<Webhooks>, String) {
+        let name = self.webhooks.as_ref().and_then(|webhooks| webhooks.name.as_deref()).unwrap_or(name);
         // The name of a Service has no dots.
         let service = format!("{}-webhooks", name.split('.').next().unwrap_or_default());
         let webhooks = self.webhooks.clone().map(|webhooks| {
