@@ -62,6 +62,7 @@ pub(crate) use keeps::Keeps;
 pub(crate) use read::ObjectType;
 pub(crate) use retry_after::retry_after;
 pub(crate) use source::{AnySource, TypedSource};
+pub(crate) use status::status_of_answer;
 pub(crate) use text::LabelFilter;
 
 use std::{future::Future, sync::Arc};

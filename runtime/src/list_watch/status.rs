@@ -66,7 +66,7 @@ fn number_of<N: TryFrom<u64> + Default>(members: &Value, name: &str) -> N {
 }
 
 /// Makes a Status of an HTTP answer that failed, whatever its body is.
-pub(super) fn status_of_answer(code: http::StatusCode, body: &[u8]) -> Status {
+pub(crate) fn status_of_answer(code: http::StatusCode, body: &[u8]) -> Status {
     let text = std::str::from_utf8(body).ok();
     if let Some(status) = text.and_then(status_of) {
         return Status { code: if status.code == 0 { code.as_u16() } else { status.code }, ..status };

@@ -4,13 +4,13 @@ use std::{error::Error, time::Duration};
 
 use http::{StatusCode, header};
 use http_body_util::BodyExt;
-use kube::{client::Body, core::Status};
+use kube::client::Body;
 use serde_json::Value;
 use tokio::time::timeout;
 use tracing::{Instrument, Span, field};
 
 use super::{WriteError, refusal::RetryAfter};
-use crate::api_request::ResourcePath;
+use crate::{api_request::ResourcePath, list_watch::status_of_answer};
 pub(crate) use crate::{
     api_request::{ApiVerb, MediaType},
     object::ObjectRef as Target,
@@ -72,7 +72,7 @@ impl<'a> ObjectRequest<'a> {
             let code = head.status;
             Span::current().record("status", code.as_u16());
             if !code.is_success() {
-                let status = status_of(code, &body);
+                let status = status_of_answer(code, &body);
                 let retry_after = RetryAfter::asked_by(&head.headers, &status);
                 return Err(WriteError::refused(verb, object(), status, retry_after));
             }
@@ -127,13 +127,4 @@ impl<'a> ObjectRequest<'a> {
 /// Returns whether a name can be one segment of a path, by the rule that Kubernetes has for names.
 fn is_segment(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
-}
-
-/// Reads the status of a refusal; a body that is not a status becomes its message.
-fn status_of(code: StatusCode, body: &[u8]) -> Status {
-    let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code != 0);
-    status.unwrap_or_else(|| {
-        let message: String = String::from_utf8_lossy(body).trim().chars().take(200).collect();
-        Status::failure(&message, code.canonical_reason().unwrap_or_default()).with_code(code.as_u16())
-    })
 }

@@ -1,16 +1,11 @@
 //! The way to a server: over TCP, straight or through a proxy, and with TLS as cargo's features choose it.
 
+use std::net::IpAddr;
 #[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
 use std::sync::Arc;
-use std::{
-    io::Error,
-    net::IpAddr,
-    pin::Pin,
-    task::{Context, Poll},
-};
 
 use http::Uri;
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, Write};
 use hyper_util::client::{
     legacy::connect::{
         Connected, Connection, HttpConnector,
@@ -152,50 +147,20 @@ fn connector<C>(connects: C) -> Connector
 where
     C: Service<Uri, Response: Stream, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync + 'static,
 {
-    BoxCloneSyncService::new(connects.map_response(|stream| Io(Box::new(stream))).map_err(Into::into))
+    BoxCloneSyncService::new(connects.map_response(|stream| Box::new(stream) as Io).map_err(Into::into))
 }
 
 /// Bounds what connections are made of.
-trait Stream: Read + Write + Connection + Send + Unpin + 'static {}
+pub(super) trait Stream: Read + Write + Connection + Send + Unpin + 'static {}
 
 impl<S: Read + Write + Connection + Send + Unpin + 'static> Stream for S {}
 
 /// A connection over TCP, TLS, a proxy, or several of these.
-pub(super) struct Io(Box<dyn Stream>);
-
-impl Io {
-    fn inner(self: Pin<&mut Self>) -> Pin<&mut dyn Stream> {
-        Pin::new(&mut *self.get_mut().0)
-    }
-}
-
-impl Read for Io {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
-    ) -> Poll<Result<(), Error>> {
-        self.inner().poll_read(cx, buf)
-    }
-}
-
-impl Write for Io {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, Error>> {
-        self.inner().poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner().poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner().poll_shutdown(cx)
-    }
-}
+pub(super) type Io = Box<dyn Stream>;
 
 impl Connection for Io {
     fn connected(&self) -> Connected {
-        self.0.connected()
+        (**self).connected()
     }
 }
 

@@ -15,10 +15,10 @@ use self::{
     objects::{Chosen, Layout, Manifest, files, resources},
     yaml::YamlWriter,
 };
-use crate::error::Error;
-
-/// The longest label of DNS, and the longest name of Kubernetes.
-const LONGEST: [usize; 2] = [63, 253];
+use crate::{
+    error::Error,
+    object::{is_dns_label, is_domain},
+};
 
 /// The manifests of a program; made by [`Manager::manifests`](super::Manager::manifests).
 ///
@@ -157,12 +157,12 @@ impl Manifests {
     fn check(&self) -> Result<(), Error> {
         let refused = |problem: String| Err(Error::Manifests(problem));
         let Self { name, version, program, .. } = self;
-        if !is_name(name, LONGEST[0], false) {
+        if !is_dns_label(name) {
             return refused(format!(
                 "{name:?} can't be the program's name: use a-z, 0-9 and '-', 63 at most"
             ));
         }
-        if !is_name(&program.namespace, LONGEST[0], false) {
+        if !is_dns_label(&program.namespace) {
             let namespace = &program.namespace;
             return refused(format!("{namespace:?} can't be a namespace: use a-z, 0-9 and '-', 63 at most"));
         }
@@ -204,23 +204,14 @@ pub(crate) fn write_documents(objects: &[Value]) -> String {
 fn check_object(object: &Value) -> Result<(), Error> {
     let (kind, name) = (&object["kind"], object["metadata"]["name"].as_str().unwrap_or_default());
     let is_service = kind == "Service";
-    if is_name(name, LONGEST[usize::from(!is_service)], !is_service) {
+    let fits = if is_service { is_dns_label } else { is_domain };
+    if fits(name) {
         return Ok(());
     }
     let kind = kind.as_str().unwrap_or_default();
     let remedy =
         if is_service { "`Webhooks::service`" } else { "`Controller::named` on the first controller" };
     Err(Error::Manifests(format!("{name:?} can't be the name of a {kind}: choose another by {remedy}")))
-}
-
-/// Returns whether a name is a label of DNS, or several with dots between them.
-fn is_name(name: &str, longest: usize, with_dots: bool) -> bool {
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_label = |label: &str| {
-        let ends = |byte: Option<u8>| byte.is_some_and(|byte| byte != b'-');
-        ends(label.bytes().next()) && ends(label.bytes().next_back()) && label.bytes().all(fits)
-    };
-    name.len() <= longest && if with_dots { name.split('.').all(is_label) } else { is_label(name) }
 }
 
 /// Returns whether a text is a semantic version, as far as Helm looks at it.
