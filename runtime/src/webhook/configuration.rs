@@ -88,10 +88,9 @@ pub(crate) fn conversion(webhooks: &Webhooks, bundle: Option<&str>) -> CustomRes
 /// Returns the names that the certificate must be for: those of the Service, or the host of the URL.
 pub(crate) fn names(webhooks: &Webhooks) -> Vec<String> {
     if let Some(url) = &webhooks.url {
-        let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
-        let host = host.split('/').next().unwrap_or_default();
-        let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-        return vec![host.trim_matches(['[', ']']).to_owned()];
+        let uri = url.parse::<http::Uri>().ok();
+        let host = uri.as_ref().and_then(http::Uri::host);
+        return host.map(|host| host.trim_matches(['[', ']']).to_owned()).into_iter().collect();
     }
     let Some(service) = &webhooks.service else { return Vec::new() };
     let short = format!("{}.{}.svc", service.name, service.namespace);
@@ -276,7 +275,19 @@ mod tests {
         assert_eq!(mutating["webhooks"][0]["reinvocationPolicy"], "IfNeeded");
         assert_eq!(mutating["webhooks"][0]["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
         assert_eq!(names(&webhooks), ["hooks.ops.svc", "hooks.ops.svc.cluster.local"]);
-        assert_eq!(names(&Webhooks::new("").url("https://[::1]:9443/")), ["::1"]);
-        assert_eq!(names(&Webhooks::new("").url("https://127.0.0.1:9443")), ["127.0.0.1"]);
+    }
+
+    #[test]
+    fn the_certificate_is_for_the_host_of_the_url() {
+        for (url, host) in [
+            ("https://[::1]:9443/", "::1"),
+            ("https://[fd00::5]", "fd00::5"),
+            ("https://[fd00::5]/hooks", "fd00::5"),
+            ("https://127.0.0.1:9443", "127.0.0.1"),
+            ("https://hooks.example.dev", "hooks.example.dev"),
+            ("hooks.example.dev:9443", "hooks.example.dev"),
+        ] {
+            assert_eq!(names(&Webhooks::new("").url(url)), [host], "{url}");
+        }
     }
 }
