@@ -11,6 +11,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio::time::Instant;
 
 use super::{child::UniqueObject, event::Event};
+use crate::object::is_domain;
 
 /// How many series are remembered; more are dropped while none of them can be spared.
 const MOST: usize = 4_096;
@@ -203,7 +204,9 @@ impl SeriesCache {
         // A name holds 253 characters, and each of its parts ends with a letter or a digit.
         let part = name.get(..name.len().min(236)).unwrap_or_default();
         let part = part.trim_end_matches(|last: char| !last.is_ascii_alphanumeric());
-        format!("{part}.{:016x}", self.names.random::<u64>())
+        let random = format!("{:016x}", self.names.random::<u64>());
+        // Names of roles may contain more than the name of an event may.
+        if is_domain(part) { format!("{part}.{random}") } else { random }
     }
 
     /// Returns whether an object has some of its share of events left.

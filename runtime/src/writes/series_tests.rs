@@ -156,4 +156,8 @@ async fn an_event_is_named_after_its_object_within_what_names_may_be() {
     assert!(one.starts_with("web-0.") && one.len() == 22 && one != other, "{one} {other}");
     let long = name(&format!("{}-.{}", "a".repeat(234), "b".repeat(17)));
     assert!(long.len() <= 253 && long.starts_with("aaa") && !long.contains("-."), "{long}");
+    for role in ["system:node-reader", "Admin", "a..b"] {
+        let name = name(role);
+        assert!(is_domain(&name), "{name}");
+    }
 }
