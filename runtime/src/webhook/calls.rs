@@ -31,7 +31,7 @@ impl FailurePolicy {
 ///
 /// ```
 /// # use watchkeeper::webhook::Calls;
-/// let calls = Calls::new().deletions().ignore_failures().only_if("not-a-test", "!object.metadata.name.startsWith('test-')");
+/// let calls = Calls::new().deletions().ignore_failures().only_if("not-a-test", "!request.name.startsWith('test-')");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "settings do nothing until a webhook has them"]
@@ -110,7 +110,8 @@ impl Calls {
 
     /// Has only those requests sent for which a CEL expression is true. All expressions must be true.
     ///
-    /// The expression can use `object`, `oldObject`, `request` and `authorizer`.
+    /// The expression can use `object`, `oldObject`, `request` and `authorizer`. For a deletion `object` is null, and for a
+    /// creation `oldObject` is.
     pub fn only_if(mut self, name: impl Into<String>, expression: impl Into<String>) -> Self {
         self.conditions.push((name.into(), expression.into()));
         self
