@@ -12,6 +12,7 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     admit::{HandlerFailure, Verdict},
     calls::{Calls, FailurePolicy},
+    conversion_review::{self, ObjectTexts},
     hooks::{AdmissionHook, CONVERSION_PATH, Purpose, STATUS},
     json_patch::json_patch,
     request::{Operation, Request as Asked},
@@ -115,9 +116,12 @@ impl Handlers {
             return WebhookResponse::refused(StatusCode::PAYLOAD_TOO_LARGE, why);
         }
         let bad = |why: String| WebhookResponse::refused(StatusCode::BAD_REQUEST, why);
-        let parsed = may_block(|| serde_json::from_slice::<Value>(body));
-        let mut review = match parsed {
-            Ok(review) => review,
+        let parsed = may_block(|| match hook {
+            Some(_) => serde_json::from_slice(body).map(|review| (review, None)),
+            None => conversion_review::read(body),
+        });
+        let (mut review, objects): (Value, ObjectTexts<'_>) = match parsed {
+            Ok(parsed) => parsed,
             Err(error) => return bad(format!("the body is not a review: {error}")),
         };
         let (group, kind) = match hook {
@@ -135,7 +139,7 @@ impl Handlers {
         let response = match hook {
             Some(hook) => self.admit(hook, request, deadline(query)).await,
             None => {
-                let response = may_block(|| self.convert(request));
+                let response = may_block(|| self.convert(&request, objects));
                 let succeeded = response["result"]["status"] == "Success";
                 self.decided(path, if succeeded { Decided::Allowed } else { Decided::Failed });
                 response
@@ -219,24 +223,29 @@ impl Handlers {
     }
 
     /// Converts the objects of a review; one that can't be converted fails the review, which names it.
-    fn convert(&self, mut request: Value) -> Value {
+    fn convert(&self, request: &Value, objects: ObjectTexts<'_>) -> Value {
         let uid = request["uid"].clone();
         let failed = |why: String| json!({"uid": uid, "convertedObjects": [], "result": {"status": "Failed", "message": why}});
         let Some(wanted) = request["desiredAPIVersion"].as_str().map(str::to_owned) else {
             return failed("the request has no desiredAPIVersion".to_owned());
         };
-        let Value::Array(objects) = request["objects"].take() else {
-            return failed("the request has no objects".to_owned());
-        };
+        let Some(objects) = objects else { return failed("the request has no objects".to_owned()) };
         let group = wanted.split_once('/').map_or("", |(group, _)| group);
         let mut converted = Vec::with_capacity(objects.len());
-        for object in &objects {
+        for raw in &objects {
+            let object = match conversion_review::object(raw) {
+                Ok(object) => object,
+                Err(why) => {
+                    tracing::warn!(%why, "a request for {} objects fails", objects.len());
+                    return failed(why);
+                }
+            };
             let kind = object["kind"].as_str().unwrap_or_default();
             let Some(conversion) = self.conversion_of(group, kind) else {
                 let why = format!("this program does not convert {} of {}", plain(kind), plain(&wanted));
                 return failed(why);
             };
-            let outcome = contained(|| conversion.convert(object, &wanted));
+            let outcome = contained(|| conversion.convert(&object, &wanted));
             match outcome {
                 Some(Ok(object)) => converted.push(object),
                 Some(Err(error)) => {

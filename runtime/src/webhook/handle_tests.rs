@@ -473,6 +473,31 @@ async fn a_handler_waits_for_the_caches_and_a_conversion_does_not() {
     assert_eq!(ask(&webhooks, VALIDATES, json!({})).await["allowed"], true);
 }
 
+#[tokio::test]
+async fn an_object_that_lies_too_deep_is_named_and_its_review_is_read() {
+    let webhooks = Webhooks::new(":0").converts::<Shop>();
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let shop = |name: &str, note: &str| {
+        format!(
+            r#"{{"apiVersion": "shops.dev/v1alpha1", "kind": "Shop", "metadata": {{"name": "{name}", "namespace": "east"}},
+                "spec": {{"size": 3, "ports": [], "note": {note}}}}}"#
+        )
+    };
+    let answer = async |objects: String| {
+        let body = format!(
+            r#"{{"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+                "request": {{"uid": "u-2", "desiredAPIVersion": "shops.dev/v1", "objects": [{objects}]}}}}"#
+        );
+        let answer = webhooks.handle("/convert", "", body.as_bytes()).await;
+        assert_eq!((answer.code.as_u16(), &answer.body["response"]["uid"]), (200, &json!("u-2")));
+        answer.body["response"]["result"].clone()
+    };
+    let result = answer(format!("{},{}", shop("a", "7"), shop("b", &deep))).await;
+    let message = result["message"].as_str().unwrap();
+    assert!(message.starts_with("Shop east/b of shops.dev/v1alpha1 can't be read: recursion"), "{message}");
+    assert_eq!(answer(shop("a", "7")).await["status"], "Success");
+}
+
 #[test]
 fn durations_are_read_as_go_writes_them() {
     let read = |text: &str| go_duration(text).map(|time| time.as_secs_f64());

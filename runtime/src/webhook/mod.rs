@@ -33,6 +33,7 @@ mod hooks;
 mod bench;
 mod params;
 mod policy;
+mod conversion_review;
 mod handle;
 mod webhooks;
 pub(crate) mod configuration;
