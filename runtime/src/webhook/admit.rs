@@ -49,7 +49,7 @@ pub(super) struct Verdict {
     pub(super) patch: Vec<Value>,
 }
 
-/// Why a handler has no verdict; the failure policy decides.
+/// Why a handler has no verdict; from code 500 on, the failure policy decides.
 #[derive(Debug)]
 pub(super) struct HandlerFailure {
     pub(super) code: u16,

@@ -99,6 +99,8 @@ impl Calls {
     }
 
     /// Lets requests pass if the call fails.
+    ///
+    /// An object that the handler's type can't read is refused all the same.
     pub fn ignore_failures(self) -> Self {
         Self { failure_policy: FailurePolicy::Ignore, ..self }
     }

@@ -198,13 +198,12 @@ impl Handlers {
             Err(_) => failure(504, "Timeout", format!("no answer within {deadline:?}")),
         };
         self.decided(&path, Decided::Failed);
-        match hook.calls.failure_policy {
-            FailurePolicy::Fail => refused(&uid, status(&failed), Vec::new()),
-            FailurePolicy::Ignore => {
-                let warning = format!("{}: {failed}: allowed without it", hook.name());
-                json!({"uid": uid, "allowed": true, "warnings": [warning]})
-            }
+        // The policy is for failures of the program: what can't be read is refused in any case.
+        if hook.calls.failure_policy == FailurePolicy::Ignore && failed.code >= 500 {
+            let warning = format!("{}: {failed}: allowed without it", hook.name());
+            return json!({"uid": uid, "allowed": true, "warnings": [warning]});
         }
+        refused(&uid, status(&failed), Vec::new())
     }
 
     /// Returns whether a validator must allow every object that a defaulter gets: it then refuses those that can't be read.
