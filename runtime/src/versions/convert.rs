@@ -19,6 +19,9 @@ use crate::{
     users_code::contained,
 };
 
+/// Most bytes of all annotations of an object, keys and values: an API server takes no more.
+const MOST_OF_ANNOTATIONS: usize = 256 << 10;
+
 /// Converts the raw objects of one kind.
 pub(crate) trait Convert: Send + Sync {
     /// Returns the names of the versions, the hub's first.
@@ -159,6 +162,7 @@ impl<H> Conversions<H> {
         };
         lost_values.set(&from.name, losses(&whole, &own_members(&back)));
         annotate(&mut result, lost_values.text());
+        check_annotations(&result, &to.name)?;
         Ok(result)
     }
 
@@ -269,6 +273,24 @@ fn annotate(object: &mut Value, text: Option<String>) {
             }
         }
     }
+}
+
+/// Refuses annotations that no API server takes: it would fail the whole list, and not say which object is the reason.
+fn check_annotations(object: &Value, version: &str) -> Result<(), WrongField> {
+    let annotations = object["metadata"]["annotations"].as_object();
+    if annotations.is_none_or(|annotations| !annotations.contains_key(LOST_ANNOTATION)) {
+        return Ok(());
+    }
+    let bytes = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
+    let bytes: usize = annotations.into_iter().flatten().map(bytes).sum();
+    if bytes <= MOST_OF_ANNOTATIONS {
+        return Ok(());
+    }
+    let why = format!(
+        "what {version} can't express makes them {bytes} bytes, and an API server takes {MOST_OF_ANNOTATIONS}: shorten the \
+         object, or give {version} these fields"
+    );
+    Err(WrongField { field: "metadata.annotations".to_owned(), why })
 }
 
 #[cfg(test)]

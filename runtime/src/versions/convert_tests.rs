@@ -83,6 +83,21 @@ fn an_annotation_changes_nothing_that_the_object_shows() {
 }
 
 #[test]
+fn what_no_annotation_can_hold_is_an_error_that_names_the_object() {
+    let with_ports = |number: i32| {
+        let port = |port: i32| json!({"name": format!("port-{port}"), "port": port, "app": "web"});
+        let mut object = shop();
+        object["spec"]["ports"] = (0..number).map(port).collect();
+        object
+    };
+    let some = with_ports(300);
+    assert_eq!(converted(&converted(&some, "v1alpha1"), "v1"), some);
+    let refused = conversions().convert(&with_ports(6_000), "shops.dev/v1alpha1").unwrap_err().to_string();
+    let why = "Shop shop/a of shops.dev/v1: metadata.annotations: what v1alpha1 can't express makes them";
+    assert!(refused.starts_with(why), "{refused}");
+}
+
+#[test]
 fn the_losses_of_two_spokes_do_not_mix() {
     let mut beta = converted(&shop(), "v1beta1");
     beta["spec"]["legacy"] = "old".into();
