@@ -119,7 +119,7 @@ impl Delete {
             // Gone, or another object has the name by now.
             Err(error) if error.is_not_found() => Expectation::Gone { uid },
             Err(error) if error.is_conflict() => {
-                self.check_unchanged(&uid, error).await?;
+                self.check_gone(&uid, error).await?;
                 writer.note_gone(target, &uid);
                 Expectation::Gone { uid }
             }
@@ -131,14 +131,12 @@ impl Delete {
         Ok(())
     }
 
-    /// Distinguishes an object that changed from one that is gone: the server answers both alike.
-    async fn check_unchanged(&self, uid: &str, conflict: WriteError) -> Result<(), WriteError> {
-        if !self.only_unchanged {
-            return Ok(());
-        }
+    /// Distinguishes an object that is still there from one that is gone: the server answers both alike.
+    async fn check_gone(&self, uid: &str, conflict: WriteError) -> Result<(), WriteError> {
         match self.writer.fetch(&self.target).await? {
             Some(found) if found["metadata"]["uid"] == uid => {
-                if let Some(version) = self.version.as_deref().and_then(|version| version.parse().ok()) {
+                let version = self.version.as_deref().filter(|_| self.only_unchanged);
+                if let Some(version) = version.and_then(|version| version.parse().ok()) {
                     self.writer.wait_for(&self.key, &self.target, &Expectation::NewerThan(version));
                 }
                 Err(conflict)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::Status;
 
-use super::refusal::{ForbiddenBy, RetryAfter, Stale};
+use super::refusal::{ForbiddenBy, RetryAfter, Stale, is_of_webhook};
 use crate::{
     object::ObjectRef,
     plain::{plain, said},
@@ -211,7 +211,7 @@ pub enum WriteError {
         /// What the server said; its causes name the fields.
         status: Box<Status>,
     },
-    /// The server refused the write for another reason.
+    /// The server refused the write for another reason, or an admission webhook did with 404 or 409.
     #[error("{verb} {object}: the server answered {}: {}{}", status.code, said(&status.message), credentials_hint(status))]
     Refused {
         /// What was asked for.
@@ -356,6 +356,8 @@ impl WriteError {
         let code = status.code;
         let status = Box::new(status);
         match code {
+            // A webhook's 404 or 409 says nothing about the object: it neither is gone nor has changed.
+            404 | 409 if is_of_webhook(&status) => Self::Refused { verb, object, status, retry_after },
             403 => Self::Forbidden { verb, object, by: ForbiddenBy::of(&status), status },
             404 => Self::NotFound { verb, object, status },
             409 if status.reason == "AlreadyExists" => {

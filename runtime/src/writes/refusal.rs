@@ -37,7 +37,7 @@ impl ForbiddenBy {
         if causes.iter().any(|cause| cause.reason == "NamespaceTerminating") {
             return Self::TerminatingNamespace;
         }
-        if status.message.starts_with("admission webhook \"") {
+        if is_of_webhook(status) {
             return Self::Webhook;
         }
         let says = |words: &str| status.message.contains(words);
@@ -47,6 +47,11 @@ impl ForbiddenBy {
             None => Self::Other,
         }
     }
+}
+
+/// Returns whether an admission webhook refused, as far as the server's words tell. Webhooks choose their codes.
+pub(super) fn is_of_webhook(status: &Status) -> bool {
+    status.message.starts_with("admission webhook \"")
 }
 
 /// What servers say, and who says it. The first that fits counts.

@@ -246,6 +246,71 @@ async fn who_forbids_is_told_and_only_a_missing_right_advises_a_role() {
     assert!(texts[1].contains("raise it") && texts[2].contains("by an admission webhook"), "{texts:?}");
 }
 
+/// What a webhook says that protects what is in use.
+const IN_USE: &str = r#"admission webhook "usage.example.dev" denied the request: in use"#;
+
+// W5
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_refuses_with_another_code_is_not_taken_for_the_server() {
+    let server = shop().await;
+    for code in [404, 409] {
+        let denied = Fault::Status(code).message(IN_USE);
+        server.faults().on(Verb::Patch, "configmaps").name(code.to_string()).always().then(denied);
+    }
+    let failures = failures_of(&server, |_, cx| async move {
+        let mut failures = Vec::new();
+        for name in ["404", "409"] {
+            failures.push(cx.apply(config_map(name)).await.map(drop));
+        }
+        failures
+    });
+    for (failure, code) in failures.await.iter().zip([404, 409]) {
+        assert!(matches!(failure, WriteError::Refused { status, .. } if status.code == code), "{failure:?}");
+        assert!(failure.to_string().ends_with(&format!("the server answered {code}: {IN_USE}")), "{failure}");
+    }
+}
+
+/// Deletes a child before its website goes.
+struct Closer;
+
+impl Reconciler<Website> for Closer {
+    type Error = WriteError;
+
+    async fn reconcile(&self, _: Arc<Website>, _: &Context<Website>) -> Result<Action, WriteError> {
+        Ok(Action::await_change())
+    }
+
+    async fn cleanup(&self, _: Arc<Website>, cx: &Context<Website>) -> Result<Cleanup, WriteError> {
+        if let Some(child) = cx.get_opt::<ConfigMap>(&ObjectKey::cluster("child")).await? {
+            cx.delete(&child).await?;
+        }
+        Ok(Cleanup::Done)
+    }
+}
+
+// W19 W5
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_refused_with_any_code_is_not_taken_for_done() {
+    let refusals = [404, 409].map(|code| Fault::Status(code).message(IN_USE));
+    for refusal in refusals.into_iter().chain([Fault::Status(409)]) {
+        let server = shop().await;
+        server.create(&config_map("child")).await;
+        let refused = server.faults().on(Verb::Delete, "configmaps").always().then(refusal);
+        let controller = Controller::new(Closer).finalizer("example.dev/close");
+        let _running = Manager::new(server.client()).controller(controller).spawn();
+        server.create(&website("a")).await;
+        server.eventually::<Website>("shop/a", |site| site.is_some_and(|s| !s.finalizers().is_empty())).await;
+        server.delete::<Website>("shop/a").await;
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert!(server.get::<ConfigMap>("shop/child").await.is_some());
+        assert!(server.get::<Website>("shop/a").await.is_some(), "it keeps its finalizer");
+        refused.disarm();
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(server.get::<ConfigMap>("shop/child").await.is_none());
+        assert!(server.get::<Website>("shop/a").await.is_none());
+    }
+}
+
 // W5
 #[tokio::test(start_paused = true)]
 async fn names_at_their_limits_are_taken_and_those_beyond_are_refused() {
