@@ -534,6 +534,46 @@ async fn an_object_that_the_server_refuses_keeps_its_version_in_the_definition()
     running.stop().await.unwrap();
 }
 
+// What is migrated is not written again because of what is not.
+#[tokio::test(start_paused = true)]
+async fn only_what_the_server_refuses_is_tried_again() {
+    let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+    let old = Api::<v1alpha1::Stall>::namespaced(server.client(), "default");
+    let names = ["first", "second", "third", "fourth", "fifth"];
+    for name in names {
+        old.create(&PostParams::default(), &old_stall(name, name)).await.unwrap();
+    }
+    let refused = server.faults().on(Verb::Update, "stalls").name("third").always().then(Fault::Status(422));
+    let running = inside(&server);
+    tokio::time::sleep(Duration::from_secs(1_500)).await;
+    let writes = || {
+        let sent = server.requests().of(Verb::Update, "stalls");
+        names.map(|name| sent.iter().filter(|sent| sent.name.as_deref() == Some(name)).count())
+    };
+    assert_eq!(writes(), [1, 1, 3, 1, 1]);
+    refused.disarm();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(writes(), [1, 1, 4, 1, 1]);
+    let definitions = Api::<CustomResourceDefinition>::all(server.client());
+    let definition = definitions.get(Stall::crd_name()).await.unwrap();
+    assert_eq!(definition.status.unwrap().stored_versions, Some(vec!["v1".to_owned()]));
+    running.stop().await.unwrap();
+}
+
+// A request that nobody answers, as over a connection that is cut, holds nothing up for good.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_not_answered_is_sent_again() {
+    let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+    let resource = "validatingwebhookconfigurations";
+    let lost = server.faults().on(Verb::Patch, resource).once().then(Fault::Silence);
+    let running = inside(&server);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(lost.fired(), 1);
+    let validating = Api::<ValidatingWebhookConfiguration>::all(server.client());
+    assert!(validating.get(OWN).await.is_ok());
+    running.stop().await.unwrap();
+}
+
 // An API server that has not seen a definition yet answers 404: that says nothing of the objects.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_listed_yet_is_not_migrated() {

@@ -6,9 +6,9 @@
 //! `status.storedVersions`.
 //!
 //! A run that fails goes on from the page where it was. After a change of leader it begins again: what was written before
-//! costs the server a comparison.
+//! costs the server a comparison. Objects that the server refuses are tried again by themselves.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use kube::core::Status;
 use serde_json::{Value, json};
@@ -29,8 +29,8 @@ const TRIES: usize = 10;
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// How long to wait if the server refuses single objects.
 const AFTER_REFUSALS: Duration = Duration::from_secs(600);
-/// Most objects that may be refused before a migration is given up for the time being.
-const MOST_REFUSED: usize = 100;
+/// Most refused objects that are remembered, to be tried again. Any others take another run.
+const MOST_REFUSED: usize = 1_000;
 /// How often it is looked whether anything is to be migrated.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// How often it is looked how far the server is.
@@ -64,10 +64,28 @@ struct MigrationProgress {
     is_ours: bool,
     /// Where the next page begins.
     token: String,
+    /// All pages were read.
+    is_listed: bool,
     /// Objects that were written.
     written: usize,
-    /// Objects that the server refuses to write, and why.
-    refused: Vec<String>,
+    /// Objects that the server refuses to write, by the end of their paths, and why.
+    refused: BTreeMap<String, String>,
+    /// Objects that it refuses as well, and that are not remembered.
+    others_refused: usize,
+}
+
+impl MigrationProgress {
+    fn note_refused(&mut self, name: String, why: String) {
+        if self.refused.len() < MOST_REFUSED || self.refused.contains_key(&name) {
+            self.refused.insert(name, why);
+        } else {
+            self.others_refused += 1;
+        }
+    }
+
+    fn refused(&self) -> usize {
+        self.refused.len() + self.others_refused
+    }
 }
 
 /// What a definition says about the objects of its kind.
@@ -95,25 +113,26 @@ impl Migration {
         let mut progress = MigrationProgress::default();
         loop {
             let outcome = self.once(&mut progress).await;
+            let (crd, refused) = (&self.name, progress.refused());
             let wait = match outcome {
-                Ok(()) if progress.refused.is_empty() => LOOK_EVERY,
+                Ok(()) if refused == 0 => LOOK_EVERY,
                 Ok(()) => AFTER_REFUSALS,
                 Err(_) => AFTER_FAILURE,
             };
-            let (crd, refused) = (&self.name, progress.refused.len());
             if let Err(error) = outcome {
                 self.meter.failures.inc();
                 tracing::warn!(%crd, %error, "objects can't be migrated; trying again in {wait:?}");
             } else if refused > 0 {
                 self.meter.failures.inc();
-                let first =
-                    progress.refused.iter().take(3).map(String::as_str).collect::<Vec<_>>().join("; ");
+                let first = progress.refused.iter().take(3);
+                let first: Vec<_> =
+                    first.map(|(name, why)| format!("{}: {}", plain(name), plain(why))).collect();
+                let first = first.join("; ");
                 tracing::warn!(
                     %crd, refused, %first,
                     "objects can't be written as they are, and stay in an older version; put them right, or delete them; \
                      trying again in {wait:?}"
                 );
-                progress.refused.clear();
             }
             sleep(wait).await;
         }
@@ -139,7 +158,7 @@ impl Migration {
             *progress = MigrationProgress { generation, since, ..MigrationProgress::default() };
         }
         let begun = Instant::now();
-        if progress.token.is_empty() {
+        if progress.token.is_empty() && !progress.is_listed {
             tracing::info!(crd = %self.name, to = %plain(&kind.storage), "migrating what older versions stored");
         }
         sleep_until(*progress.since.get_or_insert_with(Instant::now) + SEEN_BY_ALL).await;
@@ -148,8 +167,11 @@ impl Migration {
             progress.asked = None;
         }
         if progress.is_ours {
-            self.rewrite(&kind, progress).await?;
-            if !progress.refused.is_empty() {
+            match progress.is_listed {
+                false => self.rewrite(&kind, progress).await?,
+                true => self.rewrite_refused(&kind, progress).await?,
+            }
+            if progress.refused() > 0 {
                 return Ok(());
             }
         }
@@ -241,7 +263,7 @@ impl Migration {
         progress: &mut MigrationProgress,
     ) -> Result<(), kube::Error> {
         let MigratedKind { group, plural, storage, .. } = kind;
-        let base = format!("/apis/{group}/{storage}");
+        let base = kind.base();
         loop {
             let query = format!("limit={PAGE}&continue={}", progress.token);
             let page = match self.objects.read(&format!("{base}/{plural}?{query}")).await {
@@ -265,40 +287,75 @@ impl Migration {
             };
             for object in page["items"].as_array().into_iter().flatten() {
                 let name = kind.path_of(object);
-                let path = format!("{base}/{name}");
                 let mut object = object.clone();
                 // Items of a list may leave out what the list says.
                 object["apiVersion"] = format!("{group}/{storage}").into();
                 object["kind"] = kind.kind.clone().into();
-                match self.store(&path, object).await {
-                    Ok(true) => {
-                        progress.written += 1;
-                        self.meter.rewritten.inc();
-                    }
-                    // Somebody has deleted it.
-                    Ok(false) => {}
-                    Err(kube::Error::Api(status)) if is_of_the_object(status.code) => {
-                        let message = plain(&status.message).to_string();
-                        progress.refused.push(format!("{}: {message}", plain(&name)));
-                        if progress.refused.len() >= MOST_REFUSED {
-                            progress.token.clear();
-                            return Ok(());
-                        }
-                    }
-                    Err(error) => return Err(error),
+                if let Some(why) = self.migrate(&format!("{base}/{name}"), object, progress).await? {
+                    progress.note_refused(name, why);
                 }
                 sleep(PACE).await;
             }
             progress.token = text(&page["metadata"]["continue"]);
             if progress.token.is_empty() {
+                progress.is_listed = true;
                 return Ok(());
             }
             tracing::info!(crd = %self.name, written = progress.written, "still migrating");
         }
     }
+
+    /// Tries again what the server has refused, and nothing else: all other objects are migrated.
+    async fn rewrite_refused(
+        &self,
+        kind: &MigratedKind,
+        progress: &mut MigrationProgress,
+    ) -> Result<(), kube::Error> {
+        let base = kind.base();
+        let names: Vec<_> = progress.refused.keys().cloned().collect();
+        for name in names {
+            let path = format!("{base}/{name}");
+            let refused = match self.objects.read(&path).await? {
+                Some(object) => self.migrate(&path, object, progress).await?,
+                None => None,
+            };
+            match refused {
+                Some(why) => progress.note_refused(name, why),
+                None => drop(progress.refused.remove(&name)),
+            }
+            sleep(PACE).await;
+        }
+        if progress.refused.is_empty() && progress.others_refused > 0 {
+            (progress.is_listed, progress.others_refused) = (false, 0);
+            return self.rewrite(kind, progress).await;
+        }
+        Ok(())
+    }
 }
 
 impl Migration {
+    /// Writes an object as it is; returns why the server refuses that, if it does.
+    async fn migrate(
+        &self,
+        path: &str,
+        object: Value,
+        progress: &mut MigrationProgress,
+    ) -> Result<Option<String>, kube::Error> {
+        match self.store(path, object).await {
+            Ok(true) => {
+                progress.written += 1;
+                self.meter.rewritten.inc();
+                Ok(None)
+            }
+            // Somebody has deleted it.
+            Ok(false) => Ok(None),
+            Err(kube::Error::Api(status)) if is_of_the_object(status.code) => {
+                Ok(Some(status.message.clone()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Writes an object as it is; returns whether it is still there.
     ///
     /// Others may write it at the same time, by an API server that does not know the new storage version yet. So it is written here
@@ -330,6 +387,11 @@ impl MigratedKind {
             storage: text(&storage["name"]),
             is_namespaced: spec["scope"] == "Namespaced",
         })
+    }
+
+    /// Returns the path of the version that is stored.
+    fn base(&self) -> String {
+        format!("/apis/{}/{}", self.group, self.storage)
     }
 
     /// Returns the path of an object, below that of the version.

@@ -5,11 +5,14 @@ use std::time::Duration;
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 /// The field manager of configurations and policies.
 pub(super) const OF_CONFIGURATIONS: &str = "watchkeeper";
 /// The first and the longest wait after a failed request.
 pub(super) const WAITS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(5)];
+/// How long a request may take.
+const DEADLINE: Duration = Duration::from_secs(30);
 /// The field manager that writes `caBundle`, and nothing else.
 const OF_BUNDLES: &str = "watchkeeper-ca";
 
@@ -24,7 +27,7 @@ impl RawObjects {
 
     /// Reads an object; `None` if it does not exist.
     pub(super) async fn read(&self, path: &str) -> Result<Option<Value>, kube::Error> {
-        match self.0.request(Request::get(path).body(Vec::new()).expect("names make a path")).await {
+        match self.request(Request::get(path).body(Vec::new()).expect("names make a path")).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             answer => answer.map(Some),
         }
@@ -53,7 +56,7 @@ impl RawObjects {
     /// Deletes an object, if it is there.
     pub(super) async fn delete(&self, path: &str) -> Result<(), kube::Error> {
         let request = Request::delete(path).body(Vec::new()).expect("names make a path");
-        match self.0.request::<Value>(request).await {
+        match self.request(request).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             answer => answer.map(drop),
         }
@@ -76,11 +79,16 @@ impl RawObjects {
     }
 
     async fn unless_changed(&self, request: Request<Vec<u8>>) -> Result<bool, kube::Error> {
-        match self.0.request::<Value>(request).await {
+        match self.request(request).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    async fn request(&self, request: Request<Vec<u8>>) -> Result<Value, kube::Error> {
+        let answer = timeout(DEADLINE, self.0.request(request)).await;
+        answer.unwrap_or_else(|_| Err(kube::Error::Service(format!("no answer within {DEADLINE:?}").into())))
     }
 }
 
