@@ -12,6 +12,7 @@ use kube::{
     api::{Patch, PatchParams},
     core::Status,
 };
+use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::lineage::{LINEAGE, Succession, fingerprint, succession};
@@ -40,6 +41,8 @@ pub(super) struct Installer {
     definition: CustomResourceDefinition,
     /// The authority of the webhook that converts the objects, unless the CRD names it. CRDs are compared without it.
     bundle: Option<ByteString>,
+    /// The CRD has all versions of the program: one that it leaves out was dropped.
+    is_whole: bool,
     /// The version that the program uses.
     version: String,
     name: String,
@@ -79,13 +82,19 @@ impl Installer {
         let [first, longest] = WAITS;
         let backoff = Backoff::new(BackoffSchedule::doubling(first, longest), seed);
         let (name, bundle) = (definition.name_any(), None);
-        Self { name, client, definition, bundle, version, backoff, failing: None, dry_run }
+        Self { name, client, definition, bundle, is_whole: false, version, backoff, failing: None, dry_run }
     }
 
     /// Has the server trust an authority when it calls the conversion webhook, from the first moment.
     #[cfg(feature = "webhooks")]
     pub(super) fn trusting(self, bundle: Option<ByteString>) -> Self {
         Self { bundle, ..self }
+    }
+
+    /// Says that the CRD has all versions of the program.
+    #[cfg(feature = "webhooks")]
+    pub(super) fn of_whole_kind(self) -> Self {
+        Self { is_whole: true, ..self }
     }
 
     pub(super) async fn install(mut self) -> Result<(), Error> {
@@ -177,7 +186,7 @@ impl Installer {
             found => found?,
         };
         let mut definition = self.definition.clone();
-        let lineage = match found.as_ref().map(|found| succession(&definition, found)) {
+        let lineage = match found.as_ref().map(|found| succession(&definition, found, self.is_whole)) {
             None => fingerprint(&definition),
             Some(Succession::Apply(lineage)) => lineage,
             Some(Succession::Refuse(why)) => return Ok(Err(why)),
@@ -199,10 +208,46 @@ impl Installer {
             client.ca_bundle = Some(bundle.clone());
         }
         // If somebody else changes it meanwhile, it is compared again.
-        definition.metadata.resource_version = found.and_then(|found| found.metadata.resource_version);
+        definition.metadata.resource_version = match found {
+            Some(found) if self.ends_conversion_of(&found) => {
+                let ended = self.end_conversion(api, found).await?;
+                if self.dry_run {
+                    return Ok(Ok(true));
+                }
+                ended.metadata.resource_version
+            }
+            found => found.and_then(|found| found.metadata.resource_version),
+        };
         let who = PatchParams::apply("watchkeeper").force();
         api.patch(&self.name, &who, &Patch::Apply(&definition)).await?;
         Ok(Ok(true))
+    }
+
+    /// Returns whether a webhook converts the kind, which has only one version now.
+    fn ends_conversion_of(&self, found: &CustomResourceDefinition) -> bool {
+        let conversion = found.spec.conversion.as_ref();
+        self.is_whole
+            && self.definition.spec.conversion.is_none()
+            && conversion.is_some_and(|conversion| conversion.webhook.is_some())
+    }
+
+    /// Takes the conversion out of a CRD, together with the versions that it was for.
+    ///
+    /// An apply would leave what others wrote into it, such as the authority, and the server refuses that without the rest.
+    async fn end_conversion(
+        &self,
+        api: &Api<CustomResourceDefinition>,
+        found: CustomResourceDefinition,
+    ) -> Result<CustomResourceDefinition, kube::Error> {
+        let part = json!({
+            "metadata": {"resourceVersion": found.metadata.resource_version},
+            "spec": {
+                "versions": self.definition.spec.versions,
+                "conversion": {"strategy": "None", "webhook": null},
+            },
+        });
+        let who = PatchParams { field_manager: Some("watchkeeper".to_owned()), ..PatchParams::default() };
+        api.patch(&self.name, &who, &Patch::Merge(part)).await
     }
 
     /// Logs from time to time that the server fails, but not that it is overloaded for a moment.

@@ -19,8 +19,12 @@ pub(super) enum Succession {
     Refuse(String),
 }
 
-/// Compares a definition with the one in the cluster.
-pub(super) fn succession(own: &CustomResourceDefinition, found: &CustomResourceDefinition) -> Succession {
+/// Compares a definition with the one in the cluster. If it is of the whole kind, it has all versions of the program.
+pub(super) fn succession(
+    own: &CustomResourceDefinition,
+    found: &CustomResourceDefinition,
+    is_whole: bool,
+) -> Succession {
     let before = found.annotations().get(LINEAGE).map(String::as_str).unwrap_or_default();
     let Some(lineage) = lineage_after(&fingerprint(own), before) else { return Succession::Replaced };
     let defines = |name: &str| own.spec.versions.iter().any(|version| version.name == name);
@@ -39,7 +43,9 @@ pub(super) fn succession(own: &CustomResourceDefinition, found: &CustomResourceD
     let served = found.spec.versions.iter().filter(|version| version.served);
     let ended: Vec<&str> =
         served.map(|version| version.name.as_str()).filter(|name| !defines(name)).collect();
-    if !ended.is_empty() && converts(found) && !converts(own) {
+    // What no program has installed is not for a program to drop.
+    let may_end = is_whole && !before.is_empty();
+    if !may_end && !ended.is_empty() && converts(found) && !converts(own) {
         return Succession::Refuse(format!(
             "the cluster serves {} as well, which a webhook converts: list it by `#[informer(versions(..))]` and install the \
              kind by `kind`, or stop serving it first",
@@ -108,24 +114,43 @@ mod tests {
             // Somebody else's definition does not count.
             (&first, &["v1", "v2"], "x, y,".to_owned(), Succession::Apply(format!("{one},x,y"))),
         ] {
-            assert_eq!(succession(own, &definition(in_cluster, &lineage, &["v1"])), wanted, "{lineage}");
+            assert_eq!(
+                succession(own, &definition(in_cluster, &lineage, &["v1"]), true),
+                wanted,
+                "{lineage}"
+            );
         }
         let many = vec!["x"; 50].join(",");
-        let Succession::Apply(kept) = succession(&first, &definition(&["v1"], &many, &[])) else { panic!() };
+        let Succession::Apply(kept) = succession(&first, &definition(&["v1"], &many, &[]), true) else {
+            panic!()
+        };
         assert_eq!(kept.split(',').count(), MOST);
     }
 
     #[test]
     fn a_version_in_which_objects_are_stored_stays() {
         let own = definition(&["v2"], "", &[]);
-        let Succession::Refuse(why) = succession(&own, &definition(&["v1", "v2"], "", &["v1", "v2"])) else {
-            panic!()
+        for is_whole in [false, true] {
+            let of = |stored: &[&str]| succession(&own, &definition(&["v1", "v2"], "x", stored), is_whole);
+            let Succession::Refuse(why) = of(&["v1", "v2"]) else { panic!() };
+            assert!(why.starts_with("objects may still be stored in v1, which"), "{why}");
+            assert!(matches!(of(&["v2"]), Succession::Apply(_)));
+        }
+    }
+
+    #[test]
+    fn a_version_that_a_webhook_converts_is_dropped_by_a_program_that_installs_the_whole_kind() {
+        let own = definition(&["v2"], "", &[]);
+        let of = |lineage: &str, stored: &[&str], is_whole: bool| {
+            let mut converted = definition(&["v1", "v2"], lineage, stored);
+            converted.spec.conversion = serde_json::from_value(json!({"strategy": "Webhook"})).unwrap();
+            succession(&own, &converted, is_whole)
         };
-        assert!(why.starts_with("objects may still be stored in v1, which"), "{why}");
-        assert!(matches!(succession(&own, &definition(&["v1", "v2"], "", &["v2"])), Succession::Apply(_)));
-        let mut converted = definition(&["v1", "v2"], "", &["v2"]);
-        converted.spec.conversion = serde_json::from_value(json!({"strategy": "Webhook"})).unwrap();
-        let Succession::Refuse(why) = succession(&own, &converted) else { panic!() };
-        assert!(why.starts_with("the cluster serves v1 as well, which a webhook converts"), "{why}");
+        assert!(matches!(of("x", &["v2"], true), Succession::Apply(_)));
+        for refused in [of("x", &["v2"], false), of("", &["v2"], true)] {
+            let Succession::Refuse(why) = refused else { panic!("{refused:?}") };
+            assert!(why.starts_with("the cluster serves v1 as well, which a webhook converts"), "{why}");
+        }
+        assert!(matches!(of("x", &["v1", "v2"], true), Succession::Refuse(_)), "it may still be stored");
     }
 }

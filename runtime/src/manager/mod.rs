@@ -803,9 +803,9 @@ impl Manager {
     ///
     /// The CRD has all versions that `#[informer(versions(..))]` lists, and the [webhooks](Self::webhooks) convert
     /// them. A CRD of a later program is never replaced by that of an earlier one, such as a replica that is about to
-    /// be replaced: an annotation keeps the order. A version in which objects may still be stored is never dropped: the
-    /// manager ends with [`Error::Definition`] instead. Otherwise this is like [`install_crd`](Self::install_crd), but the
-    /// program does not wait.
+    /// be replaced: an annotation keeps the order. A version that this program leaves out is dropped, unless objects may still
+    /// be stored in it: then the manager ends with [`Error::Definition`]. Otherwise this is like
+    /// [`install_crd`](Self::install_crd), but the program does not wait.
     #[cfg(feature = "webhooks")]
     pub fn kind<K>(mut self) -> Self
     where

@@ -68,6 +68,18 @@ mod v1alpha1 {
     }
 }
 
+mod later {
+    use super::*;
+
+    /// A stall in a later release, which has dropped the old version.
+    #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    #[kube(group = "market.example.dev", version = "v1", kind = "Stall", namespaced)]
+    pub(crate) struct StallSpec {
+        pub(crate) goods: String,
+        places: Places,
+    }
+}
+
 /// Each stall has goods of its own, for good.
 struct Rules(StallLister);
 
@@ -301,6 +313,47 @@ async fn an_older_definition_never_replaces_a_later_one() {
     Manager::new(server.client()).install_crd::<v1alpha1::Stall>().await.unwrap();
     assert_eq!(versions().await, ["v1", "v1alpha1"], "the older one was not applied");
     running.stop().await.unwrap();
+}
+
+// The bundle is somebody else's field for the server, and no conversion may have one without a webhook.
+#[tokio::test(start_paused = true)]
+async fn a_release_without_the_old_version_drops_it_once_nothing_is_stored_in_it() {
+    let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+    let old = Api::<v1alpha1::Stall>::namespaced(server.client(), "default");
+    old.create(&PostParams::default(), &old_stall("first", "fish")).await.unwrap();
+    let release = inside(&server);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let definitions = Api::<CustomResourceDefinition>::all(server.client());
+    let found = async || definitions.get(Stall::crd_name()).await.unwrap();
+    let config = async || found().await.spec.conversion.unwrap().webhook.unwrap().client_config.unwrap();
+    let bundle = config().await.ca_bundle;
+    let other = json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": "b3RoZXJz"}}}}});
+    definitions.patch(Stall::crd_name(), &PatchParams::default(), &Patch::Merge(other)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(config().await.ca_bundle, bundle, "it was repaired");
+    assert_eq!(found().await.status.unwrap().stored_versions, Some(vec!["v1".to_owned()]));
+
+    let next = Manager::new(server.client()).kind::<later::Stall>().spawn();
+    let cache = next.informer::<later::Stall>().build();
+    cache.wait_for_sync(Duration::from_secs(60)).await.unwrap();
+    let first = next.lister::<later::Stall>().get(&ObjectKey::new("default", "first")).unwrap();
+    assert_eq!(first.spec.goods, "fish");
+    let shown = async || {
+        let spec = found().await.spec;
+        let versions: Vec<_> = spec.versions.into_iter().map(|version| version.name).collect();
+        let conversion = spec.conversion.unwrap();
+        (versions, conversion.strategy, conversion.webhook)
+    };
+    let dropped = (vec!["v1".to_owned()], "None".to_owned(), None);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(shown().await, dropped);
+    // A replica of the old release goes on, and so does one that comes back.
+    release.stop().await.unwrap();
+    let release = inside(&server);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(shown().await, dropped);
+    release.stop().await.unwrap();
+    next.stop().await.unwrap();
 }
 
 // P24

@@ -264,7 +264,7 @@ fn installs(definition: CustomResourceDefinition, parts: &ApiParts, state: watch
                 wait_for_calls(&objects, &path, &called, &inspector).await;
             }
             let bundle = state.borrow().bundle.clone().map(|bundle| ByteString(bundle.into_bytes()));
-            installer.trusting(bundle).install().await?;
+            installer.of_whole_kind().trusting(bundle).install().await?;
             state.send_modify(|state| state.uninstalled -= 1);
             Ok::<_, Error>(())
         };
