@@ -1,7 +1,14 @@
 //! Works on the slots of this replica, if replicas share the work.
 
-use std::{collections::BTreeSet, convert::Infallible, future::pending, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    future::pending,
+    sync::Arc,
+    time::Duration,
+};
 
+use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::time::sleep;
 
 use super::core::ControllerCore;
@@ -9,7 +16,7 @@ use crate::{
     informer::TermStart,
     keys::Reason,
     object::Scope,
-    shards::{ShownVersions, Slot, SlotUser, Slots},
+    shards::{ShownVersions, Slot, SlotUser, Slots, Turn},
 };
 
 /// How soon those that leave are looked at again while runs of theirs go on; then after twice as long each time.
@@ -98,41 +105,64 @@ async fn forget_others(core: &ControllerCore, slots: &Slots) -> Infallible {
     }
 }
 
+/// Lets in slots that come. If each namespace is in one slot, none waits for the caches of another's.
 async fn let_in(core: &ControllerCore, slots: &Slots, is_restricted: bool) -> Infallible {
-    let mut changes = slots.changes();
+    let (mut changes, mut busy, mut arriving) = (slots.changes(), BTreeSet::new(), FuturesUnordered::new());
     loop {
-        let gained = core.keys.table().slots.gained();
-        if gained.is_empty() {
-            let _ = changes.changed().await;
-            continue;
-        }
         // Others may have written until the slots came.
-        let (start, came) = (TermStart::default(), gained.iter().map(|(slot, _)| *slot));
-        // What is said of a cache may be what another controller saw of it.
-        match slots.shown_before(came).filter(|_| !is_restricted) {
-            Some(shown) => core.waits.as_fresh_as(&shown, &start).await,
-            None => core.waits.fresh(&start).await,
+        let (gained, start) = (core.keys.table().slots.gained(), Arc::new(TermStart::default()));
+        let mut groups = BTreeMap::<Option<Slot>, Vec<(Slot, Turn)>>::new();
+        for (slot, turn) in gained {
+            groups.entry(is_restricted.then_some(slot)).or_default().push((slot, turn));
         }
-        // Others may have applied more to the children meanwhile. A child may be in another slot than its owner.
-        core.base.writer.forget_applied();
-        let mut admitted = Vec::new();
-        {
-            let mut table = core.keys.table();
-            admitted.extend(
-                gained
-                    .into_iter()
-                    .filter(|(slot, turn)| table.slots.admit(*slot, *turn))
-                    .map(|(slot, _)| slot),
-            );
+        for (group, came) in groups {
+            if busy.insert(group) {
+                let start = start.clone();
+                arriving.push(async move {
+                    let_in_once_fresh(core, slots, group, came, &start).await;
+                    group
+                });
+            }
         }
-        if admitted.is_empty() {
-            continue;
+        tokio::select! {
+            biased;
+            Some(group) = arriving.next() => {
+                busy.remove(&group);
+            }
+            // The sender is part of `slots`.
+            _ = changes.changed() => {}
         }
-        let (controller, count) = (&*core.settings.name, admitted.len());
-        tracing::debug!(controller, ?admitted, "{controller} works on {count} more slots");
-        let keys = core.objects.keys(None);
-        let mut table = core.keys.table();
-        let came = keys.into_iter().filter(|key| admitted.contains(&slots.slot(key)));
-        came.for_each(|key| table.add(key, Reason::InitialList));
     }
+}
+
+/// Lets in slots once the caches are fresh enough: those of one slot alone, or all.
+async fn let_in_once_fresh(
+    core: &ControllerCore,
+    slots: &Slots,
+    only: Option<Slot>,
+    came: Vec<(Slot, Turn)>,
+    start: &TermStart,
+) {
+    let is_in = |namespace: &str| only.is_none_or(|slot| slots.of().slot_of(Some(namespace), "") == slot);
+    // What is said of a cache may be what another controller saw of it.
+    match slots.shown_before(came.iter().map(|(slot, _)| *slot)).filter(|_| only.is_none()) {
+        Some(shown) => core.waits.as_fresh_as(&shown, start).await,
+        None => core.waits.fresh(start, is_in).await,
+    }
+    // Others may have applied more to the children meanwhile. A child may be in another slot than its owner.
+    core.base.writer.forget_applied();
+    let admitted: Vec<Slot> = {
+        let mut table = core.keys.table();
+        let admitted = came.into_iter().filter(|(slot, turn)| table.slots.admit(*slot, *turn));
+        admitted.map(|(slot, _)| slot).collect()
+    };
+    if admitted.is_empty() {
+        return;
+    }
+    let (controller, count) = (&*core.settings.name, admitted.len());
+    tracing::debug!(controller, ?admitted, "{controller} works on {count} more slots");
+    let keys = core.objects.keys(None);
+    let mut table = core.keys.table();
+    let came = keys.into_iter().filter(|key| admitted.contains(&slots.slot(key)));
+    came.for_each(|key| table.add(key, Reason::InitialList));
 }

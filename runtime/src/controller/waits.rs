@@ -81,9 +81,13 @@ impl Waits {
         join_all(self.of(place).map(|informer| self.ready_as(informer, start))).await;
     }
 
-    /// Ends when all caches that have synced are as fresh as a term needs them. Keys of the others wait for them anyway.
-    pub(super) async fn fresh(&self, start: &TermStart) {
-        let awaited = self.awaited.iter().filter(|(of, informer)| of.is_none() || informer.has_synced());
+    /// Ends when the caches that keys of some namespaces wait for, and that have synced, are as fresh as a term needs them.
+    /// Keys of the others wait for them anyway.
+    pub(super) async fn fresh(&self, start: &TermStart, is_in: impl Fn(&str) -> bool) {
+        let is_awaited = |of: &Place, informer: &AnyInformer| {
+            of.as_deref().is_none_or(|namespace| is_in(namespace) && informer.has_synced())
+        };
+        let awaited = self.awaited.iter().filter(|(of, informer)| is_awaited(of, informer));
         let fresh = awaited.map(|(_, informer)| async move {
             match informer.is_part() {
                 true => informer.listed_anew().await,

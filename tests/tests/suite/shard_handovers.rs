@@ -152,6 +152,34 @@ async fn a_strangers_lease_with_an_endless_duration_claims_nothing_for_long() {
     assert_eq!(record.starts().len(), NAMESPACES);
 }
 
+// H11 C38
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_comes_waits_for_no_namespace_of_another_whose_server_does_not_answer() {
+    let server = cluster().await;
+    let mut replicas = Vec::new();
+    for seed in 0..2 {
+        let (controller, record) = counting();
+        let controller = controller.namespace("tenant-0").namespace("tenant-1");
+        replicas.push((replica(server.client(), seed, controller).await, record));
+    }
+    sleep(SHARED * 2).await;
+    let open = ObjectKey::new("tenant-0", "a");
+    let is_elsewhere =
+        |running: &Running| running.why::<ConfigMap>(&open).to_string().contains("another replica");
+    let owner = replicas.iter().position(|(running, _)| !is_elsewhere(running)).unwrap();
+    let (owner, _) = replicas.remove(owner);
+    let (other, record) = replicas.remove(0);
+    assert!(is_elsewhere(&other));
+    let ran = || record.starts().iter().filter(|start| start.key == open).count();
+    let before = ran();
+    server.faults().on(Verb::List, "configmaps").namespace("tenant-1").always().then(Fault::Silence);
+    server.faults().on(Verb::Watch, "configmaps").namespace("tenant-1").always().then(Fault::Silence);
+    server.patch_merge::<ConfigMap>("tenant-0/a", json!({"data": {"changed": "yes"}})).await;
+    owner.stop().await.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    assert!(ran() > before, "{}", other.why::<ConfigMap>(&open));
+}
+
 // H5
 #[tokio::test(start_paused = true)]
 async fn slots_of_a_replica_that_died_are_taken_in_time_however_seldom_leases_are_renewed() {
