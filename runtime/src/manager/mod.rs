@@ -628,7 +628,8 @@ impl Manager {
 
     /// Runs a task in the replica that leads: once in each term, which also ends it.
     ///
-    /// Without [`leader_election`](Self::leader_election), and otherwise, it is like [`task`](Self::task).
+    /// If it fails because the end of the term cancelled its request, it runs again in the next term. Without
+    /// [`leader_election`](Self::leader_election), and otherwise, it is like [`task`](Self::task).
     pub fn leader_task<F: Future<Output = Result<(), E>> + Send + 'static, E: Into<BoxError>>(
         mut self,
         name: impl Into<String>,

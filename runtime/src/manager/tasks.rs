@@ -9,19 +9,26 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use futures::{FutureExt, future::BoxFuture};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
 use super::Inspector;
 use crate::{
+    chain::{chain, one_line},
     controller::{Leftovers, Stop, Term, Terms},
     error::Error,
+    leader_election::NotLeading,
     shards::{ShownVersions, SlotStage, Slots},
     users_code::discard,
 };
+
+/// How long a term may go on after its requests were refused.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Shows a task when to end; clones share the signal.
 ///
@@ -118,6 +125,10 @@ impl Task {
                 None => self.during(&term).await?,
                 Some(slots) => self.during_turns(&term, slots).await?,
             }
+            // Without an election the one term ends with the manager: like any task, this one has ended.
+            if term.start.is_none() {
+                break;
+            }
             term.stop.finish.cancelled().await;
         }
         Ok(())
@@ -174,13 +185,33 @@ impl Task {
         drop(scope);
         let failed = |source| Err(Error::Task { name: self.name.to_string(), source: Box::new(source) });
         match ended {
-            Some(Ok(Err(error))) => failed(error),
+            Some(Ok(Err(error))) => match self.ended_with(term, &error).await {
+                true => {
+                    tracing::warn!(
+                        task = &*self.name,
+                        error = one_line(&error),
+                        "the task ended with its term"
+                    );
+                    Ok(())
+                }
+                false => failed(error),
+            },
             Some(Err(panic)) => {
                 discard(panic);
                 failed(Error::from("it panicked"))
             }
             Some(Ok(Ok(()))) | None => Ok(()),
         }
+    }
+
+    /// Says whether a leader's task failed because its term ended, which cancels its requests.
+    async fn ended_with(&self, term: &Term, error: &Error) -> bool {
+        let is_refused = chain(error).any(|cause| cause.is::<NotLeading>());
+        if !(self.leads && term.start.is_some() && is_refused) {
+            return false;
+        }
+        // Where a clock jumped, requests are refused before the replica has seen that it leads no more.
+        timeout(ENDS_WITHIN, term.stop.finish.cancelled()).await.is_ok()
     }
 }
 

@@ -2,14 +2,16 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use kube::Api;
 use serde_json::json;
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 use watchkeeper::{Error, leader_election::LeaderState, manager::Stopping, prelude::*};
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
+use watchkeeper_tests::cable::{Cable, Passes};
 
 async fn shop() -> ApiServer {
     let server = ApiServer::in_memory().namespace("shop").start().await;
@@ -122,9 +124,7 @@ async fn a_leaders_task_starts_although_a_controller_can_not_sync() {
     let leading = Count::default();
     let count = leading.clone();
     let (idle, record) =
-        watchkeeper_tests::does::<k8s_openapi::api::core::v1::ConfigMap, _, _>(|_, _| async {
-            Ok(Action::await_change())
-        });
+        watchkeeper_tests::does::<ConfigMap, _, _>(|_, _| async { Ok(Action::await_change()) });
     let running = Manager::new(server.client())
         .leader_election(election("one"))
         .controller(Controller::new(idle).namespace("shop"))
@@ -132,5 +132,46 @@ async fn a_leaders_task_starts_although_a_controller_can_not_sync() {
         .spawn();
     sleep(Duration::from_secs(5)).await;
     assert_eq!((leading.read(), record.len()), ((1, 0), 0));
+    running.stop().await.unwrap();
+}
+
+// L5 P6
+#[tokio::test(start_paused = true)]
+async fn a_leaders_task_whose_request_ends_with_the_term_starts_again_in_the_next_one() {
+    let server = shop().await;
+    let (cable, client) = Cable::of(server.client());
+    let manager = Manager::new(client).leader_election(election("one"));
+    let (maps, starts) = (Api::<ConfigMap>::namespaced(manager.client().clone(), "shop"), Count::default());
+    let count = starts.clone();
+    let mut running = manager
+        .leader_task("lists", move |stopping| {
+            let (maps, count) = (maps.clone(), count.clone());
+            async move {
+                count.starts.fetch_add(1, Ordering::SeqCst);
+                while !stopping.is_told() {
+                    maps.list(&Default::default()).await?;
+                    sleep(Duration::from_secs(1)).await;
+                }
+                Ok::<_, Error>(())
+            }
+        })
+        .spawn();
+    sleep(Duration::from_secs(20)).await;
+    cable.set(Passes::Nothing);
+    sleep(Duration::from_secs(40)).await;
+    cable.set(Passes::Both);
+    let ended = timeout(Duration::from_secs(40), running.ended()).await;
+    assert!(ended.is_err(), "{ended:?}");
+    assert_eq!(starts.read().0, 2);
+    running.stop().await.unwrap();
+}
+
+// P6
+#[tokio::test(start_paused = true)]
+async fn without_an_election_a_leaders_task_that_returns_has_ended() {
+    let server = shop().await;
+    let manager = Manager::new(server.client());
+    let mut running = manager.leader_task("once", |_| async { Ok::<_, Error>(()) }).spawn();
+    timeout(Duration::from_secs(60), running.ended()).await.expect("it has not ended").unwrap();
     running.stop().await.unwrap();
 }
