@@ -127,11 +127,17 @@ impl Running {
 
     fn launch(&mut self, controller: RunningController) {
         let name = controller.core().settings.name.clone();
-        let (stop, ended) = self.stops.add(name, &self.end.stop);
+        let (stop, ended) = self.stops.add(name.clone(), &self.end.stop);
+        let (inspector, all, alone) = (self.inspector.clone(), self.end.stop.clone(), stop.clone());
         let run = ending_all_by_a_panic(controller, self.terms.clone(), stop, self.end.clone());
-        let run = async {
+        let run = async move {
             let _ended = ended.drop_guard();
-            run.await
+            let result = run.await;
+            // The removal may have given up waiting. The name is free only after this.
+            if alone.finish.is_cancelled() && !all.finish.is_cancelled() {
+                inspector.remove(&name);
+            }
+            result
         };
         self.controllers.spawn(self.end.live.track_future(run));
     }
@@ -224,7 +230,8 @@ impl Running {
     /// that nobody else uses end. Nothing is cleaned up in the cluster: objects keep the controller's finalizer and what it
     /// made. Its counters stay in the metrics as they are. Its name is free again.
     ///
-    /// If the future is dropped, the controller ends all the same, and its name stays taken: call this once more.
+    /// If the future is dropped, the controller ends all the same. A run that blocks its thread can't be dropped: the
+    /// controller is shown as stopped, and its name is taken, until that run has ended.
     ///
     /// # Errors
     /// No controller has this name. Or a run outlived the grace period and was aborted ([`Error::PastGracePeriod`]): the
@@ -233,7 +240,7 @@ impl Running {
         let is_known = self.stops.knows(name);
         let stopped = self.stops.stop(name, self.end.grace_period, ABORT).await;
         // One of a fleet or of a set is shown under a name of its own, and goes on.
-        if is_known {
+        if is_known && !self.stops.knows(name) {
             self.inspector.remove(name);
         }
         stopped

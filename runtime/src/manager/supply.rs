@@ -73,26 +73,28 @@ struct ControllerStop {
 impl ControllerStops {
     /// Adds a controller; what is returned ends with the manager, or alone. The token is cancelled once it has ended.
     pub(super) fn add(&mut self, name: Arc<str>, manager: &Stop) -> (Stop, CancellationToken) {
+        // Those that ended only after `stop` had given up waiting.
+        self.0.retain(|_, one| !(one.stop.finish.is_cancelled() && one.ended.is_cancelled()));
         let (stop, ended) = (manager.child(), CancellationToken::new());
         self.0.insert(name, ControllerStop { stop: stop.clone(), ended: ended.clone() });
         (stop, ended)
     }
 
-    /// Returns whether a controller of this name runs.
+    /// Returns whether a controller has this name.
     pub(super) fn knows(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// Refuses a name that a controller has.
+    /// Refuses a name that a controller has which has not ended.
     pub(super) fn refuse(&self, name: &str) -> Result<(), Error> {
-        match self.knows(name) {
+        match self.0.get(name).is_some_and(|one| !one.ended.is_cancelled()) {
             true => Err(Error::DuplicateController(name.to_owned())),
             false => Ok(()),
         }
     }
 
     /// Stops a controller, and waits until it has ended: for the grace period, and for what is aborted then. Its name is
-    /// free after that, and not before, also if this is dropped.
+    /// free once it has ended, and not before, also if this is dropped.
     pub(super) async fn stop(&mut self, name: &str, period: Duration, abort: Duration) -> Result<(), Error> {
         let Some(ControllerStop { stop, ended }) = self.0.get(name) else {
             let mut names: Vec<_> = self.0.keys().map(|name| &**name).collect();
@@ -107,7 +109,9 @@ impl ControllerStops {
             stop.abort.cancel();
             let _blocked = timeout_at(until, ended.cancelled()).await;
         }
-        self.0.remove(name);
+        if ended.is_cancelled() {
+            self.0.remove(name);
+        }
         match is_late {
             false => Ok(()),
             true => Err(Error::PastGracePeriod { period, reconciles: name.to_owned() }),

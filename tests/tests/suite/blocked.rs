@@ -10,7 +10,9 @@ use tokio::{
     sync::watch,
     time::{Instant, timeout},
 };
-use watchkeeper::{informer::EventHandler, leader_election::LeaderElection, object::Version, prelude::*};
+use watchkeeper::{
+    Error, informer::EventHandler, leader_election::LeaderElection, object::Version, prelude::*,
+};
 use watchkeeper_apiserver::ApiServer;
 use watchkeeper_tests::backend::Log;
 
@@ -402,5 +404,47 @@ fn a_run_that_ends_in_time_lets_the_process_go_on() {
         running.stop().await.unwrap();
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert!(OUTLASTS.lock().unwrap().iter().all(|who| !who.contains("in-time")));
+    });
+}
+
+// P28
+#[test]
+fn a_removed_controller_that_blocks_its_thread_keeps_its_name_until_it_has_ended() {
+    on_workers(2, async {
+        let server = ApiServer::in_memory().namespace("shop").start().await;
+        server.create(&config_map("a")).await;
+        let (gate, seen) = (Gate::default(), Seen::by("the next one"));
+        let kept = gate.clone();
+        let blocking = Controller::from_fn(move |_: Arc<ConfigMap>, _: Context<ConfigMap>| {
+            let gate = kept.clone();
+            async move {
+                gate.pass();
+                Ok::<_, watchkeeper::Error>(Action::await_change())
+            }
+        });
+        let mut running = Manager::new(server.client()).grace_period(Duration::from_millis(100)).spawn();
+        running.add(blocking.named("maps")).unwrap();
+        gate.blocks().await;
+        let late = running.remove("maps").await.unwrap_err();
+        assert!(matches!(late, Error::PastGracePeriod { .. }), "{late}");
+        // Two runs of one key would go on at the same time.
+        let refused = running.add(noting::<ConfigMap>("maps", &seen)).unwrap_err();
+        assert!(matches!(refused, Error::DuplicateController(_)), "{refused}");
+        assert_eq!(running.why::<ConfigMap>(&ObjectKey::new("shop", "a")).len(), 1);
+        gate.open();
+        let ended = async {
+            while running.why::<ConfigMap>(&ObjectKey::new("shop", "a")).len() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, ended).await.expect("it is still shown");
+        let added = async {
+            while running.add(noting::<ConfigMap>("maps", &seen)).is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, added).await.expect("its name is not free");
+        seen.reaches(1).await;
+        running.stop().await.unwrap();
     });
 }

@@ -159,6 +159,23 @@ async fn a_removal_that_nobody_waits_for_keeps_the_name_until_the_runs_have_ende
 
 // P28
 #[tokio::test(start_paused = true)]
+async fn the_name_of_a_controller_that_gave_up_is_free() {
+    let server = shop().await;
+    let (sites, _) = controller::<Website>("late");
+    let mut running = Manager::new(server.client()).controller(sites.sync_timeout(SOON)).spawn();
+    let error = running.ended().await.unwrap_err();
+    assert!(matches!(error, Error::Controller(_)), "{error}");
+    let (maps, record) = controller::<ConfigMap>("late");
+    running.add(maps).unwrap();
+    sleep(SOON).await;
+    assert_eq!(record.len(), 1);
+    assert!(running.inspector().readiness().is_ok(), "{}", running.inspector().readiness());
+    running.remove("late").await.unwrap();
+    running.stop().await.unwrap();
+}
+
+// P28
+#[tokio::test(start_paused = true)]
 async fn an_election_holds_no_cache_of_a_removed_controller_and_waits_for_no_missing_kind_alone() {
     let server = shop().await;
     let election = || LeaderElection::new("elected").namespace("shop");
