@@ -31,8 +31,9 @@
 //! unknown outcome, less than a term ago, would have left it. Otherwise somebody else has written since, and it may be an
 //! older copy.
 //!
-//! A hold that was released has the transitions of that hold. A released record with fewer transitions is an older one
-//! that somebody restored, and does not free the Lease at once.
+//! A release keeps the transitions of the hold, and sets `acquireTime` and `renewTime` to the same new time. A released
+//! record with fewer transitions is an older one that somebody restored, and one with the hold's `acquireTime` is an edit.
+//! Neither frees the Lease at once.
 //!
 //! A Lease that is missing may have been deleted a moment ago, while its holder worked. So the replica that creates it holds
 //! it for a whole lease duration before it leads. By then any term of the deleted Lease is over.
@@ -430,12 +431,13 @@ impl Elector {
         }
     }
 
-    /// Says whether the holder may have released it. Otherwise somebody restored an older record.
+    /// Says whether the holder may have released it. Otherwise somebody edited the record, or restored an older one.
     fn may_be_released(&self, record: &LeaseRecord) -> bool {
         let Some(seen) = &self.seen else { return true };
         // A Lease that is missing has no holder that could release it.
         let Some(StoredLease { record: known, .. }) = &seen.lease else { return false };
-        record.transitions >= known.transitions + i64::from(known.is_released())
+        record.acquired != known.acquired
+            && record.transitions >= known.transitions + i64::from(known.is_released())
     }
 
     /// Decides the next step from what was seen.

@@ -38,8 +38,12 @@ pub(super) struct LeaseRecord {
 
 impl LeaseRecord {
     /// Says whether the holder released it. If somebody else removed the holder, this is false.
+    ///
+    /// A release sets both times to the same one, as client-go's does. A manifest that is applied leaves them as they were.
     pub(super) fn is_released(&self) -> bool {
-        self.holder.is_empty() && self.duration.is_some_and(|duration| duration <= RELEASED)
+        self.holder.is_empty()
+            && self.duration.is_some_and(|duration| duration <= RELEASED)
+            && self.acquired == self.renewed
     }
 
     /// Says whether it looks like a renewal of another record: same holder, later `renewTime`.
@@ -204,6 +208,8 @@ mod tests {
         let struck_out = LeaseRecord { holder: String::new(), ..held.clone() };
         assert!(!struck_out.is_released(), "an edit by somebody else keeps the duration");
         assert!(!LeaseRecord::default().is_released(), "a Lease that was never held");
+        let reset = LeaseRecord { duration: Some(RELEASED), ..struck_out };
+        assert!(!reset.is_released(), "an edit by somebody else keeps the times");
         assert_eq!(held.released(0).transitions, 3);
     }
 

@@ -528,6 +528,24 @@ fn a_lease_that_somebody_restored_as_released_is_not_free_at_once() {
     let released = case.stored(held.record.released(7));
     assert_eq!(case.takes_after(1.0, Some(&released)), Some(0), "its holder released it");
 
+    // Somebody applied a manifest that says the same: the times stay.
+    let mut case = Case::new();
+    assert_eq!(case.next(0.0), Do::Read);
+    case.sees(0.0, LeaseAnswer::Found(held.clone()));
+    let applied =
+        LeaseRecord { holder: String::new(), duration: released.record.duration, ..held.record.clone() };
+    let applied = case.stored(applied);
+    assert_eq!(case.takes_after(1.0, Some(&applied)), Some(15));
+
+    // The same soon after the hold began, before it was renewed.
+    let mut case = Case::new();
+    held.record.renewed = held.record.acquired.clone();
+    assert_eq!(case.next(0.0), Do::Read);
+    case.sees(0.0, LeaseAnswer::Found(held.clone()));
+    let mut applied = applied;
+    applied.record.renewed = held.record.renewed.clone();
+    assert_eq!(case.takes_after(1.0, Some(&applied)), Some(15));
+
     // It was released, and somebody else was quicker, which nobody saw; then the copy was restored.
     let mut case = Case::new();
     assert_eq!(case.next(0.0), Do::Read);
