@@ -54,6 +54,8 @@ pub(crate) struct RunningController {
     connections: Option<Connections>,
     /// How the last term began.
     start: Option<Arc<TermStart>>,
+    /// What caches are asked in the first term, if a controller of the same name may have written before.
+    added: Option<TermStart>,
 }
 
 /// What a controller keeps connected while it works, and whose keys wait for it.
@@ -69,10 +71,16 @@ impl RunningController {
         let ContextBase { kind, writer, .. } = &*core.base;
         let enqueuer = Enqueuer { keys: core.keys.clone(), writer: writer.clone(), kind: kind.clone() };
         let work = Box::new(move |stop| -> BoxFuture<'static, ()> { Box::pin(worker.clone().work(stop)) });
-        let mut new = Self { core, enqueuer, work, connects, streams, connections: None, start: None };
+        let mut new =
+            Self { core, enqueuer, work, connects, streams, connections: None, start: None, added: None };
         // Before the informers start: what they list first comes in one go.
         new.connections = new.core.leftovers.is_none().then(|| new.connect());
         new
+    }
+
+    /// Has it wait for caches that show what the server holds: one of its name may have written until it was removed.
+    pub(crate) fn after_another(self) -> Self {
+        Self { added: Some(TermStart::default()), ..self }
     }
 
     /// Returns what its workers share.
@@ -134,9 +142,10 @@ impl RunningController {
             self.connect()
         });
         core.stands_by.store(false, Ordering::Relaxed);
+        let added = self.added.take();
         tokio::select! {
             biased;
-            () = self.run_workers(connections, &term) => {}
+            () = self.run_workers(connections, &term, added.as_ref().or(term.start.as_deref())) => {}
             never = share::follow(&core, term.slots.as_ref()) => match never {},
             never = core.base.writer.follow_up() => match never {},
             never = core.base.recorder.run() => match never {},
@@ -151,8 +160,8 @@ impl RunningController {
     ///
     /// # Panics
     /// With the panic of a run that is to propagate.
-    async fn run_workers(&self, connections: Connections, Term { stop, start, held, .. }: &Term) {
-        let (core, start) = (&*self.core, start.as_deref());
+    async fn run_workers(&self, connections: Connections, term: &Term, start: Option<&TermStart>) {
+        let (core, Term { stop, held, .. }) = (&*self.core, term);
         let (mut running, mut listening) = (JoinSet::new(), JoinSet::new());
         let panicking = async {
             ready(core, &connections, None, start).await;
@@ -191,7 +200,7 @@ impl RunningController {
             None => stop.abort.run_until_cancelled(first_panic(&mut running)).await.flatten(),
         };
         // A panic ends the term as well: first all runs must be over, so that no other replica works at the same time.
-        if panic.is_none() || start.is_some() {
+        if panic.is_none() || term.start.is_some() {
             running.shutdown().await;
         }
         if let Some(panic) = panic {
@@ -335,7 +344,7 @@ mod tests {
                 assert_eq!(table.remembered(), 2);
             }
             let term = Term::endless(&stop);
-            let run = tokio::spawn(async move { running.run_workers(Vec::new(), &term).await });
+            let run = tokio::spawn(async move { running.run_workers(Vec::new(), &term, None).await });
             tokio::time::sleep(3 * SWEEP).await;
             assert_eq!(core.keys.table().remembered(), 0, "there is no such object");
             stop.finish.cancel();

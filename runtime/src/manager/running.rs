@@ -219,7 +219,7 @@ impl Running {
         let controller = plan.prepare(&supply.env(clusters.own().factory(), &[]))?;
         self.inspector.add(controller.core());
         clusters.start();
-        self.launch(controller);
+        self.launch(controller.after_another());
         self.has_more.cancel();
         Ok(())
     }

@@ -10,7 +10,7 @@ use kube::{CustomResourceExt, core::ObjectMeta};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 use watchkeeper::{Error, leader_election::LeaderElection, prelude::*};
-use watchkeeper_apiserver::{ApiServer, Verb};
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{Does, Record, Website, does, website};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -171,6 +171,37 @@ async fn the_name_of_a_controller_that_gave_up_is_free() {
     assert_eq!(record.len(), 1);
     assert!(running.inspector().readiness().is_ok(), "{}", running.inspector().readiness());
     running.remove("late").await.unwrap();
+    running.stop().await.unwrap();
+}
+
+// P28 W3
+#[tokio::test(start_paused = true)]
+async fn one_that_is_removed_and_added_again_sees_what_it_wrote_before() {
+    let server = shop().await;
+    server.delete::<Secret>("shop/a").await;
+    let named_by_the_server = || {
+        let (reconciler, record) = does(|_: Arc<ConfigMap>, cx: Context<ConfigMap>| async move {
+            if cx.owned::<Secret>().is_empty() {
+                let metadata = ObjectMeta { generate_name: Some("a-".into()), ..ObjectMeta::default() };
+                cx.create(Secret { metadata, ..Secret::default() }).await?;
+            }
+            Ok(Action::await_change())
+        });
+        (Controller::new(reconciler).named("maps").owns::<Secret>(), record)
+    };
+    // It keeps the cache.
+    let mut running = Manager::new(server.client()).controller(controller::<Secret>("secrets").0).spawn();
+    sleep(SOON).await;
+    server.faults().on(Verb::Watch, "secrets").once().then(Fault::Silence);
+    let (first, second) = (named_by_the_server(), named_by_the_server());
+    running.add(first.0).unwrap();
+    sleep(SOON).await;
+    running.remove("maps").await.unwrap();
+    running.add(second.0).unwrap();
+    sleep(6 * SOON).await;
+    let why = running.why::<ConfigMap>(&ObjectKey::new("shop", "a"));
+    assert_eq!((first.1.len(), second.1.len()), (1, 1), "{why}");
+    assert_eq!(server.list::<Secret>("shop").await.len(), 1);
     running.stop().await.unwrap();
 }
 
