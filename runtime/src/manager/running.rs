@@ -243,6 +243,8 @@ impl Running {
         if is_known && !self.stops.knows(name) {
             self.inspector.remove(name);
         }
+        // An election that waits for the first controllers holds their informers.
+        self.has_more.cancel();
         stopped
     }
 

@@ -205,6 +205,24 @@ async fn one_that_is_removed_and_added_again_sees_what_it_wrote_before() {
     running.stop().await.unwrap();
 }
 
+// P28 L10
+#[tokio::test(start_paused = true)]
+async fn an_election_lets_go_of_a_removed_controller_whose_caches_never_synced() {
+    let server = shop().await;
+    let (missing, _) = controller::<Website>("missing");
+    let election = LeaderElection::new("elected").namespace("shop");
+    let mut running = Manager::new(server.client()).leader_election(election).controller(missing).spawn();
+    sleep(SOON * 6).await;
+    assert!(server.requests().count(Verb::List, "websites") > 0);
+    running.remove("missing").await.unwrap();
+    sleep(SOON).await;
+    let before = server.requests().count(Verb::List, "websites");
+    sleep(SOON * 60).await;
+    assert_eq!(server.requests().count(Verb::List, "websites"), before);
+    assert!(running.inspector().readiness().is_ok(), "{}", running.inspector().readiness());
+    running.stop().await.unwrap();
+}
+
 // P28
 #[tokio::test(start_paused = true)]
 async fn an_election_holds_no_cache_of_a_removed_controller_and_waits_for_no_missing_kind_alone() {
