@@ -103,11 +103,12 @@ impl RunningController {
         let patience = report_lagging(name, &core.waits, core.settings.sync_timeout);
         let worked = async {
             while let Some(term) = terms.next(&own).await {
-                let stop = term.stop.child();
+                let (stop, over) = (term.stop.child(), term.stop.finish.clone());
                 let ended = self.work(Term { stop: stop.clone(), ..term });
                 tokio::pin!(ended);
                 tokio::select! {
                     biased;
+                    never = stands_by_after(&core, &over, &own) => match never {},
                     () = &mut ended => continue,
                     () = own.finish.cancelled() => stop.finish.cancel(),
                 }
@@ -207,6 +208,15 @@ impl RunningController {
             resume_unwind(panic);
         }
     }
+}
+
+/// Shows that a controller stands by once its term is over, while its last runs end; not if it was stopped itself.
+async fn stands_by_after(core: &ControllerCore, over: &CancellationToken, own: &Stop) -> Infallible {
+    over.cancelled().await;
+    if !own.finish.is_cancelled() {
+        core.stands_by.store(core.leftovers.is_some(), Ordering::Relaxed);
+    }
+    pending().await
 }
 
 /// Logs now and then what a controller waits for; ends only if its time is over.

@@ -548,3 +548,28 @@ async fn a_new_leader_waits_for_no_namespace_whose_server_does_not_answer() {
     sleep(Duration::from_secs(60)).await;
     assert!(second.record.starts().len() > before, "it works in the other namespace");
 }
+
+// L5
+#[tokio::test(start_paused = true)]
+async fn a_replica_whose_last_runs_end_after_its_term_is_ready() {
+    let server = shop().await;
+    released(&server).await;
+    server.create(&config_map("a")).await;
+    let manager = Manager::new(server.client()).leader_election(election("one"));
+    let mut leadership = manager.leadership().unwrap();
+    let (sleeps, record) = does::<ConfigMap, _, _>(|_, _| async {
+        sleep(Duration::from_secs(60)).await;
+        Ok(Action::await_change())
+    });
+    let running = manager.controller(Controller::new(sleeps).namespace("shop")).spawn();
+    record.reaches(1).await;
+    server.faults().on(Verb::Update, "leases").always().then(Fault::Status(500));
+    while leadership.state() != LeaderState::Ends {
+        leadership.changed().await;
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(leadership.state(), LeaderState::Ends);
+    let readiness = running.inspector().readiness();
+    assert!(readiness.is_ok(), "{readiness}");
+    running.stop().await.unwrap();
+}
