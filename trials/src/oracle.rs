@@ -1,6 +1,6 @@
 //! One run of an operator: a server, a script, and what goes wrong.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -52,8 +52,8 @@ pub(crate) struct Baseline {
     /// The versions in which the kinds are read.
     pub(crate) versions: KindVersions,
     pub(crate) foreign_writes: BTreeSet<ForeignWrite>,
-    /// What was deleted in another system.
-    pub(crate) external_deleted: BTreeSet<String>,
+    /// What was deleted in another system, and how often.
+    pub(crate) external_deleted: BTreeMap<String, usize>,
     pub(crate) requests: usize,
     /// The steps of the script that were refused.
     pub(crate) refused: BTreeSet<usize>,
@@ -144,7 +144,7 @@ pub enum Violation {
     ChangedByUpgrade(Vec<Difference>),
     /// The server refuses a definition of the new version.
     DefinitionRefused(Vec<String>),
-    /// It deleted in another system what was in use: the baseline run deletes none of it.
+    /// It deleted in another system what was in use: the baseline run does not delete it, or less often.
     DeletedInUse(Vec<String>),
     /// Both versions write the same object while both run.
     BothAtWork(String),
@@ -206,7 +206,7 @@ impl fmt::Display for Violation {
             Self::DeletedInUse(what) => {
                 write!(
                     f,
-                    "it deletes in another system what it keeps there in the baseline run: {}",
+                    "it deletes in another system what it keeps there in the baseline run, or deletes less often: {}",
                     what.join(", ")
                 )
             }
@@ -518,12 +518,14 @@ impl Oracle<'_> {
                 faults.push(Violation::ChangedForeign(shown.collect()));
             }
         }
-        let known = |path: &&String| {
-            self.baseline
-                .is_none_or(|all| all.each().any(|baseline| baseline.external_deleted.contains(*path)))
+        let known = |path: &String, times: usize| {
+            let of = |baseline: &Baseline| {
+                baseline.external_deleted.get(path).is_some_and(|known| times <= *known)
+            };
+            self.baseline.is_none_or(|all| all.each().any(of))
         };
-        let in_use: Vec<String> =
-            state.external.deleted.iter().filter(|path| !known(path)).cloned().collect();
+        let more = state.external.deleted.iter().filter(|(path, times)| !known(path, **times));
+        let in_use: Vec<String> = more.map(|(path, _)| path.clone()).collect();
         if !in_use.is_empty() && !depends {
             faults.insert(0, Violation::DeletedInUse(in_use));
         }
