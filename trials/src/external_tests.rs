@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::tests::{change, source};
-use crate::{ConnectionBroke, External, Report, Trials, Violation, Visit};
+use crate::{ConnectionBroke, External, Report, Trials, Trouble, Violation, Visit};
 
 /// What an operator does wrong with its domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ enum Wrong {
     Nothing,
     /// It makes a record for each domain that it does not remember.
     MakesTwice,
+    /// It does so a minute after an error.
+    MakesTwiceLate,
     /// It makes records under names that the other system chooses, and removes those that are too many.
     RemovesSurplus,
     /// It removes the records of domains that it has seen.
@@ -56,8 +58,8 @@ impl Registrar {
     async fn keep(&mut self, wanted: &BTreeSet<String>) -> Result<(), ConnectionBroke> {
         for name in wanted {
             match self.wrong {
-                Wrong::MakesTwice if self.known.contains(name) => {}
-                Wrong::MakesTwice => {
+                Wrong::MakesTwice | Wrong::MakesTwiceLate if self.known.contains(name) => {}
+                Wrong::MakesTwice | Wrong::MakesTwiceLate => {
                     self.ask(Method::POST, "/domains", json!({ "name": name })).await?;
                 }
                 _ => {
@@ -67,7 +69,7 @@ impl Registrar {
             self.known.insert(name.clone());
         }
         let there = match self.wrong {
-            Wrong::MakesTwice => return Ok(()),
+            Wrong::MakesTwice | Wrong::MakesTwiceLate => return Ok(()),
             Wrong::Leaks => self.known.clone(),
             _ => self.there().await?,
         };
@@ -116,7 +118,7 @@ async fn domains(client: kube::Client, external: External, wrong: Wrong) {
             _ => registrar.keep(&wanted).await,
         };
         if kept.is_err() {
-            sleep(Duration::from_secs(1)).await;
+            sleep(Duration::from_secs(if wrong == Wrong::MakesTwiceLate { 60 } else { 1 })).await;
             if wrong == Wrong::BeginsAgain {
                 let _tried_again_later = registrar.begin_again().await;
             }
@@ -154,6 +156,14 @@ fn what_is_made_twice_in_another_system_is_found() {
     let told = told(&tried(Wrong::MakesTwice).run());
     assert!(told.contains("external domains/*: 3, not 2"), "{told}");
     assert!(told.contains("external/domains"), "{told}");
+}
+
+// T28
+#[test]
+fn what_is_made_twice_long_after_an_error_is_found() {
+    let late = tried(Wrong::MakesTwiceLate).visitor(async |visit: Visit| visit.create(&source("a")).await);
+    let told = told(&late.only(|trouble| trouble == Trouble::ReplyLost).run());
+    assert!(told.contains("external domains/*: 2, not 1"), "{told}");
 }
 
 // T28
