@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::{AsyncBufReadExt as _, StreamExt as _};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, CustomResource, ResourceExt as _};
@@ -231,6 +232,38 @@ fn a_step_that_is_refused_is_shown_and_not_blamed_on_the_operator() {
     assert!(told.contains("user      is refused: 404"), "{told}");
     assert!(told.contains("a step of the user was refused that is not refused"), "{told}");
     assert_eq!((down.faults, down.inert), (Vec::new(), false), "{told}");
+}
+
+/// Makes a job for each source.
+async fn worker(client: kube::Client) {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
+    let jobs = Api::<Job>::namespaced(client.clone(), "default");
+    loop {
+        let Ok(list) = maps.list(&ListParams::default()).await else {
+            sleep(Duration::from_secs(1)).await;
+            continue;
+        };
+        for source in list.items.iter().filter(|map| map.labels().contains_key("source")) {
+            let container = json!({ "name": "work", "image": "work:1" });
+            let pod = json!({ "spec": { "restartPolicy": "Never", "containers": [container] } });
+            let job = json!({ "metadata": { "name": source.name_any() }, "spec": { "template": pod } });
+            let job: Job = serde_json::from_value(job).unwrap();
+            let _it_may_be_there = jobs.create(&PostParams::default(), &job).await;
+        }
+        change(&client, list.metadata.resource_version.as_deref().unwrap_or_default()).await;
+    }
+}
+
+// T16
+#[test]
+fn what_the_script_takes_away_is_not_blamed_on_the_operator() {
+    let trials = Trials::of(worker).visitor(async |visit: Visit| {
+        visit.create(&source("a")).await;
+        let conditions = json!({ "conditions": [{ "type": "Suspended", "status": "False" }] });
+        visit.patch_status::<Job>("a", conditions).await;
+    });
+    let added = outcome(trials, "create jobs default/a #1: stranger-adds-condition-to-it-after");
+    assert_eq!((added.faults.as_slice(), added.inert), (&[][..], false), "{}", told(&added));
 }
 
 /// Something whose end takes time.

@@ -100,7 +100,8 @@ impl ForeignEdits<'_> {
                 let mark = json!({ MARK: "was-here" });
                 let done = self.merge(json!({ "metadata": { "labels": mark, "annotations": mark } })).await;
                 if done {
-                    self.harness.state().additions.push((uid, ForeignAddition::Labels));
+                    let both = [ForeignAddition::Label, ForeignAddition::Annotation];
+                    self.harness.state().additions.extend(both.map(|one| (uid.clone(), one)));
                 }
                 return done;
             }

@@ -1,6 +1,7 @@
 //! What somebody else added: it must stay as long as its object.
 
 use serde_json::Value;
+use watchkeeper_apiserver::inside::object;
 
 use crate::harness::{ForeignAddition, Harness};
 use crate::world::{CONDITION, MARK, everything};
@@ -17,23 +18,36 @@ pub(crate) fn check(harness: &Harness) {
     let additions = state.additions.clone();
     for found in everything(&harness.server) {
         for (_, what) in additions.iter().filter(|(uid, _)| uid == found.uid()) {
-            let undone = missing(what, &found.value);
-            state.undone.extend(undone.iter().map(|place| format!("{place} of {}", found.name())));
+            if !is_there(what, &found.value) {
+                state.undone.insert(format!("{} of {}", name(what), found.name()));
+            }
         }
     }
 }
 
-fn missing(what: &ForeignAddition, object: &Value) -> Vec<&'static str> {
+/// Forgets what a write of the script itself took away, as a patch does that brings a whole list.
+pub(crate) fn let_go(harness: &Harness, before: &Value, after: &Value) {
+    harness
+        .state()
+        .additions
+        .retain(|(uid, what)| uid != object::uid(after) || !is_there(what, before) || is_there(what, after));
+}
+
+fn name(what: &ForeignAddition) -> &'static str {
     match what {
-        ForeignAddition::Labels => {
-            let is_gone = |place: &str| object["metadata"][place][MARK].is_null();
-            let places = [("labels", "a label"), ("annotations", "an annotation")];
-            places.into_iter().filter(|(place, _)| is_gone(place)).map(|(_, word)| word).collect()
-        }
+        ForeignAddition::Label => "a label",
+        ForeignAddition::Annotation => "an annotation",
+        ForeignAddition::Condition => "a condition in the status",
+    }
+}
+
+fn is_there(what: &ForeignAddition, object: &Value) -> bool {
+    match what {
+        ForeignAddition::Label => !object["metadata"]["labels"][MARK].is_null(),
+        ForeignAddition::Annotation => !object["metadata"]["annotations"][MARK].is_null(),
         ForeignAddition::Condition => {
             let mut all = object["status"]["conditions"].as_array().into_iter().flatten();
-            let is_there = all.any(|condition| condition["type"] == CONDITION);
-            if is_there { Vec::new() } else { vec!["a condition in the status"] }
+            all.any(|condition| condition["type"] == CONDITION)
         }
     }
 }

@@ -52,8 +52,10 @@ pub(crate) type ForeignWrite = (String, String);
 /// What someone else did that must stay.
 #[derive(Clone, Debug)]
 pub(crate) enum ForeignAddition {
-    /// The label and the annotation.
-    Labels,
+    /// The label.
+    Label,
+    /// The annotation.
+    Annotation,
     /// The condition.
     Condition,
 }

@@ -163,6 +163,9 @@ impl Visit {
         if writes {
             self.harness.written(&info.resource, before.as_ref(), &answer, version);
         }
+        if let Some(before) = before.as_ref().filter(|_| writes) {
+            foreign_additions::let_go(&self.harness, before, &answer);
+        }
         if writes && info.verb != Some(Verb::Delete) {
             let differences = diff::lines(before.as_ref(), Some(&answer));
             let text: String = differences.iter().map(|line| format!("\n{line}")).collect();
