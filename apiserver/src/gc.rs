@@ -84,6 +84,10 @@ fn judge(state: &mut State, place: &OwnerPlace, resource: &Arc<Resource>, stored
     }
     let (mut living, mut waiting, mut dead) = (0, 0, Vec::new());
     for owner in &owners {
+        if state.store.owners.is_assumed(owner.uid) {
+            living += 1;
+            continue;
+        }
         let there =
             state.store.owners.place(owner.uid).cloned().filter(|there| same_realm(state, there, place));
         let there = there.and_then(|there| find(state, &there));

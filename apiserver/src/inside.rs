@@ -258,6 +258,11 @@ pub fn put(server: &ApiServer, path: &str, value: Option<Value>) -> bool {
     server.core().put(&RequestInfo::of(&http::Method::PUT, &uri), value)
 }
 
+/// Takes an owner for one that is there, until an object has its UID: what it owns is not garbage.
+pub fn assume(server: &ApiServer, uid: &str) {
+    server.core().assume_owner(uid);
+}
+
 /// Deletes what nothing owns any more.
 pub fn collect_garbage(server: &ApiServer) {
     server.core().collect_garbage();

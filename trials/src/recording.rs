@@ -47,6 +47,8 @@ pub(crate) struct Recording {
     pub(crate) initial: Vec<(String, Value)>,
     pub(crate) others: Vec<ForeignEvent>,
     pub(crate) effects: Vec<Effect>,
+    /// The paths of the objects that the operator made, by the UIDs that they had.
+    pub(crate) made: HashMap<String, String>,
     pub(crate) runs: usize,
     /// How many requests were sent.
     pub(crate) requests: usize,
@@ -119,7 +121,7 @@ impl Recording {
         }
         // It makes these again.
         reading.recording.asked_in.retain(|namespace| !reading.made_namespaces.contains(namespace));
-        Ok(Self { took, ..reading.recording })
+        Ok(Self { took, made: reading.made, ..reading.recording })
     }
 
     /// Names the namespaces in which there is something.
@@ -174,6 +176,10 @@ struct Reading {
     before_own: HashMap<(String, String), Option<Value>>,
     /// The UIDs of what it deleted.
     deleted: HashSet<String>,
+    /// The UIDs of what its writes ended: nobody else had to let it go.
+    ended_by_it: HashSet<String>,
+    /// The paths of the objects that it made, by UID.
+    made: HashMap<String, String>,
     /// The newest versions that were seen, by path, while the operator's writes are looked for.
     newest: HashMap<String, u64>,
     /// The namespaces that the operator made.
@@ -226,9 +232,18 @@ impl Reading {
             let gone =
                 body["items"].as_array().into_iter().flatten().chain([body]).map(object::uid).chain([uid]);
             self.deleted.extend(gone.filter(|uid| !uid.is_empty()).map(str::to_owned));
-        }
-        if object::is_deleting(body) && object::finalizers(body).is_empty() {
+            let all = body["items"].as_array().into_iter().flatten().chain([body]);
+            let gone = all.filter(|one| !waits(one)).map(object::uid).chain([uid]);
+            self.ended_by_it.extend(gone.filter(|uid| !uid.is_empty()).map(str::to_owned));
+        } else if object::is_deleting(body) && !waits(body) {
             self.deleted.insert(object::uid(body).to_owned());
+            self.ended_by_it.insert(object::uid(body).to_owned());
+        }
+        if line["code"] == 201
+            && asked.info.subresource.is_empty()
+            && let Some(path) = path_of(asked, body)
+        {
+            self.made.insert(object::uid(body).to_owned(), path);
         }
         // A write that changed nothing is answered with the version that somebody else made.
         let is_new = version(body) == 0 || version(body) > asked.seen;
@@ -409,9 +424,7 @@ impl Reading {
             let Some(before) = before else { return };
             self.known.remove(&path);
             self.ended.insert(path.clone(), before.clone());
-            // It goes by itself where the operator deletes it, or takes off the last finalizer.
-            let released = object::is_deleting(&before) && object::finalizers(&before).is_empty();
-            if !self.deleted.contains(object::uid(&before)) && !released {
+            if !self.ended_by_it.contains(object::uid(&before)) {
                 self.recording.others.push(ForeignEvent { at, path, before: Some(before), after: None });
             }
             return;
@@ -513,6 +526,15 @@ impl Reading {
 /// Returns the version of an object; 0 for one that can't be compared.
 fn version(object: &Value) -> u64 {
     object::text(object, "resourceVersion").parse().unwrap_or_default()
+}
+
+/// Returns whether somebody still has to let go of what is deleted: of a Pod, the kubelet.
+///
+/// The answer to the deletion of a collection may show its objects as they were before.
+fn waits(deleted: &Value) -> bool {
+    let grace = object::meta(deleted, "deletionGracePeriodSeconds").and_then(Value::as_u64);
+    let is_to_end = !object::is_deleting(deleted) && deleted["spec"]["nodeName"].is_string();
+    !object::finalizers(deleted).is_empty() || grace.unwrap_or_default() > 0 || is_to_end
 }
 
 /// Says what a write changed, all of it, so that two runs of one operator say the same.
@@ -954,6 +976,45 @@ mod tests {
         let released = effects("PATCH", &map(6, ""));
         assert!(released.len() == 1 && released[0].contains("finalizers"), "{released:?}");
         assert!(!released[0].contains("the whole object"), "{released:?}");
+    }
+
+    // T32
+    #[test]
+    fn what_others_let_go_of_is_ended_by_them() {
+        let pod = |version: u32, more: &str| {
+            format!(
+                r#"{{"kind":"Pod","metadata":{{"namespace":"shop","name":"a","uid":"u","resourceVersion":"{version}"{more}}},"spec":{{"nodeName":"n"}}}}"#
+            )
+        };
+        let event = |kind: &str, object: &str| {
+            format!(r#"{{"t":2,"event":1,"line":{{"type":"{kind}","object":{object}}}}}"#)
+        };
+        let deleting = |more: &str| format!(r#","deletionTimestamp":"2026-01-01T00:00:00Z",{more}"#);
+        let ends = |own: &[String], waits: &str| {
+            let before = [
+                r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z","part":1}"#.to_owned(),
+                r#"{"t":1,"request":1,"method":"GET","uri":"/api/v1/pods?watch=true&sendInitialEvents=true"}"#
+                    .to_owned(),
+                event("ADDED", &pod(5, "")),
+            ];
+            let after =
+                [event("MODIFIED", &pod(6, &deleting(waits))), event("DELETED", &pod(7, &deleting(waits)))];
+            let lines = [&before[..], own, &after].concat();
+            let recording = Recording::parse(lines.join("\n").as_bytes()).unwrap();
+            recording.others.iter().map(|one| one.after.is_some()).collect::<Vec<_>>()
+        };
+        let grace = |seconds: u32| format!(r#""deletionGracePeriodSeconds":{seconds}"#);
+        assert_eq!(ends(&[], &grace(30)), [true, false]);
+        assert_eq!(ends(&[], r#""finalizers":["x/y"]"#), [true, false]);
+        // The operator deletes it, and somebody else lets it go; or nobody has to.
+        let path = "/api/v1/namespaces/shop/pods/a";
+        let deletes = |answer: &str| {
+            let sent = format!(r#"{{"t":2,"request":2,"method":"DELETE","uri":"{path}","body":{{}}}}"#);
+            [sent, format!(r#"{{"t":2,"answer":2,"code":200,"body":{answer}}}"#)]
+        };
+        let answered = |seconds: u32| deletes(&pod(6, &deleting(&grace(seconds))));
+        assert_eq!(ends(&answered(30), &grace(30)), [false]);
+        assert_eq!(ends(&answered(0), &grace(0)), [false; 0]);
     }
 
     // T32

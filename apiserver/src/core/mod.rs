@@ -339,6 +339,11 @@ impl Core {
         target::put(&mut self.inner.lock(), info, value)
     }
 
+    /// Takes an owner for one that is there.
+    pub(crate) fn assume_owner(&self, uid: &str) {
+        self.inner.lock().store.owners.assume(uid);
+    }
+
     /// Runs the controllers (garbage, namespaces, CRDs) until they have nothing left to do, delays included.
     pub(crate) fn settle(&self) {
         run_controllers(&mut self.inner.lock(), crd::Due::All);

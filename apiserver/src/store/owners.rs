@@ -1,6 +1,7 @@
 //! Owners: dependents by the uid of their owner, updated with every write.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::mem;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -41,9 +42,23 @@ pub(crate) struct Owners {
     places: HashMap<Uid, OwnerPlace>,
     dependents: HashMap<String, BTreeSet<OwnerPlace>>,
     suspects: VecDeque<OwnerPlace>,
+    /// Owners that count as there although no object has the uid.
+    assumed: HashSet<Uid>,
 }
 
 impl Owners {
+    /// Takes an owner for one that is there, until an object has its uid.
+    pub(crate) fn assume(&mut self, uid: &str) {
+        let uid = Uid::of(uid);
+        if !self.places.contains_key(&uid) {
+            self.assumed.insert(uid);
+        }
+    }
+
+    pub(crate) fn is_assumed(&self, uid: &str) -> bool {
+        !self.assumed.is_empty() && self.assumed.contains(&Uid::of(uid))
+    }
+
     /// Notes a write: the state before and the one after.
     pub(super) fn note(&mut self, place: &OwnerPlace, before: Option<&Value>, after: Option<&Value>) {
         let uids = |value: Option<&Value>| -> Vec<String> {
@@ -68,7 +83,9 @@ impl Owners {
         }
         match after {
             Some(after) if before.is_none() => {
-                self.places.insert(Uid::of(object::uid(after)), place.clone());
+                let uid = Uid::of(object::uid(after));
+                self.assumed.remove(&uid);
+                self.places.insert(uid, place.clone());
             }
             Some(after) if object::is_deleting(after) => self.suspects.push_back(place.clone()),
             Some(_) => {}
@@ -111,8 +128,8 @@ impl Owners {
         !self.suspects.is_empty()
     }
 
-    /// Forgets everything.
+    /// Forgets every object.
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { assumed: mem::take(&mut self.assumed), ..Self::default() };
     }
 }
