@@ -144,6 +144,8 @@ impl ResourcePath {
             _ => return None,
         };
         let (namespace, plural, rest) = match *rest {
+            // A watch in the way of old clients.
+            ["watch", ..] => return None,
             // These belong to the namespace itself; what else follows its name is in it.
             ["namespaces", _, "status" | "finalize"] => (None, "namespaces", &rest[1..]),
             ["namespaces", namespace, plural, ref rest @ ..] => (Some(namespace), plural, rest),
@@ -321,7 +323,14 @@ mod tests {
             assert_eq!((read.to_string().as_str(), found.as_deref()), (shown, object));
             assert_eq!(read.url(), path);
         }
-        for path in ["/healthz", "/api/v1", "/", "/api/v1/namespaces/shop/services/a/proxy/x/y"] {
+        for path in [
+            "/healthz",
+            "/api/v1",
+            "/",
+            "/api/v1/namespaces/shop/services/a/proxy/x/y",
+            "/api/v1/watch/secrets",
+            "/api/v1/secrets/",
+        ] {
             assert_eq!(ResourcePath::parse(path), None, "{path}");
         }
     }

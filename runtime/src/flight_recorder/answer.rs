@@ -34,15 +34,16 @@ pub(crate) async fn sent(
     let reader = head.extensions.remove();
     let id = recorder.next_request();
     let uri = head.uri.path_and_query().map_or_else(String::new, ToString::to_string);
-    let path = ResourcePath::parse(head.uri.path()).unwrap_or_default();
+    // Whether something is hidden is known of a resource alone: of anything else no content is recorded.
+    let path = ResourcePath::parse(head.uri.path());
     let (is_stream, reads) = (is_watch(&head.uri), head.method == Method::GET);
     let (mut sent, mut bytes) = (None, None);
     let body = match reads {
         true => body,
         false => {
             let read = body.collect().await?.to_bytes();
-            sent = serde_json::from_slice::<Box<RawValue>>(&recorder.shown(&path.group, &path.plural, &read))
-                .ok();
+            let shown = path.as_ref().map(|path| recorder.shown(&path.group, &path.plural, &read));
+            sent = shown.and_then(|shown| serde_json::from_slice::<Box<RawValue>>(&shown).ok());
             bytes = Some(read.clone());
             Body::from(read.to_vec())
         }
@@ -50,7 +51,7 @@ pub(crate) async fn sent(
     let media = head.headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
     // An apply may be sent as YAML.
     let text = bytes.filter(|bytes| sent.is_none() && !bytes.is_empty());
-    let is_shown = !recorder.hides(&path.group, &path.plural);
+    let is_shown = path.as_ref().is_some_and(|path| !recorder.hides(&path.group, &path.plural));
     let text = text.filter(|_| is_shown).and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
     let method = head.method.as_str();
     let line = RequestLine { request: id, method, uri: &uri, r#type: media, body: sent.as_deref(), text };
@@ -79,7 +80,8 @@ pub(crate) async fn sent(
 pub(crate) struct RecordedRequest {
     recorder: Recording,
     id: u64,
-    path: ResourcePath,
+    /// `None`: it does not name a resource, or in a way that only a server understands.
+    path: Option<ResourcePath>,
     /// `None`: it is sent to another cluster.
     order: Option<WatchOrder>,
     is_stream: bool,
@@ -127,8 +129,8 @@ impl RecordedRequest {
         let is_stream = self.is_stream && head.status.is_success();
         if is_stream {
             self.recorder.line(&AnswerLine { answer: self.id, code });
-            if self.order.is_some() {
-                self.recorder.watch_opened(self.id, &self.path);
+            if let Some(path) = self.path.as_ref().filter(|_| self.order.is_some()) {
+                self.recorder.watch_opened(self.id, path);
             }
             if let Some(LineRecorder(reader)) = self.reader.take() {
                 let _unset = reader.set(Mutex::new(self));
@@ -147,6 +149,7 @@ impl RecordedRequest {
 
     /// Records an event of a watch.
     fn event(&mut self, line: &[u8]) {
+        let Some(path) = &self.path else { return };
         let line = line.trim_ascii();
         // What is not a JSON object would make the line unreadable. The watch fails by it.
         if !(line.starts_with(b"{") && line.ends_with(b"}")) {
@@ -160,7 +163,7 @@ impl RecordedRequest {
         // A line has no line breaks, so there is nothing to be done for most kinds.
         let line = match self.hides {
             false => Cow::Borrowed(line),
-            true => self.recorder.shown(&self.path.group, &self.path.plural, line),
+            true => self.recorder.shown(&path.group, &path.plural, line),
         };
         self.recorder.event(&self.head, &line, &mut self.template);
     }
@@ -171,7 +174,8 @@ impl RecordedRequest {
         if body.is_none() {
             self.recorder.too_large(false);
         }
-        let shown = body.map(|body| self.recorder.shown(&self.path.group, &self.path.plural, body));
+        let shown = body.zip(self.path.as_ref());
+        let shown = shown.map(|(body, path)| self.recorder.shown(&path.group, &path.plural, body));
         // What is not JSON would make the line unreadable.
         match shown.filter(|shown| serde_json::from_slice::<IgnoredAny>(shown).is_ok()) {
             Some(shown) => {
@@ -291,5 +295,35 @@ impl http_body::Body for RecordedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{clock::WallClock, flight_recorder::hidden::HiddenField};
+
+    // P25
+    #[tokio::test(start_paused = true)]
+    async fn no_content_is_recorded_of_a_path_that_only_a_server_understands() {
+        let path = std::env::temp_dir().join(format!("watchkeeper-paths-{}.wkr", std::process::id()));
+        let always = HiddenField::always();
+        let recording = Recording::open(&path, 1 << 20, always, &WallClock::default()).unwrap();
+        let secret = || Body::from(b"{\"kind\":\"Secret\",\"data\":{\"a\":\"aHVudGVyMg==\"}}\n".to_vec());
+        for uri in [
+            "/api/v1/namespaces/shop/secrets/tls/",
+            "/api/v1/watch/secrets?watch=true",
+            "/api/v1/watch/namespaces/shop/secrets/tls",
+        ] {
+            for method in [Method::GET, Method::PUT] {
+                let request = Request::builder().method(method).uri(uri).body(secret()).unwrap();
+                let (_, recorded) = sent(&recording, request, true).await.unwrap();
+                recorded.answered(Response::new(secret())).into_body().collect().await.unwrap();
+            }
+        }
+        let text = recording.waiting();
+        assert!(text.contains("/secrets/tls/") && text.contains("\"code\":200"), "{text}");
+        assert!(!text.contains("aHVu"), "{text}");
+        std::fs::remove_file(path).unwrap();
     }
 }

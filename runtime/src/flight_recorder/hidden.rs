@@ -48,11 +48,6 @@ pub(super) fn shown<'f, 'j>(hidden: impl Iterator<Item = &'f HiddenField>, json:
         // What can't be parsed could hold anything.
         return Cow::Borrowed(if hidden.peek().is_some() { b"null" } else { json });
     };
-    let each = |value: &mut Value, change: &dyn Fn(&mut Value)| {
-        change(value);
-        value.get_mut("object").into_iter().for_each(change);
-        value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(change);
-    };
     if hidden.peek().is_some() {
         hide_copies(&mut value);
         each(&mut value, &|object| {
@@ -65,7 +60,18 @@ pub(super) fn shown<'f, 'j>(hidden: impl Iterator<Item = &'f HiddenField>, json:
     Cow::Owned(value.to_string().into_bytes())
 }
 
-/// Hides what may repeat hidden fields: the values of a JSON patch, and what a server says of an object that it refuses.
+/// Changes an object, the one of an event, and those of a list or of a table.
+fn each(value: &mut Value, change: &dyn Fn(&mut Value)) {
+    change(value);
+    value.get_mut("object").into_iter().for_each(|object| each(object, change));
+    for list in ["items", "rows"] {
+        let all = value.get_mut(list).and_then(Value::as_array_mut);
+        all.into_iter().flatten().for_each(|item| each(item, change));
+    }
+}
+
+/// Hides what may repeat hidden fields: the values of a JSON patch, the cells of a table, and what a server says of an object that
+/// it refuses.
 fn hide_copies(value: &mut Value) {
     if value["kind"] == "Status" && value["status"] == "Failure" {
         hide(value, &["message".to_owned()]);
@@ -74,6 +80,8 @@ fn hide_copies(value: &mut Value) {
     for step in value.as_array_mut().into_iter().flatten() {
         hide(step, &["value".to_owned()]);
     }
+    // Columns of a table may show any field.
+    each(value, &|row| hide(row, &["cells".to_owned()]));
 }
 
 /// Leaves the values of items out of managed fields, where they are keys.
@@ -139,6 +147,8 @@ mod tests {
             r#"{"items":[{"stringData":{"a":"hunter2"}},{"data":{"a":"aHVudGVyMg=="}}]}"#,
             "{\"data\": hunter2",
             r#"[{"op":"add","path":"/data/a","value":"aHVudGVyMg=="}]"#,
+            r#"{"kind":"Table","rows":[{"cells":["hunter2"],"object":{"data":{"a":"aHVudGVyMg=="}}}]}"#,
+            r#"{"type":"ADDED","object":{"kind":"Table","rows":[{"object":{"data":{"a":"aHVudGVyMg=="}}}]}}"#,
             r#"{"kind":"Status","status":"Failure","message":"\"hunter2\" is invalid",
                 "details":{"causes":[{"message":"Invalid value: \"hunter2\""}]}}"#,
         ] {

@@ -407,6 +407,12 @@ impl Recording {
         is_added
     }
 
+    /// Returns what waits to be written.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> String {
+        String::from_utf8_lossy(&self.0.pending.lock().buffer.text).into_owned()
+    }
+
     /// Records a run of a controller that ended.
     pub(crate) fn run(&self, controller: &str, run: &impl Serialize) {
         self.line(&RunLine { run, controller });
