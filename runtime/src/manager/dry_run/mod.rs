@@ -97,7 +97,10 @@ impl DryRun {
         let (head, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         match tried(&head, &body).filter(|_| !self.stores.load(Ordering::Relaxed)) {
-            Some((write, trial)) => self.attempt(send, &head, &write, trial).await,
+            Some((write, trial)) => {
+                let digest = self.logged.lock().hasher().hash_one((head.uri.query(), &body));
+                self.attempt(send, &head, (&write, digest), trial).await
+            }
             None => Ok(refusal(&head)),
         }
     }
@@ -106,7 +109,7 @@ impl DryRun {
         &self,
         send: &SendRequest<'_>,
         head: &Parts,
-        write: &ApiRequest,
+        (write, digest): (&ApiRequest, u64),
         trial: Request<Body>,
     ) -> kube::Result<Response<Body>> {
         let before = match write.path.object() {
@@ -143,10 +146,11 @@ impl DryRun {
                 bytes = after.as_ref().map_or(bytes, |after| after.to_string().into());
             }
             let diff = diff_of(write, before.as_ref(), after);
-            self.keep(head, write, |diff| TriedWrite::new(write, before.as_ref(), diff), diff.as_deref());
+            let tried = |diff| TriedWrite::new(write, before.as_ref(), diff);
+            self.keep(head, (write, digest), tried, diff.as_deref());
             self.log(write, diff);
         } else if !matches!(answered.status, StatusCode::CONFLICT | StatusCode::NOT_FOUND) {
-            self.keep(head, write, |_| TriedWrite::refused(write, &bytes), None);
+            self.keep(head, (write, digest), |_| TriedWrite::refused(write, &bytes), None);
         }
         Ok(Response::from_parts(answered, Body::from(bytes.to_vec())))
     }
@@ -155,7 +159,7 @@ impl DryRun {
     fn keep(
         &self,
         head: &Parts,
-        write: &ApiRequest,
+        (write, digest): (&ApiRequest, u64),
         tried: impl FnOnce(Vec<String>) -> TriedWrite,
         diff: Option<&[String]>,
     ) {
@@ -165,7 +169,7 @@ impl DryRun {
             head.extensions.get::<SentBy>().map_or_else(|| "the program itself".into(), |by| by.0.clone());
         let changes = diff.is_none_or(|diff| !diff.is_empty());
         let tried = changes.then(|| tried(diff.map(<[String]>::to_vec).unwrap_or_default()));
-        rehearsal.keep(by, write.path.to_string(), verb(write), tried);
+        rehearsal.keep((by, write.path.to_string(), verb(write)), digest, tried);
     }
 
     /// Logs what would be written, unless nothing would change or the last line about the object was the same.

@@ -15,6 +15,8 @@ use crate::api_request::{ApiRequest, ApiVerb};
 const NAMED: usize = 5;
 /// The most fields of a sort that a report names.
 const FIELDS: usize = 12;
+/// The most different writes of a sort to one object that are kept: an operator may write the time.
+const KEPT: usize = 16;
 
 /// Reports what a build of an operator would change in a live cluster; made by [`Manager::rehearse`](crate::Manager::rehearse).
 ///
@@ -23,7 +25,8 @@ const FIELDS: usize = 12;
 /// shows one write of each sort in full. Values of Secrets are never shown.
 #[derive(Clone, Debug, Default)]
 pub struct Rehearsal {
-    writes: BTreeMap<WriteName, TriedWrite>,
+    /// By the digest of what was sent; the last one that was tried is the last.
+    writes: BTreeMap<WriteName, Vec<(u64, TriedWrite)>>,
     /// Objects whose last run failed, and how, by controller.
     failures: BTreeMap<String, Vec<String>>,
     /// What was not at rest at the end.
@@ -32,7 +35,7 @@ pub struct Rehearsal {
 }
 
 /// Which write: the controller, the object, and the verb.
-type WriteName = (Arc<str>, String, &'static str);
+pub(super) type WriteName = (Arc<str>, String, &'static str);
 
 /// A write, as the server answered that it would carry it out.
 #[derive(Clone, Debug)]
@@ -112,17 +115,20 @@ fn field(line: &str) -> Option<&str> {
 
 impl Rehearsal {
     /// Keeps the last that the server said of a write; one that would change nothing is forgotten.
-    pub(super) fn keep(
-        &mut self,
-        controller: Arc<str>,
-        object: String,
-        verb: &'static str,
-        tried: Option<TriedWrite>,
-    ) {
-        let name = (controller, object, verb);
-        match tried {
-            Some(tried) => drop(self.writes.insert(name, tried)),
-            None => drop(self.writes.remove(&name)),
+    ///
+    /// The digest is that of what is sent: another write to the same object is another write.
+    pub(super) fn keep(&mut self, name: WriteName, digest: u64, tried: Option<TriedWrite>) {
+        if let Some(of_name) = self.writes.get_mut(&name) {
+            of_name.retain(|(of, _)| *of != digest);
+        }
+        if let Some(tried) = tried {
+            let of_name = self.writes.entry(name).or_default();
+            of_name.push((digest, tried));
+            if of_name.len() > KEPT {
+                of_name.remove(0);
+            }
+        } else if self.writes.get(&name).is_some_and(Vec::is_empty) {
+            self.writes.remove(&name);
         }
     }
 
@@ -155,29 +161,50 @@ impl Rehearsal {
             (WriteEffect::Changes, "change"),
             (WriteEffect::Deletes, "delete"),
         ] {
-            let mut kinds = BTreeMap::<&str, Vec<(&str, &TriedWrite)>>::new();
-            for ((_, object, _), tried) in of().filter(|(_, tried)| tried.effect == effect) {
-                kinds.entry(&tried.resource).or_default().push((object, tried));
+            let mut kinds = BTreeMap::<String, Vec<(&str, TriedWrite)>>::new();
+            for ((_, object, _), tried) in of() {
+                if let Some(tried) = together(tried, &effect) {
+                    kinds.entry(tried.resource.clone()).or_default().push((object, tried));
+                }
             }
             for (resource, all) in kinds {
-                show_kind(f, word, resource, &all)?;
+                show_kind(f, word, &resource, &all)?;
             }
         }
-        let refused = of().filter_map(|((_, object, verb), tried)| match &tried.effect {
+        let all = of().flat_map(|(name, tried)| tried.iter().map(move |(_, tried)| (name, tried)));
+        let refused = all.filter_map(|((_, object, verb), tried)| match &tried.effect {
             WriteEffect::Refused(why) => Some(format!("{verb} {object}: {why}")),
             _ => None,
         });
-        show_some(f, "would be refused", &refused.collect::<Vec<_>>())?;
+        let mut refused: Vec<_> = refused.collect();
+        refused.dedup();
+        show_some(f, "would be refused", &refused)?;
         show_some(f, "failed in their last run", self.failures.get(name).map_or(&[][..], Vec::as_slice))?;
         Ok(())
     }
+}
+
+/// Makes one of the writes of a sort to an object that have an effect: the last one that sets a field counts.
+fn together(all: &[(u64, TriedWrite)], effect: &WriteEffect) -> Option<TriedWrite> {
+    let mut all = all.iter().map(|(_, tried)| tried).filter(|tried| tried.effect == *effect);
+    let mut sum = all.next()?.clone();
+    for next in all {
+        sum.diff.retain(|line| !next.diff.iter().any(|other| line == other || sets_the_same(line, other)));
+        sum.diff.extend(next.diff.iter().cloned());
+        sum.managers.extend(next.managers.iter().cloned());
+    }
+    Some(sum)
+}
+
+fn sets_the_same(line: &str, other: &str) -> bool {
+    field(line).is_some_and(|path| field(other) == Some(path))
 }
 
 fn show_kind(
     f: &mut fmt::Formatter<'_>,
     word: &str,
     resource: &str,
-    all: &[(&str, &TriedWrite)],
+    all: &[(&str, TriedWrite)],
 ) -> fmt::Result {
     let names: Vec<&str> =
         all.iter().map(|(name, _)| name.rsplit(' ').next().unwrap_or(name)).take(NAMED).collect();
@@ -213,7 +240,7 @@ fn show_kind(
 }
 
 /// Shows one write in full.
-fn show_first(f: &mut fmt::Formatter<'_>, all: &[(&str, &TriedWrite)]) -> fmt::Result {
+fn show_first(f: &mut fmt::Formatter<'_>, all: &[(&str, TriedWrite)]) -> fmt::Result {
     let Some((name, tried)) = all.iter().find(|(_, tried)| !tried.diff.is_empty()) else { return Ok(()) };
     writeln!(f, "    for example {name}:")?;
     tried.diff.iter().try_for_each(|line| writeln!(f, "      {line}"))
@@ -273,6 +300,28 @@ mod tests {
             |method, line: &str| TriedWrite::new(&write(method), Some(&before), vec![line.to_owned()]).effect;
         assert_eq!(effect(http::Method::PUT, "- allowVolumeExpansion: true"), WriteEffect::Changes);
         assert_eq!(effect(http::Method::DELETE, "- the whole object"), WriteEffect::Deletes);
+    }
+
+    // W30
+    #[test]
+    fn a_write_that_changes_nothing_takes_no_other_write_away() {
+        let mut rehearsal = Rehearsal::default();
+        let uri = "/api/v1/namespaces/shop/configmaps/a".parse().unwrap();
+        let write = ApiRequest::parse(&http::Method::PATCH, &uri, &http::HeaderMap::new()).unwrap();
+        let before = json!({ "kind": "ConfigMap" });
+        let mut keep = |digest: u64, diff: Option<&str>| {
+            let tried = diff.map(|line| TriedWrite::new(&write, Some(&before), vec![line.to_owned()]));
+            rehearsal.keep(("maps".into(), write.path.to_string(), "patch"), digest, tried);
+            rehearsal.clone()
+        };
+        keep(1, Some("~ data.x: \"1\" -> \"2\""));
+        assert!(keep(2, None).would_write());
+        let both = keep(3, Some("~ data.y: \"1\" -> \"2\"")).to_string();
+        assert!(both.contains("would change 1 configmaps: shop/a"), "{both}");
+        assert!(both.contains("~ data.x (1)") && both.contains("~ data.y (1)"), "{both}");
+        // What was tried again, and would change nothing by now, is forgotten.
+        keep(1, None);
+        assert!(!keep(3, None).would_write());
     }
 
     #[test]
