@@ -62,6 +62,7 @@ pub(crate) struct Recording {
 }
 
 /// A request of the operator.
+#[derive(Clone)]
 struct RecordedRequest {
     method: Method,
     uri: Uri,
@@ -119,6 +120,8 @@ impl Recording {
             reading.take(&mut asked, &line);
             took = line.at;
         }
+        reading.take_all_early();
+        reading.recording.effects.sort_by_key(|effect| effect.at);
         // It makes these again.
         reading.recording.asked_in.retain(|namespace| !reading.made_namespaces.contains(namespace));
         Ok(Self { took, made: reading.made, ..reading.recording })
@@ -180,6 +183,10 @@ struct Reading {
     ended_by_it: HashSet<String>,
     /// The paths of the objects that it made, by UID.
     made: HashMap<String, String>,
+    /// All versions that are shown anywhere, by path.
+    versions: HashMap<String, BTreeSet<u64>>,
+    /// Answers to writes that came before a change of others that is older, by path.
+    early: HashMap<String, Vec<EarlyAnswer>>,
     /// The newest versions that were seen, by path, while the operator's writes are looked for.
     newest: HashMap<String, u64>,
     /// The namespaces that the operator made.
@@ -200,9 +207,17 @@ struct Reading {
     names_again: bool,
 }
 
+/// An answer to a write.
+struct EarlyAnswer {
+    at: Duration,
+    of: RecordedRequest,
+    answer: Value,
+}
+
 impl Reading {
     /// What the lines so far have shown was there at first. What follows is played.
     fn begin(&mut self, asked: &HashMap<u64, RecordedRequest>) {
+        self.take_all_early();
         let (missing, hidden) = (self.recording.missing, mem::take(&mut self.recording.hidden));
         let asked_in = mem::take(&mut self.recording.asked_in);
         let initial = self.known.iter().map(|(path, value)| (path.clone(), value.clone()));
@@ -264,8 +279,9 @@ impl Reading {
         let answered = of.and_then(|of| Some((path_of(of, body)?, version(body))));
         let cached = line["path"].as_str().map(|path| (path.to_owned(), version(&line["object"])));
         for (path, version) in listed.chain(answered).chain(cached) {
-            let newest = self.newest.entry(path).or_default();
+            let newest = self.newest.entry(path.clone()).or_default();
             *newest = version.max(*newest);
+            self.versions.entry(path).or_default().insert(version);
         }
     }
 
@@ -321,7 +337,7 @@ impl Reading {
                     self.see(line.at, path, Some(&value["body"]), false);
                 }
             }
-            Some(verb) if verb.writes() && is_done => self.wrote(line.at, of, &value["body"]),
+            Some(verb) if verb.writes() && is_done => self.answered(line.at, of, &value["body"]),
             _ => {}
         }
     }
@@ -410,15 +426,49 @@ impl Reading {
         };
         let after = |known: &Value| if version(known) == 0 { 0 } else { version(known) + 1 };
         let gone = self.known.iter().filter(is_gone).map(|(path, known)| (path.clone(), after(known)));
-        let gone: Vec<_> = gone.collect();
+        let mut gone: Vec<_> = gone.collect();
+        gone.sort();
         for (path, version) in gone {
             self.gone.insert(path.clone(), version);
             self.see(at, path, None, false);
         }
     }
 
-    /// Takes note of a state of an object that the operator was shown.
+    /// Takes a state of an object that the operator was shown, and the answers that waited for it.
     fn see(&mut self, at: Duration, path: String, state: Option<&Value>, initial: bool) {
+        self.show(at, path.clone(), state, initial);
+        self.take_early(&path, |reading, early| !reading.is_early(&path, &early.answer));
+    }
+
+    /// Takes the answers that came early, as far as they are due.
+    fn take_early(&mut self, path: &str, is_due: impl Fn(&Self, &EarlyAnswer) -> bool) {
+        let Some(mut waiting) = self.early.remove(path) else { return };
+        while waiting.first().is_some_and(|early| is_due(self, early)) {
+            let EarlyAnswer { at, of, answer } = waiting.remove(0);
+            self.wrote(at, &of, &answer);
+        }
+        if !waiting.is_empty() {
+            self.early.insert(path.to_owned(), waiting);
+        }
+    }
+
+    /// Takes all of them: what they wait for was not recorded.
+    fn take_all_early(&mut self) {
+        let mut early: Vec<String> = self.early.keys().cloned().collect();
+        early.sort();
+        early.iter().for_each(|path| self.take_early(path, |_, _| true));
+    }
+
+    /// Returns whether a change of others that is older than an answer is still to be shown.
+    fn is_early(&self, path: &str, answer: &Value) -> bool {
+        let known = self.known.get(path).map(version).max(self.gone.get(path).copied());
+        let between = known.unwrap_or_default() + 1..version(answer).max(1);
+        let is_own = |of: &u64| self.own.contains(&(path.to_owned(), of.to_string()));
+        let versions = self.versions.get(path).filter(|_| !between.is_empty());
+        versions.is_some_and(|all| all.range(between).any(|of| !is_own(of)))
+    }
+
+    fn show(&mut self, at: Duration, path: String, state: Option<&Value>, initial: bool) {
         let before = self.known.get(&path).cloned();
         let Some(state) = state else {
             let Some(before) = before else { return };
@@ -466,6 +516,19 @@ impl Reading {
             (false, false) => {
                 self.recording.others.push(ForeignEvent { at, path, before, after: Some(state.clone()) });
             }
+        }
+    }
+
+    fn answered(&mut self, at: Duration, of: &RecordedRequest, answer: &Value) {
+        let path = path_of(of, answer).unwrap_or_else(|| of.uri.path().to_owned());
+        let written = (path.clone(), object::text(answer, "resourceVersion").to_owned());
+        let is_shown = self.before_own.contains_key(&written);
+        match !is_shown && self.is_early(&path, answer) {
+            true => {
+                let early = EarlyAnswer { at, of: of.clone(), answer: answer.clone() };
+                self.early.entry(path).or_default().push(early);
+            }
+            false => self.wrote(at, of, answer),
         }
     }
 
@@ -897,6 +960,33 @@ mod tests {
         let leaves = [event("DELETED", 7), answer(7), event("ADDED", 9)];
         let leaves = [&before[..], &leaves].concat().iter().map(selects).collect::<Vec<_>>();
         assert_eq!(others(&leaves), [comes, (true, true)]);
+    }
+
+    // T32
+    #[test]
+    fn a_change_of_others_that_is_shown_after_a_later_answer_is_theirs() {
+        let map = |version: u32, more: &str| {
+            format!(
+                r#"{{"kind":"ConfigMap","metadata":{{"namespace":"shop","name":"a","uid":"u","resourceVersion":"{version}"}}{more}}}"#
+            )
+        };
+        let event =
+            |object: &str| format!(r#"{{"t":5,"event":1,"line":{{"type":"MODIFIED","object":{object}}}}}"#);
+        let status = r#","status":{"says":"ready"}"#;
+        let both = format!(r#","data":{{"text":"one"}}{status}"#);
+        let recording = parsed(&[
+            r#"{"t":0,"watchkeeper":"0.1.0","began":"2026-01-01T00:00:00Z","part":1}"#,
+            r#"{"t":1,"request":1,"method":"GET","uri":"/api/v1/configmaps?watch=true&sendInitialEvents=true"}"#,
+            &event(&map(10, "")),
+            &format!(r#"{{"t":3,"request":2,"method":"PATCH","uri":"{MAPS}/a","body":{{}}}}"#),
+            &format!(r#"{{"t":4,"answer":2,"code":200,"body":{}}}"#, map(12, &both)),
+            &event(&map(11, status)),
+            &event(&map(12, &both)),
+        ]);
+        assert_eq!((recording.others.len(), recording.effects.len()), (1, 1), "{recording:?}");
+        assert!(recording.others[0].after.as_ref().unwrap()["data"].is_null(), "{recording:?}");
+        let lines = recording.effects[0].lines.join("; ");
+        assert!(lines.contains("text: one") && !lines.contains("ready"), "{lines}");
     }
 
     // T32
