@@ -21,6 +21,7 @@ use crate::{Kit, Restart};
 pub use crate::clock::{begin_of_second, seconds_text};
 pub use crate::faults::Interrupted;
 pub use crate::kit::{body, reset, split};
+pub use crate::namespaces::PRELOADED;
 pub use crate::route::RequestInfo;
 pub use crate::schema::{JsonType, ListKind, NodeRef, Schema};
 pub use crate::server::Prepared;

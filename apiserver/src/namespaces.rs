@@ -10,7 +10,7 @@ use crate::store::ResourceId;
 use crate::write::{DeleteOptions, remove_or_mark};
 
 /// The namespaces every cluster begins with.
-const PRELOADED: [&str; 4] = ["kube-system", "kube-public", "default", "kube-node-lease"];
+pub const PRELOADED: [&str; 4] = ["kube-system", "kube-public", "default", "kube-node-lease"];
 
 fn id() -> ResourceId {
     ResourceId::new("", "namespaces")

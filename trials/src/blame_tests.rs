@@ -1,6 +1,6 @@
 //! What is blamed on an operator, and what is not: chance, refused steps, what its users allow, the harness's own doing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::process::Command;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::{AsyncBufReadExt as _, StreamExt as _};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, CustomResource, ResourceExt as _};
 use schemars::JsonSchema;
@@ -22,7 +22,7 @@ use crate::oracle::{RunOutcome, run_schedule};
 use crate::schedule::Schedule;
 use crate::tests::{Bug, change, copier, copy_of, failed, source, trials};
 use crate::timeline::{self, Length};
-use crate::{Event, ForeignChange, Moment, Trials, Trouble, Violation, Visit, Whose};
+use crate::{Difference, Event, ForeignChange, Moment, Trials, Trouble, Violation, Visit, Whose};
 
 /// Plays a trial after a run without trouble that is right.
 fn outcome(trials: Trials, schedule: &str) -> RunOutcome {
@@ -175,6 +175,65 @@ fn a_cascade_is_no_fault_once_it_is_allowed() {
     trials().only(deletes).may_delete::<Secret>().check();
     let other = trials().only(deletes).may_delete::<ConfigMap>().run();
     assert!(matches!(failed(&other), Violation::ChangedForeign(_)), "another kind may not be deleted");
+}
+
+/// Makes all copies again when it starts.
+async fn begins_from_nothing(client: kube::Client) {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
+    for map in maps.list(&ListParams::default()).await.unwrap().items {
+        if map.name_any().ends_with("-copy") {
+            maps.delete(&map.name_any(), &DeleteParams::default()).await.unwrap();
+        }
+    }
+    copier(client, Bug::None).await;
+}
+
+// T20
+#[test]
+fn what_a_restarted_operator_makes_again_is_work_that_it_finds() {
+    let trials = Trials::of(begins_from_nothing).visitor(one_source).pairs(0);
+    let edits = |trouble| matches!(trouble, Trouble::Stranger(ForeignChange::EditsSpec, Whose::Owners, _));
+    let report = trials.only(edits).run();
+    let Violation::LeftWork(differences) = failed(&report) else { panic!("{report}") };
+    assert!(matches!(&differences[..], [Difference::MadeAgain { .. }]), "{differences:?}");
+}
+
+/// Gives each tenant a namespace, and tries once to delete it.
+async fn houses(client: kube::Client) {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
+    let namespaces = Api::<Namespace>::all(client.clone());
+    let mut known = BTreeSet::new();
+    loop {
+        let Ok(list) = maps.list(&ListParams::default()).await else {
+            sleep(Duration::from_secs(1)).await;
+            continue;
+        };
+        let tenants = list.items.iter().filter(|map| map.labels().contains_key("source"));
+        let tenants: BTreeSet<String> = tenants.map(|map| format!("t-{}", map.name_any())).collect();
+        for new in tenants.difference(&known) {
+            let namespace = json!({ "metadata": { "name": new } });
+            let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+            namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        }
+        for gone in known.difference(&tenants) {
+            let _ignored = namespaces.delete(gone, &DeleteParams::default()).await;
+        }
+        known = tenants;
+        change(&client, list.metadata.resource_version.as_deref().unwrap_or_default()).await;
+    }
+}
+
+// T3
+#[test]
+fn a_namespace_that_is_left_is_found() {
+    let trials = Trials::of(houses).visitor(async |visit: Visit| {
+        visit.create(&source("a")).await;
+        visit.delete::<ConfigMap>("a").await;
+    });
+    let left = outcome(trials, "delete namespaces t-a/t-a #1: lost");
+    assert!(!left.inert, "{}", told(&left));
+    let [Violation::AnotherEnd(differences)] = &left.faults[..] else { panic!("{:?}", left.faults) };
+    assert_eq!(differences[0].object(), "namespaces t-a");
 }
 
 /// Takes a minute and a half before it makes a copy.

@@ -344,7 +344,9 @@ impl Trials {
 
     /// Adds a namespace; if it is the only one, it is that of objects and keys that name none.
     pub fn namespace(mut self, name: impl Into<String>) -> Self {
-        self.settings.plan.namespaces.push(name.into());
+        let name = name.into();
+        self.settings.plan.hidden.namespaces.insert(name.clone());
+        self.settings.plan.namespaces.push(name);
         self
     }
 

@@ -484,9 +484,12 @@ impl Oracle<'_> {
         let at_work = self.harness.state().lives.at_work();
         self.harness.kill(at_work, None);
         let deadline = self.harness.deadline(Instant::now()) + QUIET;
-        self.harness.rest(Rest::OfAll, QUIET, deadline).await;
+        if !self.harness.rest(Rest::OfAll, QUIET, deadline).await {
+            return Some(self.unrest());
+        }
         let again = self.world().await.world;
-        let differences = world.differences(&again);
+        let mut differences = world.differences(&again);
+        differences.extend(again.made_again(world));
         (!differences.is_empty()).then_some(Violation::LeftWork(differences))
     }
 

@@ -222,7 +222,7 @@ fn merge(before: &Value, after: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::api::core::v1::{ConfigMap, Pod};
     use serde_json::json;
 
     use super::*;
@@ -276,6 +276,13 @@ mod tests {
             match makes {
                 Some(after) => makes_a_job(client, Duration::from_secs(after)).await,
                 None => std::future::pending().await,
+            }
+        });
+        let trials = trials.claim(async move |kit| {
+            let (job, pod) = (kit.get::<ConfigMap>("shop/job").await, kit.get::<Pod>("shop/web").await);
+            if let Some((job, pod)) = job.zip(pod).filter(|_| makes.is_some()) {
+                let owners = pod.metadata.owner_references.unwrap();
+                assert_eq!(Some(&owners[0].uid), job.metadata.uid.as_ref());
             }
         });
         let replayed = crate::Replay::of(recording, trials).run();

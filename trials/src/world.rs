@@ -1,7 +1,7 @@
 //! The objects of a server, made comparable: what servers choose is named alike.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::{fmt, mem};
 
 use serde_json::{Map, Value};
 use watchkeeper_apiserver::ApiServer;
@@ -15,7 +15,7 @@ pub(crate) const MARK: &str = "trials.watchkeeper.dev/stranger";
 pub(crate) const CONDITION: &str = "StrangerWasHere";
 
 /// What is not compared: kept by the server itself, or by machinery that is not the operator's purpose.
-const LEFT_OUT: [&str; 4] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io", "namespaces"];
+const LEFT_OUT: [&str; 3] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io"];
 /// The kind that defines kinds.
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// Kinds whose changes don't count as unrest: leaders renew their leases for ever.
@@ -71,6 +71,8 @@ pub(crate) struct Hidden {
     pub(crate) left_out: Vec<RandomField>,
     /// The definitions of kinds are left out: two versions of an operator have their own.
     pub(crate) definitions: bool,
+    /// The namespaces that a test adds, which are left out as those of every cluster are.
+    pub(crate) namespaces: BTreeSet<String>,
 }
 
 impl Hidden {
@@ -167,7 +169,10 @@ impl World {
         let is_compared = |found: &&StoredObject| {
             let resource = found.resource.as_str();
             let whole = |field: &RandomField| field.path.is_empty() && field.is_of(resource);
+            let name = object::name(&found.value);
+            let is_preloaded = || inside::PRELOADED.contains(&name) || hidden.namespaces.contains(name);
             !(LEFT_OUT.contains(&resource)
+                || resource == "namespaces" && is_preloaded()
                 || hidden.definitions && resource == DEFINITIONS
                 || hidden.left_out.iter().any(whole))
         };
@@ -377,15 +382,11 @@ fn settle(value: &Value, names: &Names) -> Value {
     let mut value = value.clone();
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|field, _| !CHOSEN.contains(&field.as_str()));
-        for marks in ["labels", "annotations"] {
-            if let Some(marked) = metadata.get_mut(marks).and_then(Value::as_object_mut) {
-                marked.remove(MARK);
-            }
-        }
         if let Some(finalizers) = metadata.get_mut("finalizers").and_then(Value::as_array_mut) {
             finalizers.retain(|finalizer| finalizer != MARK);
         }
     }
+    take_mark(&mut value);
     object::tidy(&mut value);
     if let Some(status) = value.get_mut("status").and_then(Value::as_object_mut)
         && let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut)
@@ -400,7 +401,28 @@ fn settle(value: &Value, names: &Names) -> Value {
         object::map_mut(&mut value).remove("status");
     }
     walk(&mut value, names, generation.as_ref());
+    // These have no order.
+    for list in ["/metadata/finalizers", "/metadata/ownerReferences", "/status/conditions"] {
+        if let Some(items) = value.pointer_mut(list).and_then(Value::as_array_mut) {
+            items.sort_by_cached_key(|item| (item["type"].to_string(), item.to_string()));
+        }
+    }
     value
+}
+
+/// Takes off the stranger's mark: an operator may copy the labels of an object to what it makes of it.
+fn take_mark(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(take_mark),
+        Value::Object(fields) => {
+            let is_only_mark = |value: &Value| {
+                value.as_object().is_some_and(|fields| fields.len() == 1 && fields.contains_key(MARK))
+            };
+            fields.retain(|name, value| name != MARK && !is_only_mark(value));
+            fields.values_mut().for_each(take_mark);
+        }
+        _ => {}
+    }
 }
 
 fn walk(value: &mut Value, names: &Names, generation: Option<&Value>) {
@@ -426,6 +448,17 @@ fn walk_fields(fields: &mut Map<String, Value>, names: &Names, generation: Optio
             *value = if current { "<the latest>".into() } else { "<an earlier one>".into() };
         } else {
             walk(value, names, generation);
+        }
+    }
+    if fields.keys().any(|name| names.settle(name) != *name) {
+        let mut all: Vec<(String, Value)> =
+            mem::take(fields).into_iter().map(|(name, value)| (names.settle(&name), value)).collect();
+        all.sort_by_cached_key(|(name, value)| (name.clone(), value.to_string()));
+        for (name, value) in all {
+            // Several may be alike by now.
+            let others = (2..).map(|number| format!("{name} {number}"));
+            let free = std::iter::once(name.clone()).chain(others).find(|name| !fields.contains_key(name));
+            fields.insert(free.unwrap_or_default(), value);
         }
     }
 }
@@ -490,6 +523,59 @@ mod tests {
                 "status": { "conditions": [{ "type": CONDITION }] } }),
         )]);
         assert_eq!(touched.differences(&plain), []);
+    }
+
+    // T3
+    #[test]
+    fn names_that_servers_choose_make_no_difference_as_keys() {
+        let run = |one: &str, two: &str| {
+            let child = |suffix: &str| {
+                let name = format!("a-{suffix}");
+                ("maps", json!({ "metadata": { "generateName": "a-", "name": name } }))
+            };
+            let pods = json!({ format!("a-{one}"): "ready", format!("a-{two}"): "lost" });
+            let site = json!({ "metadata": { "name": "a" }, "status": { "pods": pods } });
+            world(&[("sites", site), child(one), child(two)])
+        };
+        assert_eq!(run("x7f2k", "bbbbb").differences(&run("ccccc", "ddddd")), []);
+    }
+
+    // T3
+    #[test]
+    fn the_order_of_a_list_that_has_none_makes_no_difference() {
+        let run = |turned: bool| {
+            let list = |mut items: Vec<Value>| {
+                if turned {
+                    items.reverse();
+                }
+                items
+            };
+            let owner = |uid: &str| json!({ "name": "o", "uid": uid });
+            let ready = |of: &str| json!({ "type": of, "status": "True" });
+            let metadata = json!({ "name": "a", "finalizers": list(vec!["x/y".into(), "v/w".into()]),
+                "ownerReferences": list(vec![owner(ONE), owner(TWO)]) });
+            let status = json!({ "conditions": list(vec![ready("Ready"), ready("Synced")]) });
+            let owners = [("one", ONE), ("two", TWO)];
+            let owners =
+                owners.map(|(name, uid)| ("owners", json!({ "metadata": { "name": name, "uid": uid } })));
+            let site = ("sites", json!({ "metadata": metadata, "status": status, "spec": ["b", "a"] }));
+            world(&[&owners[..], &[site]].concat())
+        };
+        assert_eq!(run(true).differences(&run(false)), []);
+    }
+
+    // T3
+    #[test]
+    fn what_somebody_else_added_may_be_copied_to_a_child() {
+        let child = |labels: Value| {
+            let template = json!({ "metadata": { "labels": labels, "name": "pod" } });
+            world(&[("jobs", json!({ "metadata": { "name": "a" }, "spec": { "template": template } }))])
+        };
+        let plain = json!({ "app": "a" });
+        assert_eq!(child(json!({ "app": "a", MARK: "was-here" })).differences(&child(plain)), []);
+        let without =
+            json!({ "metadata": { "name": "a" }, "spec": { "template": { "metadata": { "name": "pod" } } } });
+        assert_eq!(child(json!({ MARK: "was-here" })).differences(&world(&[("jobs", without)])), []);
     }
 
     // T12
