@@ -9,7 +9,7 @@ use kube::Client;
 use serde_json::json;
 use watchkeeper::{FlightRecorder, controller::Reason, prelude::*, reflector::ReflectorConfig};
 use watchkeeper_apiserver::{ApiServer, Kit};
-use watchkeeper_trials::Trials;
+use watchkeeper_trials::{Trials, Trouble};
 
 use crate::boards::{Board, board};
 
@@ -93,6 +93,14 @@ async fn ten_minutes(kit: &Kit) {
         }
         tokio::time::sleep(Duration::from_secs(20)).await;
     }
+}
+
+/// Somebody labels a note as soon as it is there.
+async fn a_label(kit: &Kit) {
+    kit.create(&board("late")).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    kit.patch_merge::<ConfigMap>("late-note", json!({ "metadata": { "labels": { "seen": "yes" } } })).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
 }
 
 /// So many changes that a small recording keeps the last of them.
@@ -210,6 +218,14 @@ fn troubles_are_tried_around_a_recording() {
     let (file, _) = recorded("around.wkr", Build::Right);
     let trials = Trials::replay(&file, |client| run(client, Build::Right)).crd::<Board>().with_troubles();
     trials.pairs(0).part(1, 40).check();
+}
+
+// T31
+#[test]
+fn a_change_of_others_waits_for_what_a_troubled_operator_makes() {
+    let (file, _) = recorded_in("label.wkr", Build::Right, 64 << 20, a_label);
+    let trials = Trials::replay(&file, |client| run(client, Build::Right)).crd::<Board>().with_troubles();
+    trials.pairs(0).only(|trouble| trouble == Trouble::Refused(503)).check();
 }
 
 // P25
