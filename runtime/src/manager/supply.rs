@@ -85,7 +85,7 @@ impl ControllerStops {
         self.0.contains_key(name)
     }
 
-    /// Refuses a name that a controller has which has not ended.
+    /// Refuses the name of a controller that has not ended.
     pub(super) fn refuse(&self, name: &str) -> Result<(), Error> {
         match self.0.get(name).is_some_and(|one| !one.ended.is_cancelled()) {
             true => Err(Error::DuplicateController(name.to_owned())),
