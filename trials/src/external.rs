@@ -36,8 +36,8 @@ const LATE: Duration = Duration::from_secs(3);
 /// A body that is not a JSON object is answered with 400. At each of these requests the troubles strike that may strike at a
 /// request to the API server: it gets lost, its answer does, it is slow or carried out late, it is refused with 429, 500 or
 /// 503, or the operator is killed. At the end the records must be those of the run without trouble; and no record may be
-/// deleted more often on the way than in the run without trouble. Of several equal records under chosen paths, all but one
-/// may be deleted.
+/// deleted more often on the way than in the run without trouble. If several records under chosen paths
+/// are equal, all but one may be deleted.
 ///
 /// It is a tower service, and has no address: paused time does not wait for a socket. Let your client take a service, or a
 /// trait of your own.

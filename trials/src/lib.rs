@@ -254,7 +254,8 @@ impl Trials {
     /// written over the first part, the replay begins where the rest shows all that was there.
     ///
     /// Kinds that the recorded operator did not watch are not there, nor are what Secrets hold and what was hidden: nothing of
-    /// these is compared. What this build writes after the recording's end is not a difference. Who
+    /// these is compared. What belongs to an object of such a kind stays. A change of others to what the recorded operator made
+    /// waits until this build makes it. What this build writes after the recording's end is not a difference. Who
     /// deleted what belonged to something that is gone, the server, does so again.
     ///
     /// ```no_run

@@ -156,7 +156,7 @@ mod tests {
         let names: Vec<String> = records.objects().iter().map(StoredObject::name).collect();
         assert_eq!(names, ["external domains/a"]);
         assert_eq!(records.deleted, BTreeMap::from([("/domains".to_owned(), 1)]));
-        // Of two that are alike, only the deletion of the last one counts.
+        // If two are alike, only the deletion of the last one counts.
         for times in [1, 2] {
             let made = [(); 2].map(|()| ask(&mut records, Method::POST, "/zones", "{}").1["id"].clone());
             for id in made {

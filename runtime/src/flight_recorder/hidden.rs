@@ -70,8 +70,8 @@ fn each(value: &mut Value, change: &dyn Fn(&mut Value)) {
     }
 }
 
-/// Hides what may repeat hidden fields: the values of a JSON patch, the cells of a table, and what a server says of an object that
-/// it refuses.
+/// Hides what may repeat hidden fields: the values of a JSON patch, the cells of a table, and what a server says of
+/// an object that it refuses.
 fn hide_copies(value: &mut Value) {
     if value["kind"] == "Status" && value["status"] == "Failure" {
         hide(value, &["message".to_owned()]);
