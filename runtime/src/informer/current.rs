@@ -28,7 +28,7 @@ use crate::{
     delta_fifo::Extent,
     list_watch::AnySource,
     object::{Kind, Version},
-    reflector::Server,
+    reflector::{Fault, Server},
 };
 
 /// How long a watch may take to show what the server has.
@@ -37,8 +37,8 @@ const SHOWS_WITHIN: Duration = Duration::from_secs(2);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// How soon a question that was not answered is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// No limit: a list that fails is tried again.
-const EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+/// How soon a part that does not come up to date is asked by itself, and then again and again.
+const ASK_ITSELF: Duration = Duration::from_secs(10);
 
 /// The latest version of a kind, once somebody has asked for it; `None`: no version is known that can be compared.
 type Latest = Arc<OnceCell<Option<Version>>>;
@@ -100,7 +100,6 @@ async fn part_current(
     (extent, source): &(Extent, Arc<dyn AnySource>),
 ) {
     let (kind, cache, server) = (&core.kind, core.indexer.lister(), &core.reliability.server);
-    let shows = async |version, within| cache.wait_for_version(version, within).await.is_ok();
     let mut is_told = false;
     loop {
         let losses = server.losses();
@@ -121,15 +120,28 @@ async fn part_current(
                 continue;
             }
         };
-        if shows(version, SHOWS_WITHIN).await {
+        if timeout(SHOWS_WITHIN, cache.reaches(version, Some(extent))).await.is_ok() {
             return;
         }
         start.tell(kind, version);
         core.reliability.list_anew(extent);
         tokio::select! {
-            _ = shows(version, EVER) => return,
+            () = cache.reaches(version, Some(extent)) => return,
+            // Another part of the cache was asked: this one may not be readable any more.
+            () = is_refused(&**source) => return,
             // The versions of before mean nothing any more.
             () = server.lost_after(losses) => {}
+        }
+    }
+}
+
+/// Ends once the server refuses to say what version a part of a cache has.
+async fn is_refused(source: &dyn AnySource) {
+    loop {
+        sleep(ASK_ITSELF).await;
+        if let Err(AskError::Refused) = told(source).await {
+            tracing::debug!("a part of a cache can't be read any more: it is taken as it is");
+            return;
         }
     }
 }
@@ -146,7 +158,7 @@ enum AskError {
 async fn told(source: &dyn AnySource) -> Result<Option<Version>, AskError> {
     match timeout(ANSWERS_WITHIN, source.latest_version()).await {
         Ok(Ok(version)) => Ok(version.and_then(|version| version.parse().ok())),
-        Ok(Err(error)) if error.is_forbidden() || error.is_not_found() => Err(AskError::Refused),
+        Ok(Err(error)) if Fault::of(&error).refuses() => Err(AskError::Refused),
         Ok(Err(error)) => Err(AskError::Failed(error.to_string())),
         Err(_) => Err(AskError::Failed(format!("no answer within {ANSWERS_WITHIN:?}"))),
     }

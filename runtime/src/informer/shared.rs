@@ -155,7 +155,9 @@ impl AnyInformer {
     /// Ends once the cache shows a version. Returns whether it does within some time.
     pub(crate) async fn shows(&self, version: Version, within: Duration) -> bool {
         self.synced().await;
-        self.newest() >= Some(version) || self.lister().wait_for_version(version, within).await.is_ok()
+        // Of several parts, another one may have shown it.
+        let newest = self.newest().filter(|_| self.handle.core.sources.len() == 1);
+        newest >= Some(version) || self.lister().wait_for_version(version, within).await.is_ok()
     }
 
     /// Names what it caches of this cluster as every replica does; `None`: it reads from another cluster.

@@ -9,7 +9,7 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// What a failure means, whichever way it was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The version is too old: 410, or the reasons Expired and Gone.
     Expired,
     /// The version is newer than what the server has.
@@ -49,7 +49,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    pub(super) fn of(error: &ListWatchError) -> Self {
+    pub(crate) fn of(error: &ListWatchError) -> Self {
         let status = match error {
             ListWatchError::Connection(_) | ListWatchError::Deadline(_) => return Self::Unreachable,
             ListWatchError::CutShort | ListWatchError::ClosedAtOnce => return Self::CutShort,
@@ -108,9 +108,14 @@ impl Fault {
         matches!(self, Self::Forbidden | Self::NotFound | Self::NotAllowed)
     }
 
+    /// Returns whether the server answered that it does not answer.
+    pub(crate) fn refuses(self) -> bool {
+        self.is_refused_for_good() || self == Self::Rejected
+    }
+
     /// Returns whether a question has no answer for this kind, and will have none soon.
     pub(super) fn leaves_unknown(self) -> bool {
-        self.is_refused_for_good() || matches!(self, Self::Rejected | Self::Other)
+        self.refuses() || self == Self::Other
     }
 
     /// Names the sort of failure, for metrics.

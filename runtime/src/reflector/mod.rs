@@ -36,6 +36,7 @@ pub(crate) use watch_error::{WatchErrorHandler, tell};
 
 pub(crate) use explain::unreachable;
 pub(crate) use failure_log::Reminder;
+pub(crate) use fault::Fault;
 pub(crate) use server::{CacheStatus, Doubt, DoubtCause};
 pub(crate) use watch_error::rounded;
 

@@ -301,19 +301,21 @@ impl<K: ?Sized> Lister<K> {
         version: Version,
         within: Duration,
     ) -> Result<(), VersionNotReached> {
+        let waited = tokio::time::timeout(within, self.reaches(version, None)).await;
+        waited.map_err(|_| VersionNotReached { wanted: version, reached: self.resource_version(), within })
+    }
+
+    /// Ends once the cache, or a part of it, shows at least a version.
+    pub(crate) async fn reaches(&self, version: Version, part: Option<&Extent>) {
         let mut moved = self.shared.moved.subscribe();
         // A writer sees the subscription, or this sees what it published.
         fence(Ordering::SeqCst);
-        let reached = async {
-            // Not the moment of a run, which never moves.
-            while self.shared.published.load().version().is_none_or(|reached| reached < version) {
-                if moved.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
+        // Not the moment of a run, which never moves.
+        while self.shared.published.load().version_of(part).is_none_or(|reached| reached < version) {
+            if moved.changed().await.is_err() {
+                std::future::pending::<()>().await;
             }
-        };
-        let waited = tokio::time::timeout(within, reached).await;
-        waited.map_err(|_| VersionNotReached { wanted: version, reached: self.resource_version(), within })
+        }
     }
 
     /// Lists all objects without decoding them, those included that can't be read.

@@ -108,10 +108,15 @@ impl StoreSnapshot {
         index.map(|index| index.values(held)).unwrap_or_default()
     }
 
+    /// Returns the version that every extent has reached, or one of them.
+    pub(super) fn version_of(&self, only: Option<&Extent>) -> Option<Version> {
+        let of = self.versions.iter().filter(|(extent, _)| only.is_none_or(|only| only == extent));
+        of.map(|(_, version)| *version).collect::<Option<Vec<Version>>>()?.into_iter().min()
+    }
+
     /// Returns the version that every extent has reached.
     pub(super) fn version(&self) -> Option<Version> {
-        let versions: Option<Vec<Version>> = self.versions.iter().map(|(_, version)| *version).collect();
-        versions?.into_iter().min()
+        self.version_of(None)
     }
 
     /// Lists the keys of objects and marks within an extent.

@@ -549,6 +549,39 @@ async fn a_new_leader_waits_for_no_namespace_whose_server_does_not_answer() {
     assert!(second.record.starts().len() > before, "it works in the other namespace");
 }
 
+// L9 C38
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_takes_a_part_of_a_cache_as_it_is_that_can_t_be_read_any_more() {
+    let server = ApiServer::in_memory().namespace("shop").namespace("open").start().await;
+    released(&server).await;
+    server.kit().in_namespace("shop").create(&config_map("a")).await;
+    let client = server.client();
+    let start = |name: &'static str| {
+        let manager = Manager::new(client.clone()).leader_election(election(name));
+        // One cache of two parts, for which the controller waits.
+        let secrets = manager.informer::<Secret>().namespace("open").namespace("shop").lister();
+        let (notes, record) = does::<ConfigMap, _, _>(move |_, _| {
+            let count = secrets.len();
+            async move { Ok(Action::requeue_after(Duration::from_secs(1 + count as u64))) }
+        });
+        (manager.controller(Controller::new(notes).namespace("shop")).spawn(), record)
+    };
+    let (first, record) = start("first");
+    record.reaches(1).await;
+    let (_second, record) = start("second");
+    sleep(Duration::from_secs(30)).await;
+    for verb in [Verb::List, Verb::Watch] {
+        server.faults().on(verb, "secrets").namespace("shop").always().then(Fault::Status(403));
+    }
+    server.watches("secrets").hold();
+    sleep(Duration::from_secs(5)).await;
+    let secret = Secret { metadata: config_map("later").metadata, ..Secret::default() };
+    server.kit().in_namespace("open").create(&secret).await;
+    first.stop().await.unwrap();
+    sleep(Duration::from_secs(90)).await;
+    assert!(!record.is_empty(), "it waits for what it may not read");
+}
+
 // L5
 #[tokio::test(start_paused = true)]
 async fn a_replica_whose_last_runs_end_after_its_term_is_ready() {
