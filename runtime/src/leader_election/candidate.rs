@@ -2,7 +2,7 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
     ElectionError, LeaderElection, LeaderState, Leadership,
@@ -233,7 +233,7 @@ impl Candidate {
 /// Ends once a term was not renewed for a time, by the clock that shows more: also while a request is under way.
 async fn is_unrenewed(gate: Arc<TermGate>, within: Duration) {
     loop {
-        sleep(LOOK).await;
+        let _either = timeout(LOOK, gate.jumped.notified()).await;
         if gate.unrenewed() >= within {
             return;
         }

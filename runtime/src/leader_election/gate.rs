@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use http::Request;
 use kube::client::Body;
 use parking_lot::Mutex;
-use tokio::time::sleep;
+use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
@@ -34,6 +34,8 @@ pub(crate) struct TermGate {
     lasts: Duration,
     /// The last term, also once it is closed.
     term: Mutex<Option<LastTerm>>,
+    /// Told that the clocks show more than those who wait for them know.
+    pub(super) jumped: Notify,
 }
 
 #[derive(Debug)]
@@ -53,7 +55,7 @@ pub(super) struct TermPass {
 impl TermGate {
     /// Makes a gate that is closed.
     pub(super) fn new(clock: WallClock, lasts: Duration) -> Self {
-        Self { clock, lasts, term: Mutex::default() }
+        Self { clock, lasts, term: Mutex::default(), jumped: Notify::new() }
     }
 
     /// Opens the gate for a term, or keeps it open: the server confirmed a renewal that was sent then.
@@ -102,6 +104,7 @@ impl TermGate {
             tokio::select! {
                 biased;
                 () = pass.closed.cancelled() => return,
+                () = self.jumped.notified() => {}
                 () = sleep(pass.left.min(LOOK)) => {}
             }
         }

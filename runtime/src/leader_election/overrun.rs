@@ -46,7 +46,8 @@ impl Overrun {
         let look = move || {
             // The clock may be a paused one.
             let _entered = runtime.enter();
-            if self.outlasts(&held) {
+            // A process that did not run until now may have learnt of it in the same moment.
+            if self.outlasts(&held) && goes_on(&held, time_to_tell(&self.timing) / 2) {
                 self.end(who);
             }
         };
@@ -58,20 +59,23 @@ impl Overrun {
     fn outlasts(&self, held: &mpsc::Receiver<Infallible>) -> bool {
         let mut looks = Looks::default();
         loop {
-            let left = looks.left(&self.timing, self.gate.unrenewed(), self.gate.closed_for());
+            let unrenewed = self.gate.unrenewed();
+            if unrenewed >= self.timing.renew {
+                self.gate.jumped.notify_waiters();
+            }
+            let left = looks.left(&self.timing, unrenewed, self.gate.closed_for());
             if left.is_zero() {
                 return true;
             }
-            match held.recv_timeout(left) {
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => return false,
+            if !goes_on(held, left) {
+                return false;
             }
         }
     }
 
     /// Ends the process. What names the work and logs it may be blocked itself, and is not waited for for long.
     fn end(self, who: impl Fn() -> Option<String> + Send + 'static) {
-        let within = time_to_tell(&self.timing);
+        let within = time_to_tell(&self.timing) / 2;
         let (named, name) = mpsc::channel();
         let say = move || {
             let who = who().unwrap_or_else(|| "something that can't be named".to_owned());
@@ -90,6 +94,11 @@ impl Overrun {
             Some(tell) => tell(name.as_deref().unwrap_or("something that can't be named")),
         }
     }
+}
+
+/// Returns whether something still runs after a time.
+fn goes_on(held: &mpsc::Receiver<Infallible>, within: Duration) -> bool {
+    matches!(held.recv_timeout(within), Err(mpsc::RecvTimeoutError::Timeout))
 }
 
 /// What earlier looks at a term showed.
@@ -128,7 +137,7 @@ impl Looks {
     }
 }
 
-/// Returns how long it may take to name what runs.
+/// Returns how long it may take to look once more, and to name what runs.
 fn time_to_tell(timing: &Timing) -> Duration {
     timing.lease.saturating_sub(timing.overrun()) / 2
 }

@@ -140,6 +140,13 @@ impl Campaign {
     }
 }
 
+/// A term is not held any more, also if the runtime goes while somebody follows the terms.
+impl Drop for Campaign {
+    fn drop(&mut self) {
+        self.terms.send_replace(None);
+    }
+}
+
 /// Ends when some controller has what it needs, or there is none: who could start nothing does not campaign.
 async fn any_could_start(waits: &[Arc<Waits>]) {
     if !waits.is_empty() {
