@@ -177,7 +177,7 @@ impl Running {
     /// Adds a controller while the manager runs.
     ///
     /// It gets what those get that were there from the start: shared informers, which list nothing again that is cached
-    /// already, the gate of leadership, metrics, a place in `why`, on the debug page and in `/readyz`.
+    /// already (unless one of its name ran before: then caches must show what that may have written), the gate of leadership, metrics, a place in `why`, on the debug page and in `/readyz`.
     /// [`Manager::rules`](super::Manager::rules) does not know it: the role must allow what it does, lists and watches
     /// included. A kind's CRD must be installed before.
     ///
@@ -219,7 +219,8 @@ impl Running {
         let controller = plan.prepare(&supply.env(clusters.own().factory(), &[]))?;
         self.inspector.add(controller.core());
         clusters.start();
-        self.launch(controller.after_another());
+        let is_another = self.stops.had(&controller.core().settings.name);
+        self.launch(if is_another { controller.after_another() } else { controller });
         self.has_more.cancel();
         Ok(())
     }
@@ -235,7 +236,7 @@ impl Running {
     ///
     /// # Errors
     /// No controller has this name. Or a run outlived the grace period and was aborted ([`Error::PastGracePeriod`]): the
-    /// controller is removed then as well.
+    /// controller is removed then as well, or, if the run blocks its thread, once that has ended. Until then `/readyz` fails.
     pub async fn remove(&mut self, name: &str) -> Result<(), Error> {
         let is_known = self.stops.knows(name);
         let stopped = self.stops.stop(name, self.end.grace_period, ABORT).await;
@@ -244,7 +245,9 @@ impl Running {
             self.inspector.remove(name);
         }
         // An election that waits for the first controllers holds their informers.
-        self.has_more.cancel();
+        if is_known && self.stops.is_empty() {
+            self.has_more.cancel();
+        }
         stopped
     }
 

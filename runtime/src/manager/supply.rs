@@ -1,6 +1,10 @@
 //! What controllers get of their manager, also those that are added later.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -63,7 +67,11 @@ impl ControllerSupply {
 
 /// How the controllers of a manager are stopped, by name.
 #[derive(Default)]
-pub(super) struct ControllerStops(HashMap<Arc<str>, ControllerStop>);
+pub(super) struct ControllerStops {
+    all: HashMap<Arc<str>, ControllerStop>,
+    /// The names of those that were removed, or gave up.
+    ended: HashSet<Arc<str>>,
+}
 
 struct ControllerStop {
     stop: Stop,
@@ -74,20 +82,29 @@ impl ControllerStops {
     /// Adds a controller; what is returned ends with the manager, or alone. The token is cancelled once it has ended.
     pub(super) fn add(&mut self, name: Arc<str>, manager: &Stop) -> (Stop, CancellationToken) {
         // Those that ended only after `stop` had given up waiting.
-        self.0.retain(|_, one| !(one.stop.finish.is_cancelled() && one.ended.is_cancelled()));
+        self.all.retain(|_, one| !(one.stop.finish.is_cancelled() && one.ended.is_cancelled()));
         let (stop, ended) = (manager.child(), CancellationToken::new());
-        self.0.insert(name, ControllerStop { stop: stop.clone(), ended: ended.clone() });
+        self.all.insert(name, ControllerStop { stop: stop.clone(), ended: ended.clone() });
         (stop, ended)
     }
 
     /// Returns whether a controller has this name.
     pub(super) fn knows(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.all.contains_key(name)
+    }
+
+    /// Returns whether another controller had this name: what it wrote last may be in no cache yet.
+    pub(super) fn had(&self, name: &str) -> bool {
+        self.ended.contains(name) || self.knows(name)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
     }
 
     /// Refuses the name of a controller that has not ended.
     pub(super) fn refuse(&self, name: &str) -> Result<(), Error> {
-        match self.0.get(name).is_some_and(|one| !one.ended.is_cancelled()) {
+        match self.all.get(name).is_some_and(|one| !one.ended.is_cancelled()) {
             true => Err(Error::DuplicateController(name.to_owned())),
             false => Ok(()),
         }
@@ -96,8 +113,8 @@ impl ControllerStops {
     /// Stops a controller, and waits until it has ended: for the grace period, and for what is aborted then. Its name is
     /// free once it has ended, and not before, also if this is dropped.
     pub(super) async fn stop(&mut self, name: &str, period: Duration, abort: Duration) -> Result<(), Error> {
-        let Some(ControllerStop { stop, ended }) = self.0.get(name) else {
-            let mut names: Vec<_> = self.0.keys().map(|name| &**name).collect();
+        let Some(ControllerStop { stop, ended }) = self.all.get(name) else {
+            let mut names: Vec<_> = self.all.keys().map(|name| &**name).collect();
             names.sort_unstable();
             let known = names.join(", ");
             return Err(Error::other(format!("no controller is named {name:?}; those that run are {known}")));
@@ -109,8 +126,9 @@ impl ControllerStops {
             stop.abort.cancel();
             let _blocked = timeout_at(until, ended.cancelled()).await;
         }
+        self.ended.insert(name.into());
         if ended.is_cancelled() {
-            self.0.remove(name);
+            self.all.remove(name);
         }
         match is_late {
             false => Ok(()),
