@@ -210,6 +210,10 @@ impl Installer {
         // If somebody else changes it meanwhile, it is compared again.
         definition.metadata.resource_version = match found {
             Some(found) if self.ends_conversion_of(&found) => {
+                let own = |name: &str| definition.spec.versions.iter().any(|version| version.name == name);
+                let versions = found.spec.versions.iter().map(|version| &*version.name);
+                let dropped: Vec<_> = versions.filter(|name| !own(name)).collect();
+                tracing::warn!(crd = %self.name, ?dropped, "drops versions that this program does not have any more");
                 let ended = self.end_conversion(api, found).await?;
                 if self.dry_run {
                     return Ok(Ok(true));

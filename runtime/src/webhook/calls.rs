@@ -100,7 +100,7 @@ impl Calls {
 
     /// Lets requests pass if the call fails.
     ///
-    /// An object that the handler's type can't read is refused all the same.
+    /// An object that the handler's type can't read is refused all the same, unless it is to be deleted.
     pub fn ignore_failures(self) -> Self {
         Self { failure_policy: FailurePolicy::Ignore, ..self }
     }

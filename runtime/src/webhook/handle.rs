@@ -172,6 +172,7 @@ impl Handlers {
             return json!({"uid": uid, "allowed": true});
         }
         let is_validated = self.is_validated_after(hook, &request);
+        let is_deletion = request.operation == Operation::Delete && request.old_object.is_some();
         let verdict = timeout(deadline, async {
             if hook.calls.reads_caches {
                 let synced = self.synced.subscribe().wait_for(|synced| *synced).await.map(drop);
@@ -198,8 +199,9 @@ impl Handlers {
             Err(_) => failure(504, "Timeout", format!("no answer within {deadline:?}")),
         };
         self.decided(&path, Decided::Failed);
-        // The policy is for failures of the program: what can't be read is refused in any case.
-        if hook.calls.failure_policy == FailurePolicy::Ignore && failed.code >= 500 {
+        // The policy is for failures of the program: what can't be read is refused in any case. But it is not a mistake of those
+        // who delete it, and a namespace could not go otherwise.
+        if hook.calls.failure_policy == FailurePolicy::Ignore && (failed.code >= 500 || is_deletion) {
             let warning = format!("{}: {failed}: allowed without it", hook.name());
             return json!({"uid": uid, "allowed": true, "warnings": [warning]});
         }
@@ -295,7 +297,10 @@ impl Handlers {
         if hook.purpose == Purpose::Defaults
             && let (Some(raw), Some(object)) = (raw, request.object)
         {
-            whole.patch = json_patch(&raw, &self.shown(object, &sent)?);
+            let shown = self.shown(object, &sent);
+            // The program made it.
+            let shown = shown.map_err(|failure| HandlerFailure { code: 500, ..failure })?;
+            whole.patch = json_patch(&raw, &shown);
         }
         Ok(whole)
     }
@@ -319,7 +324,7 @@ impl Handlers {
         match contained(|| conversion.convert(&object, version)) {
             Some(Ok(object)) => Ok(object),
             Some(Err(error)) => Err(failed(error.to_string()).at(&error.field, &object, &error.why)),
-            None => Err(failed("the conversion panicked".to_owned())),
+            None => Err(HandlerFailure { code: 500, ..failed("the conversion panicked".to_owned()) }),
         }
     }
 

@@ -139,6 +139,12 @@ async fn every_request_gets_an_answer_with_its_uid() {
             "the review has no oldObject for DELETE",
         ),
         (
+            json!({"operation": "DELETE", "object": null, "oldObject": {"metadata": {}, "data": {"a": 7}}}),
+            400,
+            true,
+            "invalid type: integer `7`, expected a string",
+        ),
+        (
             json!({"object": {"metadata": {}, "data": {"a": 7}}}),
             422,
             false,

@@ -46,6 +46,8 @@ pub(crate) use recorder::Recorder;
 pub use recorder::TRACE_ID_ANNOTATION;
 pub use refusal::ForbiddenBy;
 pub(crate) use refusal::find;
+#[cfg(feature = "webhooks")]
+pub(crate) use refusal::is_of_webhook;
 #[doc(hidden)]
 pub use refusal::{RetryAfter, Stale};
 pub(crate) use rights::Rights;

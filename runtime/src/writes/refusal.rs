@@ -50,7 +50,7 @@ impl ForbiddenBy {
 }
 
 /// Returns whether an admission webhook refused, as far as the server's words tell. Webhooks choose their codes.
-pub(super) fn is_of_webhook(status: &Status) -> bool {
+pub(crate) fn is_of_webhook(status: &Status) -> bool {
     status.message.starts_with("admission webhook \"")
 }
 

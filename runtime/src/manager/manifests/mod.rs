@@ -209,8 +209,7 @@ fn check_object(object: &Value) -> Result<(), Error> {
         return Ok(());
     }
     let kind = kind.as_str().unwrap_or_default();
-    let remedy =
-        if is_service { "`Webhooks::service`" } else { "`Controller::named` on the first controller" };
+    let remedy = if is_service { "`Webhooks::service`" } else { "`Webhooks::named`" };
     Err(Error::Manifests(format!("{name:?} can't be the name of a {kind}: choose another by {remedy}")))
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::objects::RawObjects;
-use crate::{manager::Stopping, metrics::MigrationMeter, plain::plain};
+use crate::{manager::Stopping, metrics::MigrationMeter, plain::plain, writes::is_of_webhook};
 
 /// Objects of one page.
 const PAGE: usize = 200;
@@ -141,14 +141,16 @@ impl Migration {
     /// Migrates all objects, if the definition says that some are stored in an older version.
     async fn once(&self, progress: &mut MigrationProgress) -> Result<(), kube::Error> {
         let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", self.name);
-        let Some(mut definition) = self.objects.read(&path).await? else { return Ok(()) };
-        let Some(kind) = MigratedKind::of(&definition) else { return Ok(()) };
-        let wanted = json!([kind.storage]);
-        let is_done = definition["status"]["storedVersions"] == wanted;
-        self.meter.pending.set(i64::from(!is_done));
-        if is_done {
+        let definition = self.objects.read(&path).await?;
+        let kind = definition.as_ref().and_then(MigratedKind::of);
+        let wanted = json!([kind.as_ref().map(|kind| &kind.storage)]);
+        let todo = definition.zip(kind).filter(|(of, _)| of["status"]["storedVersions"] != wanted);
+        self.meter.pending.set(i64::from(todo.is_some()));
+        let Some((mut definition, kind)) = todo else {
+            // Somebody else may have finished it.
+            *progress = MigrationProgress::default();
             return Ok(());
-        }
+        };
         let generation = definition["metadata"]["generation"].as_i64().unwrap_or_default();
         if progress.generation != generation {
             if let Some(asked) = &progress.asked {
@@ -317,7 +319,11 @@ impl Migration {
             let path = format!("{base}/{name}");
             let refused = match self.objects.read(&path).await? {
                 Some(object) => self.migrate(&path, object, progress).await?,
-                None => None,
+                // Deleted, or unknown to this API server: a list tells.
+                None => {
+                    progress.others_refused += 1;
+                    None
+                }
             };
             match refused {
                 Some(why) => progress.note_refused(name, why),
@@ -325,7 +331,7 @@ impl Migration {
             }
             sleep(PACE).await;
         }
-        if progress.refused.is_empty() && progress.others_refused > 0 {
+        if progress.others_refused > 0 {
             (progress.is_listed, progress.others_refused) = (false, 0);
             return self.rewrite(kind, progress).await;
         }
@@ -349,7 +355,7 @@ impl Migration {
             }
             // Somebody has deleted it.
             Ok(false) => Ok(None),
-            Err(kube::Error::Api(status)) if is_of_the_object(status.code) => {
+            Err(kube::Error::Api(status)) if is_of_the_object(status.code) || is_of_webhook(&status) => {
                 Ok(Some(status.message.clone()))
             }
             Err(error) => Err(error),

@@ -50,7 +50,7 @@ use crate::{
     clock::WallClock,
     error::Error,
     metrics::{Metrics, MigrationMetrics, WebhookMetrics},
-    object::ObjectKey,
+    object::{ObjectKey, is_domain},
     versions::Convert,
     webhook::{GeneratedPolicy, Rotation, Webhooks, configuration},
 };
@@ -167,6 +167,11 @@ impl ProgramApi {
     /// A kind has several versions, and nothing converts them.
     pub(super) fn tasks(&self, parts: &ApiParts) -> Result<(Vec<Task>, Option<Webhooks>), Error> {
         let (webhooks, name) = self.completed(parts.direct.default_namespace(), &parts.name);
+        if let Some(wrong) = webhooks.as_ref().and(Some(&name)).filter(|name| !is_domain(name)) {
+            return Err(Error::other(format!(
+                "{wrong:?} can't be the name of webhooks: use a-z, 0-9, '-' and '.' in `Webhooks::named`"
+            )));
+        }
         let webhooks = webhooks.map(|webhooks| webhooks.counted_in(WebhookMetrics::of(&parts.metrics)));
         let mut tasks = Vec::new();
         let state = PortState {
@@ -263,6 +268,9 @@ fn installs(definition: CustomResourceDefinition, parts: &ApiParts, state: watch
             if is_behind_a_service && !dry_run {
                 wait_for_calls(&objects, &path, &called, &inspector).await;
             }
+            if !is_converted && !dry_run {
+                wait_to_end_conversion(&objects, &path, &inspector).await;
+            }
             let bundle = state.borrow().bundle.clone().map(|bundle| ByteString(bundle.into_bytes()));
             installer.of_whole_kind().trusting(bundle).install().await?;
             state.send_modify(|state| state.uninstalled -= 1);
@@ -300,19 +308,29 @@ async fn wait_for_calls(objects: &RawObjects, path: &str, called: &Called, inspe
             path,
             "this program does not convert the kind so far: waiting until this replica gets calls"
         );
-        let is_ready = async {
-            while !inspector.readiness().is_ok() {
-                sleep(ASK_AGAIN).await;
-            }
-        };
         // A check of the program's own may wait for the new version.
-        if timeout(READY_WITHIN, is_ready).await.is_err() {
+        if timeout(READY_WITHIN, is_ready(inspector)).await.is_err() {
             tracing::warn!(
                 path,
                 "the replica is not ready after {READY_WITHIN:?}: the kind is converted all the same"
             );
         }
         sleep(CALLED_WITHIN).await;
+    }
+}
+
+/// Waits until this replica is ready, if its release drops versions: one that never is must not take them from the replicas before it.
+async fn wait_to_end_conversion(objects: &RawObjects, path: &str, inspector: &Inspector) {
+    let found = objects.read(path).await.ok().flatten();
+    if found.is_some_and(|found| found["spec"]["conversion"]["webhook"].is_object()) {
+        tracing::info!(path, "a webhook converts the kind so far: waiting until this replica is ready");
+        is_ready(inspector).await;
+    }
+}
+
+async fn is_ready(inspector: &Inspector) {
+    while !inspector.readiness().is_ok() {
+        sleep(ASK_AGAIN).await;
     }
 }
 

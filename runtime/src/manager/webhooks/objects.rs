@@ -7,6 +7,8 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use crate::writes::is_of_webhook;
+
 /// The field manager of configurations and policies.
 pub(super) const OF_CONFIGURATIONS: &str = "watchkeeper";
 /// The first and the longest wait after a failed request.
@@ -81,7 +83,7 @@ impl RawObjects {
     async fn unless_changed(&self, request: Request<Vec<u8>>) -> Result<bool, kube::Error> {
         match self.request(request).await {
             Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(kube::Error::Api(status)) if status.code == 409 && !is_of_webhook(&status) => Ok(false),
             Err(error) => Err(error),
         }
     }
