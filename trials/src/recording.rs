@@ -49,6 +49,8 @@ pub(crate) struct Recording {
     pub(crate) effects: Vec<Effect>,
     /// The paths of the objects that the operator made, by the UIDs that they had.
     pub(crate) made: HashMap<String, String>,
+    /// The UIDs of the first objects that it made under names of its own choice, by path: a build makes them in any case.
+    pub(crate) first_made: HashMap<String, String>,
     pub(crate) runs: usize,
     /// How many requests were sent.
     pub(crate) requests: usize,
@@ -124,7 +126,10 @@ impl Recording {
         reading.recording.effects.sort_by_key(|effect| effect.at);
         // It makes these again.
         reading.recording.asked_in.retain(|namespace| !reading.made_namespaces.contains(namespace));
-        Ok(Self { took, made: reading.made, ..reading.recording })
+        let mut first_made = reading.first_made;
+        // This build meets these, and makes others only after them.
+        reading.recording.initial.iter().for_each(|(path, _)| drop(first_made.remove(path)));
+        Ok(Self { took, made: reading.made, first_made, ..reading.recording })
     }
 
     /// Names the namespaces in which there is something.
@@ -189,6 +194,8 @@ struct Reading {
     early: HashMap<String, Vec<EarlyAnswer>>,
     /// The newest versions that were seen, by path, while the operator's writes are looked for.
     newest: HashMap<String, u64>,
+    /// The first of those at each path, unless the server chose the name.
+    first_made: HashMap<String, String>,
     /// The namespaces that the operator made.
     made_namespaces: HashSet<String>,
     /// The last state of what is gone, by path, until the answer to the write that ended it.
@@ -258,6 +265,9 @@ impl Reading {
             && asked.info.subresource.is_empty()
             && let Some(path) = path_of(asked, body)
         {
+            if object::text(body, "generateName").is_empty() {
+                self.first_made.entry(path.clone()).or_insert_with(|| object::uid(body).to_owned());
+            }
             self.made.insert(object::uid(body).to_owned(), path);
         }
         // A write that changed nothing is answered with the version that somebody else made.
