@@ -119,7 +119,10 @@ impl Rehearsal {
     /// The digest is that of what is sent: another write to the same object is another write.
     pub(super) fn keep(&mut self, name: WriteName, digest: u64, tried: Option<TriedWrite>) {
         if let Some(of_name) = self.writes.get_mut(&name) {
-            of_name.retain(|(of, _)| *of != digest);
+            // Somebody else has created it meanwhile.
+            let is_there = tried.as_ref().is_none_or(|tried| tried.effect == WriteEffect::Changes);
+            of_name
+                .retain(|(of, known)| *of != digest && !(is_there && known.effect == WriteEffect::Creates));
         }
         if let Some(tried) = tried {
             let of_name = self.writes.entry(name).or_default();
@@ -300,6 +303,24 @@ mod tests {
             |method, line: &str| TriedWrite::new(&write(method), Some(&before), vec![line.to_owned()]).effect;
         assert_eq!(effect(http::Method::PUT, "- allowVolumeExpansion: true"), WriteEffect::Changes);
         assert_eq!(effect(http::Method::DELETE, "- the whole object"), WriteEffect::Deletes);
+    }
+
+    // W30
+    #[test]
+    fn what_somebody_else_has_created_meanwhile_would_not_be_created() {
+        let uri = "/api/v1/namespaces/shop/configmaps/a".parse().unwrap();
+        let write = ApiRequest::parse(&http::Method::PATCH, &uri, &http::HeaderMap::new()).unwrap();
+        let tried =
+            |before: &Value| TriedWrite::new(&write, Some(before), vec!["+ data.x: \"1\"".to_owned()]);
+        let name = || ("maps".into(), write.path.to_string(), "patch");
+        for (then, is_left) in [(None, false), (Some(tried(&json!({ "kind": "ConfigMap" }))), true)] {
+            let mut rehearsal = Rehearsal::default();
+            rehearsal.keep(name(), 1, Some(tried(&Value::Null)));
+            assert!(rehearsal.to_string().contains("would create"), "{rehearsal}");
+            rehearsal.keep(name(), 2, then);
+            assert_eq!(rehearsal.would_write(), is_left, "{rehearsal}");
+            assert!(!rehearsal.to_string().contains("would create"), "{rehearsal}");
+        }
     }
 
     // W30
