@@ -119,6 +119,7 @@ impl ControllerStops {
             let known = names.join(", ");
             return Err(Error::other(format!("no controller is named {name:?}; those that run are {known}")));
         };
+        self.ended.insert(name.into());
         stop.finish.cancel();
         let until = after(Instant::now(), period.saturating_add(abort));
         let is_late = timeout(period, ended.cancelled()).await.is_err();
@@ -126,7 +127,6 @@ impl ControllerStops {
             stop.abort.cancel();
             let _blocked = timeout_at(until, ended.cancelled()).await;
         }
-        self.ended.insert(name.into());
         if ended.is_cancelled() {
             self.all.remove(name);
         }

@@ -333,6 +333,13 @@ async fn a_release_without_the_old_version_drops_it_once_nothing_is_stored_in_it
     assert_eq!(config().await.ca_bundle, bundle, "it was repaired");
     assert_eq!(found().await.status.unwrap().stored_versions, Some(vec!["v1".to_owned()]));
 
+    // A replica that is never ready takes nothing from those of the old release.
+    let waits = || Err::<(), _>("it waits");
+    let stuck = Manager::new(server.client()).kind::<later::Stall>().readiness_check("never", waits).spawn();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(found().await.spec.versions.len(), 2);
+    stuck.stop().await.unwrap();
+
     let next = Manager::new(server.client()).kind::<later::Stall>().spawn();
     let cache = next.informer::<later::Stall>().build();
     cache.wait_for_sync(Duration::from_secs(60)).await.unwrap();
@@ -610,6 +617,26 @@ async fn only_what_the_server_refuses_is_tried_again() {
     let definitions = Api::<CustomResourceDefinition>::all(server.client());
     let definition = definitions.get(Stall::crd_name()).await.unwrap();
     assert_eq!(definition.status.unwrap().stored_versions, Some(vec!["v1".to_owned()]));
+    running.stop().await.unwrap();
+}
+
+// It may come from an API server that does not serve the version yet.
+#[tokio::test(start_paused = true)]
+async fn a_404_to_one_read_of_a_refused_object_is_no_deletion() {
+    let server = ApiServer::in_memory().crd::<v1alpha1::Stall>().namespace("ops").start().await;
+    let old = Api::<v1alpha1::Stall>::namespaced(server.client(), "default");
+    for name in ["first", "second"] {
+        old.create(&PostParams::default(), &old_stall(name, name)).await.unwrap();
+    }
+    server.faults().on(Verb::Update, "stalls").name("second").always().then(Fault::Status(422));
+    let running = inside(&server);
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    let unknown = server.faults().on(Verb::Get, "stalls").name("second").once().then(Fault::Status(404));
+    tokio::time::sleep(Duration::from_secs(1_200)).await;
+    assert_eq!(unknown.fired(), 1);
+    let definitions = Api::<CustomResourceDefinition>::all(server.client());
+    let stored = definitions.get(Stall::crd_name()).await.unwrap().status.unwrap().stored_versions;
+    assert_eq!(stored, Some(vec!["v1alpha1".to_owned(), "v1".to_owned()]));
     running.stop().await.unwrap();
 }
 

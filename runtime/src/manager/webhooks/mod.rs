@@ -288,21 +288,7 @@ fn installs(definition: CustomResourceDefinition, parts: &ApiParts, state: watch
 /// Waits until an API server can call this program, before a kind is converted that nobody or another program converts: from then
 /// on nobody can use it otherwise.
 async fn wait_for_calls(objects: &RawObjects, path: &str, called: &Called, inspector: &Inspector) {
-    let mut is_told = false;
-    let found = loop {
-        match objects.read(path).await {
-            Ok(found) => break found,
-            // Who may install a definition need not be allowed to read it; and what is wrong for good, the installation says.
-            Err(kube::Error::Api(status)) if !passes(status.code) => break None,
-            Err(kube::Error::Auth(_) | kube::Error::BuildRequest(_)) => break None,
-            Err(error) => {
-                if !std::mem::replace(&mut is_told, true) {
-                    tracing::warn!(path, %error, "the CRD can't be read; trying again");
-                }
-                sleep(ASK_AGAIN).await;
-            }
-        }
-    };
+    let found = read_definition(objects, path).await;
     if found.is_some_and(|found| !called.converts(&found)) {
         tracing::info!(
             path,
@@ -319,9 +305,28 @@ async fn wait_for_calls(objects: &RawObjects, path: &str, called: &Called, inspe
     }
 }
 
+/// Reads a definition; `None` if there is none, or it can't be read for good.
+async fn read_definition(objects: &RawObjects, path: &str) -> Option<Value> {
+    let mut is_told = false;
+    loop {
+        match objects.read(path).await {
+            Ok(found) => return found,
+            // Who may install a definition need not be allowed to read it; and what is wrong for good, the installation says.
+            Err(kube::Error::Api(status)) if !passes(status.code) => return None,
+            Err(kube::Error::Auth(_) | kube::Error::BuildRequest(_)) => return None,
+            Err(error) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!(path, %error, "the CRD can't be read; trying again");
+                }
+                sleep(ASK_AGAIN).await;
+            }
+        }
+    }
+}
+
 /// Waits until this replica is ready, if its release drops versions: one that never is must not take them from the replicas before it.
 async fn wait_to_end_conversion(objects: &RawObjects, path: &str, inspector: &Inspector) {
-    let found = objects.read(path).await.ok().flatten();
+    let found = read_definition(objects, path).await;
     if found.is_some_and(|found| found["spec"]["conversion"]["webhook"].is_object()) {
         tracing::info!(path, "a webhook converts the kind so far: waiting until this replica is ready");
         is_ready(inspector).await;
