@@ -28,8 +28,10 @@ use crate::world::{Difference, World};
 
 /// How long nothing must happen for all to be at rest.
 const QUIET: Duration = Duration::from_secs(30);
-/// How long a run that is at rest is watched, at most.
+/// How long the baseline run is watched when it is at rest.
 const BASELINE_TIME: Duration = Duration::from_secs(900);
+/// How long any other run is watched, at most: an operator may wait for a minute after an error.
+const LOOK_AGAIN: Duration = Duration::from_secs(70);
 /// How many requests an operator may send for each of the baseline run, and besides, while it has this time to come to rest;
 /// with more time it may send more.
 const BOUND: (usize, usize, Duration) = (20, 500, Duration::from_secs(600));
@@ -115,7 +117,7 @@ pub enum Violation {
     },
     /// It changes things although nothing happens.
     ChangesAtRest {
-        /// How often within the time in which it was watched: a quarter of an hour, or the patience if that is shorter.
+        /// How often while it was watched: for a quarter of an hour in the baseline run, for a minute at most in another.
         times: usize,
         /// What changed last.
         last: String,
@@ -586,15 +588,17 @@ impl Oracle<'_> {
 
     /// Looks again at an end that was right: after an error an operator may do something much later.
     ///
-    /// An end that need not be that of the baseline run is the restarted operator's by now. And a change of others fails no
+    /// An end that need not be that of the baseline run is the restarted operator's by now. Upgrades and replays take their time
+    /// with more than one error. And a change of others fails no
     /// request that would be sent again later.
     async fn stays_right(&self, schedule: &Schedule) -> Option<Violation> {
         let baseline = self.expected()?;
         let of_others = schedule.planned.iter().all(|one| matches!(one.trouble, Trouble::Stranger(..)));
-        if self.plan.initial.is_some() || of_others || self.has_another_end(baseline, schedule) {
+        let is_told = self.plan.initial.is_some() || self.plan.successor.is_some();
+        if is_told || of_others || self.has_another_end(baseline, schedule) {
             return None;
         }
-        let time = self.plan.patience.min(BASELINE_TIME);
+        let time = self.plan.patience.min(LOOK_AGAIN);
         // What changed something the first time may have come to rest by that.
         if self.changes_within(time).await.is_some()
             && let Some(fault) = self.changes_within(time).await
