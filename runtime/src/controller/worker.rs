@@ -311,7 +311,8 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
             Err(error @ WriteError::Forbidden { .. })
                 if self.core.keys.table().fail_deletion(key, &tombstone, Instant::now()) =>
             {
-                return Ok(Some(self.give_up_deletion(&error.into())));
+                self.give_up_deletion(&error.into());
+                return Ok(Some(()));
             }
             Err(error) => return Err(error.into()),
         }
@@ -341,7 +342,8 @@ impl<K: Watched, R: Reconciler<K>> Worker<K, R> {
         if !is_given_up {
             return Err(failure);
         }
-        Ok(Some(self.give_up_deletion(&failure)))
+        self.give_up_deletion(&failure);
+        Ok(Some(()))
     }
 
     fn give_up_deletion(&self, failure: &RunFailure) {
