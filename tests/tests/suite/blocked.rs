@@ -433,7 +433,7 @@ fn a_removed_controller_that_blocks_its_thread_keeps_its_name_until_it_has_ended
         assert_eq!(running.why::<ConfigMap>(&ObjectKey::new("shop", "a")).len(), 1);
         gate.open();
         let ended = async {
-            while running.why::<ConfigMap>(&ObjectKey::new("shop", "a")).len() > 0 {
+            while !running.why::<ConfigMap>(&ObjectKey::new("shop", "a")).is_empty() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
