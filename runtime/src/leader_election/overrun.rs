@@ -47,7 +47,7 @@ impl Overrun {
             // The clock may be a paused one.
             let _entered = runtime.enter();
             // A process that did not run until now may have learnt of it in the same moment.
-            if self.outlasts(&held) && goes_on(&held, time_to_tell(&self.timing) / 2) {
+            if self.outlasts(&held) && goes_on(&held, look_once_more(&self.timing)) {
                 self.end(who);
             }
         };
@@ -75,7 +75,7 @@ impl Overrun {
 
     /// Ends the process. What names the work and logs it may be blocked itself, and is not waited for for long.
     fn end(self, who: impl Fn() -> Option<String> + Send + 'static) {
-        let within = time_to_tell(&self.timing) / 2;
+        let within = look_once_more(&self.timing);
         let (named, name) = mpsc::channel();
         let say = move || {
             let who = who().unwrap_or_else(|| "something that can't be named".to_owned());
@@ -123,7 +123,8 @@ impl Looks {
         } else if unrenewed > self.unrenewed + self.waited + LATE && !self.was_late {
             // The runtime learns of it only now as well: within the lease there may be less time for that.
             self.was_late = true;
-            let last = timing.lease.saturating_sub(time_to_tell(timing));
+            // The last look, and the time to name what runs, come after that.
+            let last = timing.lease.saturating_sub(2 * look_once_more(timing));
             let within = match unrenewed < timing.lease {
                 true => last.saturating_sub(unrenewed),
                 false => Duration::MAX,
@@ -137,9 +138,9 @@ impl Looks {
     }
 }
 
-/// Returns how long it may take to look once more, and to name what runs.
-fn time_to_tell(timing: &Timing) -> Duration {
-    timing.lease.saturating_sub(timing.overrun()) / 2
+/// Returns how long the last look may take; to name what runs may take as long.
+fn look_once_more(timing: &Timing) -> Duration {
+    timing.lease.saturating_sub(timing.overrun()) / 4
 }
 
 #[cfg(test)]
