@@ -39,4 +39,5 @@ pub(crate) use sources::SourceId;
 pub(crate) use table::KeyTable;
 pub(crate) use tombstones::Tombstone;
 pub use why::{LastError, Why};
+pub(crate) use writes::AT_MOST as OWN_WRITES_AT_MOST;
 pub(crate) use writes::{LastAnswer, ObjectId, OverdueWrite, StatusSeen, object_id};

@@ -19,7 +19,7 @@ pub(crate) const IN_OUTAGE: Duration = Duration::from_secs(300);
 /// How long it waits for somebody else's change that one of its writes met.
 pub(crate) const FOR_FOREIGN_CHANGE: Duration = Duration::from_secs(1);
 /// Later than every deadline of a key that waits: the queue lets it go then in any case.
-pub(super) const AT_MOST: Duration =
+pub(crate) const AT_MOST: Duration =
     IN_OUTAGE.saturating_add(WHILE_OPEN).saturating_add(Duration::from_secs(5));
 
 /// One object as a write's target: the resource without its version, and the key.

@@ -177,7 +177,8 @@ impl Running {
     /// Adds a controller while the manager runs.
     ///
     /// It gets what those get that were there from the start: shared informers, which list nothing again that is cached
-    /// already (unless one of its name ran before: then caches must show what that may have written), the gate of leadership, metrics, a place in `why`, on the debug page and in `/readyz`.
+    /// already, the gate of leadership, metrics, a place in `why`, on the debug page and in `/readyz`. If a controller of
+    /// its name ended within the last minutes, its caches must first show what that one may have written.
     /// [`Manager::rules`](super::Manager::rules) does not know it: the role must allow what it does, lists and watches
     /// included. A kind's CRD must be installed before.
     ///

@@ -1,10 +1,6 @@
 //! What controllers get of their manager, also those that are added later.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +11,7 @@ use crate::{
     error::Error,
     flight_recorder::Recording,
     informer::{AnyInformer, SharedInformerFactory},
+    keys::OWN_WRITES_AT_MOST,
     metrics::Metrics,
     shards::Slots,
     writes::Sender,
@@ -69,8 +66,8 @@ impl ControllerSupply {
 #[derive(Default)]
 pub(super) struct ControllerStops {
     all: HashMap<Arc<str>, ControllerStop>,
-    /// The names of those that were removed, or gave up.
-    ended: HashSet<Arc<str>>,
+    /// Until when what a removed one wrote last may be in no cache.
+    removed: HashMap<Arc<str>, Instant>,
 }
 
 struct ControllerStop {
@@ -95,9 +92,10 @@ impl ControllerStops {
 
     /// Returns whether another controller had this name: what it wrote last may be in no cache yet.
     pub(super) fn had(&self, name: &str) -> bool {
-        self.ended.contains(name) || self.knows(name)
+        self.knows(name) || self.removed.get(name).is_some_and(|until| *until > Instant::now())
     }
 
+    /// Returns whether no controller has a name.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -119,9 +117,11 @@ impl ControllerStops {
             let known = names.join(", ");
             return Err(Error::other(format!("no controller is named {name:?}; those that run are {known}")));
         };
-        self.ended.insert(name.into());
+        let now = Instant::now();
+        self.removed.retain(|_, until| *until > now);
+        self.removed.insert(name.into(), after(now, period.saturating_add(OWN_WRITES_AT_MOST)));
         stop.finish.cancel();
-        let until = after(Instant::now(), period.saturating_add(abort));
+        let until = after(now, period.saturating_add(abort));
         let is_late = timeout(period, ended.cancelled()).await.is_err();
         if is_late {
             stop.abort.cancel();

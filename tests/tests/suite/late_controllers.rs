@@ -49,12 +49,15 @@ async fn one_that_is_added_works_and_one_that_is_removed_stops_alone() {
     let lists = server.requests().list().len();
     let (secrets, of_secrets) = controller::<Secret>("secrets");
     running.add(secrets).unwrap();
-    // What is cached already is not asked for again.
+    // What is cached already is not asked for again, although the server has moved on.
+    server.create(&secret("later")).await;
+    let asked = server.requests().count(Verb::List, "configmaps");
     let (again, of_again) = controller::<ConfigMap>("again");
     running.add(again).unwrap();
     sleep(SOON).await;
-    assert_eq!((of_secrets.len(), of_again.len()), (1, 1));
+    assert_eq!((of_secrets.len(), of_again.len()), (2, 1));
     assert_eq!(server.requests().count(Verb::Watch, "configmaps"), 1, "{lists} before");
+    assert_eq!(server.requests().count(Verb::List, "configmaps"), asked);
     assert_eq!(running.why::<Secret>(&ObjectKey::new("shop", "a")).len(), 1);
     assert!(running.inspector().readiness().is_ok());
 
@@ -62,7 +65,7 @@ async fn one_that_is_added_works_and_one_that_is_removed_stops_alone() {
     server.create(&secret("b")).await;
     server.create(&map("b")).await;
     sleep(SOON).await;
-    assert_eq!((of_secrets.len(), of_again.len(), of_maps.len()), (1, 2, 2));
+    assert_eq!((of_secrets.len(), of_again.len(), of_maps.len()), (2, 2, 2));
     assert_eq!(running.why::<Secret>(&ObjectKey::new("shop", "a")).len(), 0);
     assert_eq!(server.watches("secrets").open(), 0, "nobody reads Secrets any more");
 
@@ -241,6 +244,10 @@ async fn an_election_holds_no_cache_of_a_removed_controller_and_waits_for_no_mis
     let (missing, _) = controller::<Website>("missing");
     let mut running = Manager::new(server.client()).leader_election(election()).controller(missing).spawn();
     sleep(SOON * 6).await;
+    let asked = server.requests().count(Verb::Get, "leases");
+    running.remove("mising").await.unwrap_err();
+    sleep(SOON * 6).await;
+    assert_eq!(server.requests().count(Verb::Get, "leases"), asked, "it could start nothing");
     let (secrets, of_secrets) = controller::<Secret>("secrets");
     running.add(secrets).unwrap();
     sleep(SOON * 6).await;
