@@ -588,8 +588,7 @@ impl Oracle<'_> {
 
     /// Looks again at an end that was right: after an error an operator may do something much later.
     ///
-    /// An end that need not be that of the baseline run is the restarted operator's by now. Upgrades and replays take their time
-    /// with more than one error. And a change of others fails no
+    /// Not where a restart has looked already, nor in upgrades and replays, which watch for longer. A change of others fails no
     /// request that would be sent again later.
     async fn stays_right(&self, schedule: &Schedule) -> Option<Violation> {
         let baseline = self.expected()?;

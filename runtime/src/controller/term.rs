@@ -27,7 +27,7 @@ impl Stop {
         Self { finish: self.finish.child_token(), abort: self.abort.child_token() }
     }
 
-    /// Runs to the end. Once it is told to finish it has the grace period for that, and is aborted then.
+    /// Waits until a run has ended. After `finish` it has the grace period to end by itself; then `abort` is cancelled.
     pub(crate) async fn within<T>(&self, grace_period: Duration, run: impl Future<Output = T>) -> T {
         let overdue = async {
             self.finish.cancelled().await;

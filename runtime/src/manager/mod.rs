@@ -820,8 +820,8 @@ impl Manager {
     ///
     /// The replica that leads applies the webhook configurations. They and the Secret of certificates are named after the
     /// program's first controller, or as [`named`](crate::webhook::Webhooks::named) says, with `-webhooks` at the end. So is
-    /// the Service, after the first part of that name: `stalls-webhooks` for `stalls.market.example.dev`. It is in the namespace of the client, unless the webhooks say
-    /// otherwise. In a [dry run](Self::dry_run) nothing is served.
+    /// the Service, after the first part of that name: `stalls-webhooks` for `stalls.market.example.dev`. It is in the
+    /// namespace of the client, unless the webhooks say otherwise. In a [dry run](Self::dry_run) nothing is served.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::ConfigMap;

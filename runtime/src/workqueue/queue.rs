@@ -60,10 +60,12 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Makes a queue that shares its grants out between tenants: so one with many keys does not delay the others.
     ///
     /// `tenant` names the tenant of a key, and is called once for a key that the queue does not know; if it panics, the
-    /// tenant is `""`. It is called while the queue is locked: it must not call the queue. The next key is one of the tenant with the fewest keys in flight; among those, of the tenant that
-    /// was served longest ago. Priorities order the keys of one tenant. Grants and all that follows from them (workers,
-    /// the rate) are shared; retries wait for tokens of the retry rate together. A grant costs the logarithm of the number
-    /// of tenants, a key four bytes more.
+    /// tenant is `""`. It is called while the queue is locked, so it must not call the queue.
+    ///
+    /// The next key is one of the tenant with the fewest keys in flight; among those, of the tenant that was served longest
+    /// ago. Priorities order the keys of one tenant. Grants and all that follows from them (workers, the rate) are shared;
+    /// retries wait for tokens of the retry rate together. A grant costs the logarithm of the number of tenants, a key four
+    /// bytes more.
     ///
     /// ```
     /// use watchkeeper::workqueue::{WorkQueue, WorkQueueConfig};

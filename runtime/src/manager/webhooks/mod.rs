@@ -324,7 +324,9 @@ async fn read_definition(objects: &RawObjects, path: &str) -> Option<Value> {
     }
 }
 
-/// Waits until this replica is ready, if its release drops versions: one that never is must not take them from the replicas before it.
+/// Waits until this replica is ready, if its release drops versions.
+///
+/// One that never is ready must not take them from the replicas before it.
 async fn wait_to_end_conversion(objects: &RawObjects, path: &str, inspector: &Inspector) {
     let found = read_definition(objects, path).await;
     if found.is_some_and(|found| found["spec"]["conversion"]["webhook"].is_object()) {
