@@ -476,6 +476,15 @@ async fn what_belongs_to_webhooks_is_named_as_they_are_whatever_the_first_contro
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn webhooks_whose_name_no_object_can_have_end_the_start_with_the_remedy() {
+    let server = ApiServer::in_memory().namespace("ops").start().await;
+    let webhooks = webhooks("127.0.0.1:0").named("Books of the house");
+    let running = idle(Manager::new(server.client())).webhooks(webhooks).spawn();
+    let error = running.stop().await.unwrap_err().to_string();
+    assert!(error.contains("Books of the house") && error.contains("`Webhooks::named`"), "{error}");
+}
+
 fn chosen_name(manager: Manager) -> Result<String, watchkeeper::Error> {
     manager.manifests()?.name("books").yaml()
 }
