@@ -295,6 +295,7 @@ fn what_was_read_does_not_change_with_later_writes() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
     // S7
     #[test]
     fn what_is_held_shows_its_moment_however_writes_follow(batches in steps(), held in prop::collection::vec(0..4_u8, 20)) {
