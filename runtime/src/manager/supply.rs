@@ -119,9 +119,9 @@ impl ControllerStops {
         };
         let now = Instant::now();
         self.removed.retain(|_, until| *until > now);
-        self.removed.insert(name.into(), after(now, period.saturating_add(OWN_WRITES_AT_MOST)));
-        stop.finish.cancel();
         let until = after(now, period.saturating_add(abort));
+        self.removed.insert(name.into(), after(until, OWN_WRITES_AT_MOST));
+        stop.finish.cancel();
         let is_late = timeout(period, ended.cancelled()).await.is_err();
         if is_late {
             stop.abort.cancel();

@@ -208,6 +208,26 @@ async fn one_that_is_removed_and_added_again_sees_what_it_wrote_before() {
     running.stop().await.unwrap();
 }
 
+// P28 W3
+#[tokio::test(start_paused = true)]
+async fn a_name_that_was_free_for_long_is_like_a_new_one() {
+    let server = shop().await;
+    let mut running = Manager::new(server.client()).controller(controller::<Secret>("keeps").0).spawn();
+    running.add(controller::<Secret>("secrets").0).unwrap();
+    for (free_for, is_asked) in [(SOON, true), (Duration::from_secs(600), false)] {
+        sleep(SOON).await;
+        running.remove("secrets").await.unwrap();
+        server.create(&map(&format!("after-{}", free_for.as_secs()))).await;
+        sleep(free_for).await;
+        let lists = server.requests().count(Verb::List, "secrets");
+        running.add(controller::<Secret>("secrets").0).unwrap();
+        sleep(SOON).await;
+        let asked = server.requests().count(Verb::List, "secrets") > lists;
+        assert_eq!(asked, is_asked, "free for {free_for:?}");
+    }
+    running.stop().await.unwrap();
+}
+
 // P28 L10
 #[tokio::test(start_paused = true)]
 async fn an_election_lets_go_of_a_removed_controller_whose_caches_never_synced() {
